@@ -1,22 +1,22 @@
 #!/bin/bash
-# Runs the test of TCP-AO (RFC 5925) in a virtual machine, because Debian 12's kernels are built
-# without it: with Debian's newest kernel from trixie-backports, which has CONFIG_TCP_AO, and
-# trixie's BIRD (2.17 or later), which supports it, both from Debian's archive and verified with
-# its keys. Nothing is installed; the packages are unpacked below the directory.
+# Runs the tests of TCP-AO (RFC 5925) in a virtual machine, because Debian 12's kernels are built
+# without TCP-AO. The virtual machine has Debian's newest kernel from trixie-backports, which has
+# CONFIG_TCP_AO, and trixie's BIRD (2.17 or later), which supports TCP-AO. Both come from Debian's
+# archive and are verified with its keys. They are not installed, only unpacked below FOLDER.
 #
-#   make tcp-ao                         # installs the emulator, and:
-#   slowpath/bgp/tcp-ao.sh [FOLDER]     # default: target/tcp-ao, which keeps the packages
+#   make tcp-ao                         # installs the virtual machine emulator, then runs:
+#   slowpath/bgp/tcp-ao.sh [FOLDER]     # default: target/tcp-ao; later runs use its packages again
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . .ci/vm.sh
 
 target=${CARGO_TARGET_DIR:-target}
 folder=${1:-$target/tcp-ao}
-vm_needs xz ip
+vm_needs cargo xz ip
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 
-# A separate apt configuration: other suites, no installed packages, none of this machine's state.
+# A separate apt configuration with other suites, without this machine's state and packages.
 apt=$folder/apt
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 as_other_suites() {
@@ -80,4 +80,5 @@ for module in veth hmac cmac aes_generic sha1_generic; do
 done
 vm_boot "$folder" "$kernel" 2048 'for module in /*.ko; do insmod $module; done
 real --ignored --exact --nocapture --test-threads=1 \
-  authenticated::sessions_with_equal_tcp_ao_keys_come_up_and_no_others 2>&1'
+  authenticated::sessions_with_equal_tcp_ao_keys_come_up_and_no_others \
+  rotation::session_goes_on_while_both_sides_replace_the_tcp_ao_key 2>&1'

@@ -21,13 +21,13 @@ use state::object::bgp::{Neighbor, Password, RouterSpec};
 use crate::apply::{Defect, DefectKind, PolicyApplier, PolicyDefects, ShutdownMode};
 use crate::peers::{self, Identity, Keys};
 use crate::routes::{self, NoBackends, OfferedPrefixes};
-use crate::secrets::{ReadKeys, Secrets};
+use crate::secrets::{KeyCounts, ReadKeys, Secrets};
 use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerConfig, PeerKey, Speaker};
 
-/// How long to wait after a restart for the data plane to be recognized as running: the lcores'
-/// tick counters have to be read twice.
+/// Maximum wait after a restart of this process until the data plane is recognized as running, for
+/// which the lcores' tick counters have to be read twice.
 const DATA_PLANE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How a drain begins.
@@ -43,12 +43,12 @@ pub enum DrainFirst {
 /// Settings of an announcer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// How services with traffic policy Cluster and without backends are handled.
+    /// How services with traffic policy Cluster and without usable backends are handled.
     pub no_backends: NoBackends,
     /// How a drain begins.
     pub drain: DrainFirst,
     /// This process was restarted and the data plane's tables survived. Neighbors with graceful
-    /// restart are informed by the R bit.
+    /// restart (RFC 4724) are informed by the R bit.
     pub restarted: bool,
 }
 
@@ -56,8 +56,9 @@ pub struct Settings {
 pub struct Announcer<S> {
     pub(crate) speaker: S,
     secrets: Arc<dyn Secrets + Send + Sync>,
-    /// Passwords as read in the last round.
+    /// TCP-MD5 and TCP-AO keys as read in the last round.
     passwords: ReadKeys,
+    key_counts: Arc<KeyCounts>,
     settings: Settings,
     /// The policy of the last round.
     pub(crate) policy: Option<Policy>,
@@ -66,9 +67,9 @@ pub struct Announcer<S> {
     /// Identities in use, by local AS number.
     routers: BTreeMap<u32, Identity>,
     pub(crate) peers: BTreeMap<PeerKey, RunningPeer>,
-    /// No policy was applied yet: the peers of the first one may know this appliance from before a
-    /// restart.
-    first: bool,
+    /// No policy was applied yet. Peers of the first policy may have had sessions with this
+    /// appliance before a restart of this process.
+    first_policy: bool,
     /// Until when to wait for the state of the data plane after a restart.
     data_plane_deadline: Option<Instant>,
     /// No snapshot was processed yet.
@@ -85,17 +86,17 @@ pub struct Announcer<S> {
 /// When a drain began.
 #[derive(Clone, Copy)]
 enum Drain {
-    /// Before the first snapshot: the previous process has already announced it, so that routes are
-    /// withdrawn at once.
+    /// Before the first snapshot of this process. The previous process has already informed the
+    /// peers of the drain, so routes are withdrawn at once.
     Before,
-    /// At the time of this snapshot.
+    /// At this time, when a snapshot first had it.
     Since(Instant),
 }
 
 /// A peer and its desired routes.
 pub(crate) struct RunningPeer {
     config: PeerConfig,
-    /// Where its keys are read from; empty if it is not authenticated.
+    /// The secrets from which the session's keys are read; empty without authentication.
     secrets: Vec<Password>,
     pub(crate) table: Arc<Table>,
     /// When each route was last changed.
@@ -113,12 +114,13 @@ impl<S: Speaker> Announcer<S> {
             speaker,
             secrets,
             passwords: ReadKeys::new(),
+            key_counts: Arc::default(),
             settings,
             policy: None,
             node: Box::default(),
             routers: BTreeMap::new(),
             peers: BTreeMap::new(),
-            first: true,
+            first_policy: true,
             data_plane_deadline: None,
             first_snapshot: true,
             draining: None,
@@ -132,9 +134,14 @@ impl<S: Speaker> Announcer<S> {
         &self.speaker
     }
 
-    /// Returns whether a drain withdraws routes now. Turns graceful shutdown on and off, and sets
-    /// when the next round is due.
-    fn drain(&mut self, state: &ControlPlaneState) -> bool {
+    /// Returns the counts of rejected keys, which change with each round.
+    pub fn key_counts(&self) -> Arc<KeyCounts> {
+        Arc::clone(&self.key_counts)
+    }
+
+    /// Returns whether a drain withdraws routes now. Turns graceful shutdown on or off at the
+    /// speaker, and sets when the next round is due.
+    fn update_drain(&mut self, state: &ControlPlaneState) -> bool {
         if !state.plane.draining {
             self.draining = None;
         }
@@ -154,15 +161,16 @@ impl<S: Speaker> Announcer<S> {
             self.speaker.graceful_shutdown(shutting_down);
             self.shutting_down = shutting_down;
         }
-        let over = due.is_some_and(|due| due <= state.taken);
-        self.due = due.filter(|_| !over);
-        over
+        let withdraws = due.is_some_and(|due| due <= state.taken);
+        self.due = due.filter(|_| !withdraws);
+        withdraws
     }
 
-    /// Returns whether to wait with sessions after a restart, because the state of the data plane
-    /// is not known yet: a neighbor that receives a cleared F bit drops the routes at once.
+    /// Returns whether to delay all sessions after a restart, because it is not known yet whether
+    /// the data plane is forwarding: a neighbor that receives a cleared F bit (RFC 4724) drops the
+    /// routes at once.
     fn awaits_data_plane(&mut self, state: &ControlPlaneState) -> bool {
-        if !self.first || !self.settings.restarted || state.plane.forwarding {
+        if !self.first_policy || !self.settings.restarted || state.plane.forwarding {
             return false;
         }
         let until = *self.data_plane_deadline.get_or_insert(state.taken + DATA_PLANE_TIMEOUT);
@@ -173,8 +181,9 @@ impl<S: Speaker> Announcer<S> {
         awaits
     }
 
-    /// Returns the identity of a router. A router with a changed identity loses its sessions; one
-    /// without a valid identity keeps the previous one, so that its routes still follow the state.
+    /// Returns the identity of a router. A router with a changed identity loses its sessions; a
+    /// router without a valid identity keeps the previous identity, so that its routes still follow
+    /// the state.
     fn preflight(
         &mut self,
         router: &RouterSpec,
@@ -190,7 +199,7 @@ impl<S: Speaker> Announcer<S> {
             }
         };
         if before.is_some_and(|before| before != identity) {
-            for key in self.keys(|key| key.local_asn == router.local_asn) {
+            for key in self.peer_keys(|key| key.local_asn == router.local_asn) {
                 self.remove(key, Stop::Changed);
             }
         }
@@ -198,7 +207,8 @@ impl<S: Speaker> Announcer<S> {
         Some(identity)
     }
 
-    /// Adds a neighbor, or restarts its session if its settings changed.
+    /// Adds a neighbor, or restarts its session if its settings changed. Changed keys are replaced
+    /// in the session where that is possible.
     fn session(
         &mut self,
         router: &RouterSpec,
@@ -210,17 +220,24 @@ impl<S: Speaker> Announcer<S> {
         let key = peers::key(router, neighbor);
         let secrets = neighbor.secrets().cloned().collect();
         let config = peers::config(router, neighbor, identity, keys)?;
-        match self.peers.get(&key) {
+        match self.peers.get_mut(&key) {
             Some(running) if running.config == config => return Ok(()),
+            Some(running) if running.config.can_rekey_to(&config) => {
+                self.speaker.set_keys(key, &config);
+                (running.config, running.secrets) = (config, secrets);
+                return Ok(());
+            }
             Some(_) => self.remove(key, Stop::Changed),
             // A session of another router with this neighbor, from a previous policy, must end
             // first.
             None => self.remove_shared(key, neighbor),
         }
+        // The R and F bits are not part of the stored `config`: they must not make a later round
+        // see a changed setting.
         let mut initial = config.clone();
         if let Some(restart) = &mut initial.settings.graceful_restart {
-            restart.restarted = self.first && self.settings.restarted;
-            restart.forwarding = !self.first || (self.settings.restarted && forwarding);
+            restart.restarted = self.first_policy && self.settings.restarted;
+            restart.forwarding = !self.first_policy || (self.settings.restarted && forwarding);
         }
         self.speaker.add(key, &initial);
         let (table, since) = (Arc::default(), BTreeMap::new());
@@ -228,7 +245,8 @@ impl<S: Speaker> Announcer<S> {
         Ok(())
     }
 
-    /// Removes sessions with a neighbor that cannot coexist with a new one.
+    /// Removes the sessions of other routers with this neighbor that cannot coexist with a new
+    /// session `key`, because neither the local address nor the interface tells them apart.
     fn remove_shared(&mut self, key: PeerKey, neighbor: &Neighbor) {
         let (address, local) = (neighbor.address, neighbor.local_address);
         let shared = |(other, running): &(&PeerKey, &RunningPeer)| {
@@ -281,7 +299,7 @@ impl<S: Speaker> Announcer<S> {
             }
         }
         let named = |key: &PeerKey| router.neighbors.iter().any(|n| peers::key(router, n) == *key);
-        for key in self.keys(|key| key.local_asn == router.local_asn && !named(key)) {
+        for key in self.peer_keys(|key| key.local_asn == router.local_asn && !named(key)) {
             self.remove(key, Stop::Deconfigured);
         }
         for neighbor in &router.neighbors {
@@ -290,7 +308,7 @@ impl<S: Speaker> Announcer<S> {
         defects
     }
 
-    fn keys(&self, which: impl Fn(&PeerKey) -> bool) -> Vec<PeerKey> {
+    fn peer_keys(&self, which: impl Fn(&PeerKey) -> bool) -> Vec<PeerKey> {
         self.peers.keys().filter(|key| which(key)).copied().collect()
     }
 
@@ -301,7 +319,7 @@ impl<S: Speaker> Announcer<S> {
     }
 
     fn remove_all(&mut self, why: &Stop) {
-        for key in self.keys(|_| true) {
+        for key in self.peer_keys(|_| true) {
             self.remove(key, why.clone());
         }
         self.routers.clear();
@@ -309,7 +327,7 @@ impl<S: Speaker> Announcer<S> {
 }
 
 impl RunningPeer {
-    /// Returns the keys of its session.
+    /// Returns the TCP-MD5 and TCP-AO keys of the session.
     fn keys(&self) -> Keys {
         let transport = &self.config.settings.transport;
         Keys { md5: transport.md5.clone(), tcp_ao: transport.tcp_ao.clone() }
@@ -332,12 +350,13 @@ impl<S: Speaker> PolicyApplier for Announcer<S> {
         policy: Option<&Policy>,
         state: &ControlPlaneState,
     ) -> Result<(), PolicyDefects> {
-        let withdraws = self.drain(state);
+        let withdraws = self.update_drain(state);
         self.node.clone_from(&state.name);
         self.policy = policy.cloned();
         let Some(policy) = policy else {
             self.due = None;
             self.passwords.clear();
+            self.key_counts.record(0, &self.passwords);
             self.remove_all(&Stop::Deconfigured);
             return Ok(());
         };
@@ -358,12 +377,12 @@ impl<S: Speaker> PolicyApplier for Announcer<S> {
         }
         let routers = &policy.spec.routers;
         let configured = |asn: u32| routers.iter().any(|router| router.local_asn == asn);
-        for key in self.keys(|key| !configured(key.local_asn)) {
+        for key in self.peer_keys(|key| !configured(key.local_asn)) {
             self.remove(key, Stop::Deconfigured);
         }
         self.routers.retain(|asn, _| configured(*asn));
         self.log_secrets(&read_before);
-        self.first = false;
+        self.first_policy = false;
         if state.plane.complete {
             self.speaker.complete();
         }

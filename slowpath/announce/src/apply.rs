@@ -1,5 +1,5 @@
-//! Interface between the controller and the implementation of policies, so that another speaker can
-//! be used.
+//! Interface between the controller and the implementation of policies. It is a trait so that tests
+//! and another implementation can replace [`crate::announcer`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,22 +10,23 @@ use parking_lot::Mutex;
 use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 
-/// Virtual routers with a declarative configuration.
+/// Implements BGP policies: runs the virtual routers that a policy describes.
 pub trait PolicyApplier {
-    /// Applies a policy as far as the state allows. The call is declarative and never concurrent
-    /// with itself. It does not wait for peers, and the next call may follow when it returns.
-    /// Without a policy, all routes are withdrawn and all sessions closed.
+    /// Applies a policy as far as the state allows, without waiting for peers. The arguments are
+    /// the whole desired state, and calls are never concurrent. Without a policy, all routes are
+    /// withdrawn and all sessions closed.
     ///
     /// # Errors
-    /// Returns the defects of the policy on this appliance, but not unreachable peers. All that has
-    /// no defect is applied nevertheless.
+    /// Returns the defects of the policy on this appliance. An unreachable peer is no defect. The
+    /// parts of the policy without a defect are applied nevertheless.
     fn configure_peers(
         &mut self,
         policy: Option<&Policy>,
         state: &ControlPlaneState,
     ) -> Result<(), PolicyDefects>;
 
-    /// Returns when to call again at the latest if nothing changes.
+    /// Returns when to call [`PolicyApplier::configure_peers`] again even if nothing changes;
+    /// `None` if there is no such time.
     fn next_due(&self) -> Option<Instant> {
         None
     }
@@ -34,7 +35,7 @@ pub trait PolicyApplier {
     /// peers.
     fn withdraw(&mut self) -> bool;
 
-    /// Returns whether the withdrawal of all routes was sent to all peers.
+    /// Returns whether all routes are withdrawn and all peers were sent the withdrawals.
     fn is_withdrawn(&self) -> bool {
         true
     }
@@ -77,10 +78,11 @@ pub enum ShutdownMode {
     Stop {
         /// Maximum time for withdrawals to be sent.
         timeout: Duration,
-        /// Time for routers to move traffic after that.
+        /// Time for routers to move traffic after the withdrawals were sent.
         settle: Duration,
     },
-    /// Restart: nothing is sent, so that neighbors with graceful restart keep the routes.
+    /// Restart of this process: nothing is sent, so that neighbors with graceful restart keep the
+    /// routes.
     Restart,
 }
 
@@ -109,7 +111,7 @@ pub struct Defect {
     pub kind: DefectKind,
 }
 
-/// Defects of a policy on this appliance.
+/// Kinds of defects of a policy; the message names the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DefectKind {
     /// The router ID is not configured and cannot be derived from an IPv4 address.
@@ -141,15 +143,15 @@ pub enum DefectKind {
         family: state::object::bgp::Family,
         /// The configured next hop.
         next_hop: std::net::IpAddr,
-        /// Addresses of the data plane.
+        /// Addresses of the data plane as a list; `none` if there are none.
         owned: String,
     },
     /// A TCP-MD5 or TCP-AO key cannot be read. The cause is only logged: API clients choose the
     /// path, and the cause would reveal which files exist.
     #[error(
-        "neighbor {neighbor}: its key is missing or invalid; no session starts, and a running one \
-         keeps its previous key: write the key, 80 bytes at most, to its file in the folder \
-         bgp.secrets; slowpath's log has the cause"
+        "neighbor {neighbor}: its key is missing or invalid; no session starts, and a running \
+         session with the same secrets keeps its previous keys: write the key, 80 bytes at most, \
+         to its file in the folder bgp.secrets; slowpath's log has the cause"
     )]
     MissingAuthSecret {
         /// Address of the neighbor.
@@ -158,7 +160,7 @@ pub enum DefectKind {
     /// A neighbor references an object that does not exist.
     #[error("{0}; the peer has no session until the object exists")]
     Unresolved(Box<str>),
-    /// Cluster addresses are closed to external packets and therefore not announced.
+    /// Cluster addresses accept no external packets and are therefore not announced.
     #[error(
         "ClusterIP cannot be advertised: cluster addresses accept no packets from routers; set \
          external_cluster_ip = true, or remove ClusterIP from the advertisements"
@@ -169,7 +171,7 @@ pub enum DefectKind {
     Settings {
         /// Address of the neighbor.
         neighbor: std::net::IpAddr,
-        /// Why.
+        /// Why the speaker rejects them.
         why: bgp::peer::settings::SettingsError,
     },
 }

@@ -1,8 +1,8 @@
 //! Reconciliation loop: signals trigger rounds, and each round evaluates the whole state.
 //!
-//! A signal is a single slot, so that a burst causes one round. Rounds run one after another. A
-//! failed round is retried a few times with exponential backoff; after that, the next signal
-//! triggers a round.
+//! A signal stores at most one pending trigger, so that a burst of changes causes one round. Rounds
+//! run one after another. A failed round is retried a few times with exponential backoff; after
+//! that, only the next signal triggers a round.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::snapshot::{self, BadAnnotation, ControlPlaneState, RouterAnnotation};
 
 /// Wait before the first retry of a failed round.
 const RETRY: Duration = Duration::from_millis(500);
-/// Maximum number of retries; the wait doubles with each.
+/// Maximum number of retries of a failed round; the wait doubles with each.
 const RETRIES: u32 = 5;
 /// How often a shutdown checks whether withdrawals were sent.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Signals a change. Cheap to clone.
+/// Triggers rounds when the state has changed. Clones share one trigger.
 #[derive(Clone, Debug, Default)]
 pub struct Signal(Arc<Notify>);
 
@@ -35,7 +35,7 @@ impl Signal {
         self.0.notify_one();
     }
 
-    /// Waits until a signal was given since the last wait.
+    /// Waits for a trigger; returns at once if there was one since the previous wait.
     pub async fn wait(&self) {
         self.0.notified().await;
     }
@@ -47,14 +47,14 @@ pub enum ConflictPolicy {
     /// Withdraw all routes and close all sessions.
     #[default]
     Withdraw,
-    /// Keep the last policy.
+    /// Keep the policy that was applied last, and let its routes follow the state.
     Keep,
 }
 
 /// The whole state at one moment.
 #[derive(Clone, Debug)]
 pub struct ObservedState {
-    /// All policies ([`crate::select::preferred_policies`]).
+    /// All policies of all appliances ([`crate::select::preferred_policies`]).
     pub policies: Vec<Policy>,
     /// Annotations of the appliance; the controller parses those of virtual routers.
     pub annotations: Pairs,
@@ -151,12 +151,12 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
         Arc::clone(&self.counts)
     }
 
-    /// Runs one round: takes the state and applies it.
+    /// Runs one round: observes the state and applies the policy.
     ///
     /// # Errors
-    /// Returns the first error found. All that is valid is applied nevertheless, with one
-    /// exception: an invalid annotation prevents the first policy, because it may set a router's
-    /// identity.
+    /// Returns one error, even if there are several. The valid parts are applied nevertheless, with
+    /// two exceptions: while several policies apply, [`ConflictPolicy`] decides, and an invalid
+    /// annotation prevents the first policy, because it may set a router's identity.
     pub fn reconcile(&mut self) -> Result<(), ReconcileError> {
         let began = Instant::now();
         let result = self.round();
@@ -172,10 +172,10 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
                 self.annotations = parsed;
                 None
             }
-            // The identity of a router must be known before it starts.
+            // The identity of a router must be known before the router starts.
             Err(bad) if self.active.is_none() => return Err(bad.into()),
-            // A running router keeps its identity, because its routes must follow the data plane in
-            // any case.
+            // A running router keeps its identity, because its routes must follow the data plane
+            // even if an annotation is invalid.
             Err(bad) => Some(bad),
         };
         state.annotations.clone_from(&self.annotations);
@@ -218,7 +218,7 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
         let mode = loop {
             let due = self.applier.next_due().map(|due| due.max(earliest));
             let due = self.retries.due.into_iter().chain(due).min();
-            let retried = tokio::select! {
+            let by_timer = tokio::select! {
                 biased;
                 mode = &mut shutdown => break mode,
                 () = signal.wait() => false,
@@ -228,9 +228,10 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
             if let Err(error) = &result {
                 tracing::warn!(%error, "BGP policy not applied completely");
             }
-            // A deadline left over by a failed round must not trigger the next one at once.
+            // A deadline of the applier that has passed must not trigger the next round at once
+            // after a failed one.
             earliest = Instant::now() + if result.is_ok() { Duration::ZERO } else { RETRY };
-            self.retries.record(Instant::now(), result.is_ok(), retried);
+            self.retries.record(Instant::now(), result.is_ok(), by_timer);
         };
         let mut shutdown = Shutdown::new(mode);
         while let Step::Wait(deadline) = shutdown.step(Instant::now(), &mut self.applier) {
@@ -255,19 +256,21 @@ async fn until(due: Option<Instant>) {
 pub struct Retries {
     /// Time of the next retry; `None` if there is none.
     pub due: Option<Instant>,
+    /// Number of retries scheduled since a round succeeded or a signal triggered one.
     tried: u32,
     rng: Rng,
 }
 
 impl Retries {
-    /// Creates a state without a retry.
+    /// Creates the state before the first round, with no retry due. `seed` determines the jitter.
     pub fn new(seed: u64) -> Retries {
         Retries { due: None, tried: 0, rng: Rng::with_seed(seed) }
     }
 
-    /// Records the result of a round; `retried` if no signal triggered it.
-    pub fn record(&mut self, now: Instant, succeeded: bool, retried: bool) {
-        if succeeded || !retried {
+    /// Records the result of a round and schedules a retry if it failed. `by_timer`: a timer
+    /// triggered the round, not a signal.
+    pub fn record(&mut self, now: Instant, succeeded: bool, by_timer: bool) {
+        if succeeded || !by_timer {
             self.tried = 0;
         }
         self.due = (!succeeded && self.tried < RETRIES).then(|| {

@@ -25,12 +25,13 @@ use crate::select::{Origin, Policy};
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerConfig, PeerKey, Speaker};
 
+/// Returns labels or annotations.
 pub fn pairs(all: &[(&str, &str)]) -> Pairs {
     let all = all.iter().map(|(key, value)| ((*key).into(), (*value).into()));
     Some(Arc::new(all.collect()))
 }
 
-/// Returns a policy with this name and these routers.
+/// Returns a policy with this name and these routers, which selects every appliance.
 pub fn policy(name: &str, routers: Value) -> Policy {
     selecting(name, json!({}), routers)
 }
@@ -53,7 +54,8 @@ pub fn router(asn: u32, neighbor: &str) -> Value {
         "neighbors": [{"address": neighbor, "asn": 65000}]})
 }
 
-/// Returns a service with further keys and frontends, each given by address, port and type.
+/// Returns a service with these frontends, each given by address, port and type. `more` has further
+/// keys of its spec; `labels` in it are the labels of the object.
 pub fn service(name: &str, more: Value, frontends: &[(&str, u16, &str)]) -> Value {
     let frontend = |(address, port, kind): &(&str, u16, &str)| {
         let protocol = "tcp";
@@ -80,7 +82,7 @@ pub fn backends(service: &str, all: &[(&str, &str, &str)]) -> Value {
         "endpoints": endpoints}})
 }
 
-/// Returns the tables of objects, with all frontends in force.
+/// Returns the tables of these objects, with all frontends acknowledged by the data plane.
 pub fn tables(objects: &[Value]) -> Tables {
     let tables = pending(objects);
     for row in tables.frontends() {
@@ -89,7 +91,7 @@ pub fn tables(objects: &[Value]) -> Tables {
     tables
 }
 
-/// Returns the tables of objects, with all frontends pending.
+/// Returns the tables of these objects, with all frontends pending.
 pub fn pending(objects: &[Value]) -> Tables {
     let (mut all, writer) = (Objects::default(), Writer::new());
     let mut events = Vec::new();
@@ -131,16 +133,17 @@ pub fn state(tables: Tables) -> ControlPlaneState {
 pub struct Recorder {
     pub calls: Vec<String>,
     pub peers: BTreeMap<PeerKey, (PeerConfig, Peer, Arc<Table>)>,
-    /// Routes are never reported as sent.
+    /// [`Speaker::all_sent`] returns false.
     pub never_sent: bool,
 }
 
 impl Recorder {
-    /// Returns the calls since the last time.
+    /// Returns the calls since the previous `take`.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.calls)
     }
 
+    /// Returns the prefixes that were last set for each peer.
     pub fn routes(&self) -> BTreeMap<PeerKey, Vec<String>> {
         let prefixes = |table: &Table| table.routes.keys().map(ToString::to_string).collect();
         self.peers.iter().map(|(key, (_, _, table))| (*key, prefixes(table))).collect()
@@ -163,6 +166,13 @@ impl Speaker for Recorder {
     fn remove(&mut self, key: PeerKey, why: Stop) {
         self.calls.push(format!("remove {} {why:?}", name(key)));
         assert!(self.peers.remove(&key).is_some(), "{key:?} does not exist");
+    }
+
+    fn set_keys(&mut self, key: PeerKey, config: &PeerConfig) {
+        self.calls.push(format!("keys {}", name(key)));
+        let (own, ..) = self.peers.get_mut(&key).unwrap();
+        assert!(own.can_rekey_to(config), "{config:?}");
+        *own = config.clone();
     }
 
     fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {

@@ -2,13 +2,18 @@
 //! each peer, and withdraws routes before traffic would be black-holed.
 //!
 //! ```text
-//!   objects --> select.rs: the one policy that applies
-//!                  |
-//!   snapshot.rs ---+--> controller.rs --> apply.rs (trait) --> announcer.rs
-//!   tables,                                                        |       |
-//!   forwarding,                           peers.rs: sessions <-----+       +--> routes.rs: tables
-//!   addresses                             secrets.rs: keys <-------'
-//!                                                          speaker.rs (trait) --> sockets.rs
+//!   objects ------> select.rs: the one policy that applies
+//!                      |
+//!                      v
+//!   snapshot.rs --> controller.rs: rounds, retries, shutdown
+//!   tables,            |
+//!   forwarding,        v
+//!   addresses       apply.rs: trait PolicyApplier, implemented by announcer.rs with
+//!                      |        peers.rs: session settings
+//!                      |        secrets.rs: keys
+//!                      |        routes.rs: the route table for each neighbor
+//!                      v
+//!                   speaker.rs: trait Speaker, implemented by sockets.rs
 //! ```
 //! Reconciliation is level-triggered: every round evaluates the whole state. Only `sockets` has
 //! sockets. The time comes with the snapshot or as an argument, except in `Controller`, which has

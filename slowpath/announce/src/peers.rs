@@ -1,4 +1,5 @@
-//! Conversion of a policy's neighbors to peers of the BGP speaker: identity, keys, timers.
+//! Conversion of a policy's routers and neighbors to peers of the BGP speaker: identities, keys and
+//! session settings.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -11,20 +12,20 @@ use crate::apply::DefectKind;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerConfig, PeerKey};
 
-/// Identity of a router. If it changes, all of its sessions start again.
+/// Identity of a router. If the identity changes, all sessions of the router start again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// BGP identifier.
     pub router_id: Ipv4Addr,
-    /// Port on which it listens; `None` for none.
+    /// Port on which the router listens; `None` if it accepts no connections.
     pub listen_port: Option<u16>,
 }
 
-/// Returns the identity of a router: from its policy, or else the appliance's annotation, or else,
-/// for the identifier, the configuration or the IPv4 address.
+/// Returns the identity of a router. The policy takes precedence over the appliance's annotation.
+/// If neither sets the identifier, it is `bgp.router_id` or else the data port's IPv4 address.
 ///
 /// # Errors
-/// No identifier is configured and there is no IPv4 address.
+/// No identifier is configured and the data port has no IPv4 address.
 pub fn identity(router: &RouterSpec, state: &ControlPlaneState) -> Result<Identity, DefectKind> {
     let annotation = state.annotations.get(&router.local_asn).copied().unwrap_or_default();
     let address = state.ipv4.filter(|address| !address.is_unspecified());
@@ -51,7 +52,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Reads the keys of a neighbor.
+    /// Reads the keys of a neighbor; `read` returns the key that a password names.
     ///
     /// # Errors
     /// A key cannot be read.
@@ -75,7 +76,8 @@ impl Keys {
     }
 }
 
-/// Returns the peer configuration of a neighbor.
+/// Returns the peer configuration of a neighbor, without the R bit of graceful restart and with the
+/// F bit.
 ///
 /// # Errors
 /// The settings are invalid.

@@ -1,5 +1,5 @@
-//! Routes for a neighbor: prefixes of services and of the policy, with their attributes. A pure
-//! function of the policy and the snapshot.
+//! Routes for a neighbor: prefixes of services and of the policy, with their attributes. They
+//! depend only on the policy, the snapshot and [`NoBackends`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,25 +22,26 @@ use state::tables::Entry;
 use crate::apply::DefectKind;
 use crate::snapshot::{ControlPlaneState, Plane};
 
-/// Labels that each service has in addition to its own.
+/// Keys of labels that each service has in addition to its own: its name and its namespace.
 const NAME: &str = "io.kubernetes.service.name";
 const NAMESPACE: &str = "io.kubernetes.service.namespace";
 
-/// How the address of a service with traffic policy Cluster is handled if it has no usable backend.
+/// How the addresses of a service with traffic policy Cluster and without usable backends are
+/// handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NoBackends {
-    /// It stays announced, because other appliances have no backend either.
+    /// They stay announced, because other appliances have no backend either.
     #[default]
     Announce,
-    /// It is withdrawn.
+    /// They are withdrawn.
     Withdraw,
 }
 
-/// What a router announces, by advertisement: prefixes with the kinds of their addresses, `None`
-/// for prefixes that the policy lists itself.
+/// What a router announces, in the order of the policy's advertisements: prefixes with the kinds of
+/// their addresses. A prefix that the policy lists itself has the kind `None`.
 pub type OfferedPrefixes = Vec<BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>>;
 
-/// Returns what to announce; nothing while the data plane takes no traffic.
+/// Returns the prefixes that a router announces; none while the data plane takes no traffic.
 pub fn offered_prefixes(
     router: &RouterSpec,
     plane: &Plane,
@@ -57,8 +58,8 @@ pub fn offered_prefixes(
     router.advertisements.iter().map(one).collect()
 }
 
-/// Returns a defect if cluster addresses are to be announced although they are closed to external
-/// packets. They are not announced then.
+/// Returns a defect if the policy announces cluster addresses although they accept no external
+/// packets. In that case they are not announced.
 pub fn cluster_ip_defect(router: &RouterSpec, plane: &Plane) -> Option<DefectKind> {
     let announces = |one: &AdvertisementSpec| {
         one.services.is_some() && one.kinds.contains(&AddressKind::ClusterIp)
@@ -67,6 +68,7 @@ pub fn cluster_ip_defect(router: &RouterSpec, plane: &Plane) -> Option<DefectKin
     (announced && !plane.appliance.external_cluster_ip).then_some(DefectKind::ClusterIpClosed)
 }
 
+/// The prefixes of one advertisement, as in [`OfferedPrefixes`].
 type AdvertisementPrefixes = BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>;
 
 fn add_prefixes(advertisement: &AdvertisementSpec, to: &mut AdvertisementPrefixes) {
@@ -109,17 +111,17 @@ fn selects(selector: &Selector, service: &Service) -> bool {
 }
 
 /// Returns whether either traffic policy is Local. The addresses of such a service are not
-/// aggregated, because other appliances may not serve it.
+/// aggregated, because an appliance may serve only some addresses of the aggregate.
 fn is_local(service: &Service) -> bool {
     use config::services::TrafficPolicy::Local;
     service.spec.external_policy == Local || service.spec.internal_policy == Local
 }
 
-/// Returns the kind of a frontend's address; `None` if packets from a router cannot reach it or its
-/// type is never announced.
+/// Returns the kind of a frontend's address; `None` if packets from a router cannot reach the
+/// frontend or frontends of its type are never announced.
 fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
     let address = row.address();
-    // A router's packets never come from a gateway endpoint.
+    // Packets from a router are external and come through no gateway endpoint.
     if address.traffic_scope != state::address::TrafficScope::External || address.endpoint != 0 {
         return None;
     }
@@ -131,8 +133,8 @@ fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
     }
 }
 
-/// Returns whether the frontend is in force on every lcore and has a usable backend where one is
-/// required.
+/// Returns whether the frontend is in force on every lcore and has a usable backend if it needs
+/// one: an active local backend with traffic policy Local, otherwise by [`NoBackends`].
 fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBackends) -> bool {
     if !plane.acknowledged.contains(row.address()) {
         return false;
@@ -152,7 +154,8 @@ fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBacken
     no_backends == NoBackends::Announce || used.any(|instance| serves(instance.effective()))
 }
 
-/// Returns the prefix if it is routable.
+/// Returns the prefix if it may be announced: multicast, loopback and unspecified addresses may
+/// not, but a default route may.
 fn net(prefix: &Prefix) -> Option<IpNet> {
     let is_default = prefix.len == 0;
     let addr = prefix.addr;
@@ -160,6 +163,8 @@ fn net(prefix: &Prefix) -> Option<IpNet> {
     IpNet::new(addr, prefix.len).ok().filter(|_| !never).map(|net| net.trunc())
 }
 
+/// Returns the aggregate of the advertisement's length that covers `net`, or `net` if the
+/// advertisement has no shorter length.
 fn aggregated(net: IpNet, advertisement: &AdvertisementSpec) -> IpNet {
     let length = match net {
         IpNet::V4(_) => advertisement.aggregation.ipv4,
@@ -170,7 +175,7 @@ fn aggregated(net: IpNet, advertisement: &AdvertisementSpec) -> IpNet {
     aggregate.map_or(net, |aggregate| aggregate.trunc())
 }
 
-/// Returns the routes for a neighbor, and the defects that prevent others.
+/// Returns the routes for a neighbor, and the defects that prevent further routes.
 pub fn table(
     router: &RouterSpec,
     neighbor: &Neighbor,
@@ -260,8 +265,9 @@ fn route_attributes(
             attributes.add(&family.attributes, kinds);
         }
     }
-    // Attributes that are not sent on such a session must not make routes differ. With ASN 0 the
-    // session may be internal or external, so both are kept.
+    // Attributes that are not sent on a session must not make routes differ: prepending on internal
+    // sessions, local preference on external ones. With ASN 0 a session may be either, so both
+    // attributes are kept.
     for attributes in all.values_mut() {
         match neighbor.asn {
             0 => {}
@@ -273,7 +279,11 @@ fn route_attributes(
 }
 
 /// Returns the next hop for routes of a family: the neighbor's `next_hop`, or the data port's
-/// address.
+/// address of the family. Without either, IPv4 routes get the data port's IPv6 address if the
+/// neighbor has `extended_next_hop` (RFC 8950).
+///
+/// # Errors
+/// There is no such address, or it is not an address of the data plane.
 fn next_hop(
     neighbor: &Neighbor,
     family: Family,

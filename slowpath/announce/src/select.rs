@@ -14,7 +14,7 @@ pub struct Policy {
     pub name: Name,
     /// Specification.
     pub spec: Arc<BgpPeeringPolicySpec>,
-    /// Form in which it was written.
+    /// Form in which the policy was written.
     pub origin: Origin,
 }
 
@@ -24,9 +24,9 @@ pub enum Origin {
     /// Weir's own BgpPeeringPolicy.
     #[default]
     Own,
-    /// CiliumBGPPeeringPolicy.
+    /// CiliumBGPPeeringPolicy, the first generation of Cilium's BGP objects.
     CiliumFirst,
-    /// CiliumBGPClusterConfig with the objects that it references.
+    /// CiliumBGPClusterConfig with the objects that it references, the second generation.
     CiliumSecond,
 }
 
@@ -40,7 +40,7 @@ impl Origin {
     }
 }
 
-/// Several policies select this appliance, without precedence among them.
+/// Several policies select this appliance, and none takes precedence.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{} BGP peering policies select this appliance ({}): change their node_selector so that only \
@@ -48,7 +48,8 @@ impl Origin {
 )]
 pub struct MultiplePolicies(pub Vec<Name>);
 
-/// Returns all policies, each from the preferred one of its sources.
+/// Returns one policy per name: if several sources have the name, the one from the preferred
+/// source. Objects that are being deleted are left out.
 pub fn preferred_policies(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
     let mut all: Vec<(&Arc<Object>, Policy)> = Vec::new();
     let live = objects.of_kind(Kind::BgpPeeringPolicy).filter(|o| o.lifecycle().deletion.is_none());
@@ -73,8 +74,8 @@ pub fn preferred_policies(objects: &Objects, precedence: &Precedence) -> Vec<Pol
 }
 
 /// Returns whether a policy of Cilium's first generation selects an appliance with these labels. If
-/// so, the second generation is not used: both exist while a cluster migrates, and the first one
-/// was in force before.
+/// so, policies of the second generation are not used: both exist while a cluster migrates, and the
+/// first generation was in force before.
 pub fn first_generation(policies: &[Policy], labels: &Pairs) -> bool {
     let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
     policies.iter().any(|one| one.origin == Origin::CiliumFirst && one.spec.selects(label))

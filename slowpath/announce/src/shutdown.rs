@@ -8,7 +8,7 @@ use crate::apply::{PolicyApplier, ShutdownMode};
 /// Progress of the shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Withdrawals are in progress; call again at this time at the latest.
+    /// Withdrawals are in progress, or routers move traffic; call again at this time at the latest.
     Wait(Instant),
     /// The shutdown is complete.
     Done,
@@ -31,7 +31,8 @@ impl Shutdown {
         Shutdown { mode, deadline: None, settled: None, done: false }
     }
 
-    /// Advances the shutdown.
+    /// Advances the shutdown: withdraws all routes at the first call, and closes all sessions at
+    /// the last.
     pub fn step(&mut self, now: Instant, applier: &mut impl PolicyApplier) -> Step {
         if self.done {
             return Step::Done;

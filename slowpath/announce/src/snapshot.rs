@@ -1,5 +1,5 @@
 //! Snapshot of the appliance at one moment: labels, addresses, annotations, and the state of its
-//! data plane. Immutable once taken.
+//! data plane.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,7 +27,7 @@ pub struct ControlPlaneState {
     pub name: Box<str>,
     /// Labels of the appliance.
     pub labels: Pairs,
-    /// Annotations for virtual routers, by local ASN.
+    /// Annotations for virtual routers, by local ASN; set by the controller, which parses them.
     pub annotations: BTreeMap<u32, RouterAnnotation>,
     /// Configured router ID (`bgp.router_id`).
     pub router_id: Option<Ipv4Addr>,
@@ -47,8 +47,9 @@ pub struct Plane {
     pub forwarding: bool,
     /// The appliance is being drained.
     pub draining: bool,
-    /// All sources have delivered their objects, and all of them are acknowledged, so that
-    /// End-of-RIB may be sent.
+    /// End-of-RIB may be sent: all sources have delivered their objects and no frontend is pending.
+    /// Also true if the data plane is known not to take traffic, so that neighbors drop the routes
+    /// that they kept during a graceful restart.
     pub complete: bool,
     /// Addresses that the data plane owns; next hops must be among them.
     pub owned: BTreeSet<IpAddr>,
@@ -61,7 +62,7 @@ pub struct Plane {
 }
 
 impl Default for Plane {
-    /// The state before anything is known: not able to take traffic.
+    /// Returns the state before anything is known: the data plane takes no traffic.
     fn default() -> Plane {
         Plane {
             forwarding: false,
@@ -96,7 +97,7 @@ impl ControlPlaneState {
 pub struct RouterAnnotation {
     /// BGP identifier.
     pub router_id: Option<Ipv4Addr>,
-    /// Port on which it listens.
+    /// Port on which the router listens.
     pub local_port: Option<u16>,
 }
 
@@ -111,7 +112,7 @@ pub struct BadAnnotation {
     pub key: Box<str>,
     /// Value of the annotation.
     pub value: Box<str>,
-    /// Why it is invalid.
+    /// Why the value or the key is invalid.
     pub wrong: String,
 }
 
@@ -137,7 +138,7 @@ pub fn annotations(pairs: &Pairs) -> Result<BTreeMap<u32, RouterAnnotation>, Bad
 
 fn annotation(text: &str) -> Result<RouterAnnotation, String> {
     let mut annotation_value = RouterAnnotation::default();
-    // An empty annotation sets nothing, like a Kubernetes label without a value.
+    // An empty annotation is valid and sets nothing.
     let parts = text.split(',').map(str::trim);
     for part in parts.filter(|_| !text.trim().is_empty()) {
         let not_a = |what: &str, value: &str| format!("`{value}` is not a {what}");
@@ -156,16 +157,17 @@ fn annotation(text: &str) -> Result<RouterAnnotation, String> {
     Ok(annotation_value)
 }
 
-/// Tracks which frontends are in force. A row that was changed is pending until the data plane has
-/// it. Until then the data plane uses the previous row and serves packets, so that the route must
-/// not be withdrawn.
+/// Tracks which frontends are in force. The row of a changed frontend is pending until the data
+/// plane has acknowledged it. Until then the data plane serves packets by the previous row, so the
+/// route must not be withdrawn.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
     in_force_before: Arc<HashSet<Address>>,
 }
 
 impl Acknowledged {
-    /// Returns the frontends of these tables that are in force.
+    /// Returns the frontends of these tables that are in force: those that are done, and pending
+    /// ones that were in force at the previous call.
     pub fn update(&mut self, tables: &Tables) -> Arc<HashSet<Address>> {
         let in_force = |row: &&Arc<state::frontend::Frontend>| match row.status().progress {
             Progress::Done => true,

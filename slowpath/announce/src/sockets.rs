@@ -15,7 +15,7 @@ use state::object::bgp::BfdSpec;
 
 use crate::speaker::{PeerConfig, PeerKey, Speaker};
 
-/// Shared handle of the speaker. Cheap to clone.
+/// Shared handle of the `bgp` crate's speaker. Cheap to clone.
 #[derive(Clone)]
 pub struct Sockets(Arc<Mutex<Option<speaker::Speaker>>>);
 
@@ -30,8 +30,8 @@ impl Sockets {
         self.0.lock().as_ref().map(|speaker| speaker.status(now)).unwrap_or_default()
     }
 
-    /// After the control loop has ended: waits until the last messages to peers are sent. Later
-    /// calls have no effect.
+    /// Waits until the last messages to removed peers are sent, for a few seconds at most. To be
+    /// called after the control loop has ended: later calls of any method have no effect.
     pub async fn end(&self) {
         let speaker = self.0.lock().take();
         if let Some(speaker) = speaker {
@@ -59,6 +59,10 @@ impl Speaker for Sockets {
 
     fn remove(&mut self, key: PeerKey, why: Stop) {
         self.with(|speaker| speaker.remove(speaker_key(key), why));
+    }
+
+    fn set_keys(&mut self, key: PeerKey, config: &PeerConfig) {
+        self.with(|speaker| speaker.set_keys(speaker_key(key), &config.settings.transport));
     }
 
     fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {
@@ -106,8 +110,8 @@ fn speaker_config(config: &PeerConfig) -> speaker::PeerConfig {
     }
 }
 
-/// Returns the BFD settings. For multihop sessions without `minimum_ttl`, BFD packets may take as
-/// many hops as BGP's, and at least 2.
+/// Returns the BFD settings. For multihop sessions without `minimum_ttl`, the neighbor's BFD
+/// packets may take as many hops as BGP's packets, but at least 2 are allowed.
 fn peer_bfd(spec: &BfdSpec, hops: u8) -> PeerBfd {
     let settings = bfd::Settings {
         transmit_ms: spec.transmit_ms,

@@ -1,4 +1,4 @@
-//! Interface to the BGP speaker: peers, each with a state machine of `bgp`, and their routes.
+//! Interface to the BGP speaker: peers and the routes to advertise to them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,14 +35,29 @@ pub struct PeerConfig {
     pub bfd: Option<BfdSpec>,
 }
 
+impl PeerConfig {
+    /// Returns whether `new` differs in keys only, and in such that an open session can get.
+    pub fn can_rekey_to(&self, new: &PeerConfig) -> bool {
+        let (own, transport) = (&self.settings.transport, &new.settings.transport);
+        let mut same = new.clone();
+        same.settings.transport.md5.clone_from(&own.md5);
+        same.settings.transport.tcp_ao.clone_from(&own.tcp_ao);
+        same == *self && own.can_rekey_to(transport)
+    }
+}
+
 /// A BGP speaker. No method waits for a peer.
 pub trait Speaker {
     /// Adds a peer and starts its session.
     fn add(&mut self, key: PeerKey, config: &PeerConfig);
 
-    /// Removes a peer. With [`Stop::Changed`] it is added again at once, unless its new settings or
-    /// keys are invalid.
+    /// Removes a peer and ends its session as `why` says. After [`Stop::Changed`] the caller adds
+    /// the peer again at once, unless its new settings or keys are invalid.
     fn remove(&mut self, key: PeerKey, why: Stop);
+
+    /// Replaces the keys of a peer by those of `config`, without an end of the session; the caller
+    /// has checked [`PeerConfig::can_rekey_to`].
+    fn set_keys(&mut self, key: PeerKey, config: &PeerConfig);
 
     /// Replaces the set of routes to advertise to a peer.
     fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>);

@@ -1,4 +1,4 @@
-//! Rows of `weir bgp` and of the API.
+//! BGP status of the appliance as shown by the API and `weir bgp`: peers, routes and policies.
 
 mod query;
 
@@ -58,7 +58,7 @@ pub struct PeerRow {
     /// Address family: `ipv4-unicast` or `ipv6-unicast`.
     #[schemars(with = "String")]
     pub family: Family,
-    /// Number of routes received from the peer.
+    /// Number of routes received from the peer; counted up to 100,000.
     pub received: u64,
     /// Number of routes advertised to the peer.
     pub advertised: u64,
@@ -143,7 +143,7 @@ pub struct PolicyRow {
     pub path_actions: String,
 }
 
-/// Prefixes with equal attributes.
+/// Prefixes of one family that have these attributes in common.
 type Export = (Family, Arc<Attributes>, Vec<IpNet>);
 
 impl<S: Speaker> Announcer<S> {
@@ -201,7 +201,7 @@ impl<S: Speaker> Announcer<S> {
         Ok(families.iter().flat_map(rows).collect())
     }
 
-    /// Returns the desired routes of these peers, whether they are up or not.
+    /// Returns the desired routes of these peers, whether their sessions are up or not.
     fn available(&self, now: Instant, family: Family, keys: &[PeerKey]) -> Vec<RouteRow> {
         let mut rows = Vec::new();
         for (key, running) in self.peers.iter().filter(|(key, _)| keys.contains(key)) {
@@ -222,8 +222,8 @@ impl<S: Speaker> Announcer<S> {
         rows
     }
 
-    /// Returns the routes advertised to these peers, as sent. The age is that of the route, or that
-    /// of the session if it is lower.
+    /// Returns the routes advertised to these peers, as sent. The age is the time since the route
+    /// changed or since the session was established, whichever is shorter.
     fn advertised(&self, now: Instant, family: Family, keys: &[PeerKey]) -> Vec<RouteRow> {
         let mut rows = Vec::new();
         for (key, status) in self.speaker.peers(now) {
@@ -277,8 +277,8 @@ impl<S: Speaker> Announcer<S> {
         rows
     }
 
-    /// Returns groups of prefixes with equal attributes, each with the peers that get exactly this
-    /// group.
+    /// Returns the groups of prefixes with equal attributes that the router `asn` advertises, each
+    /// with the peers that get exactly this group.
     fn exports(&self, asn: u32) -> BTreeMap<Export, Vec<SocketAddr>> {
         let mut all: BTreeMap<Export, Vec<SocketAddr>> = BTreeMap::new();
         for (key, running) in self.peers.iter().filter(|(key, _)| key.local_asn == asn) {

@@ -1,8 +1,8 @@
 //! The BFD driver: one task that connects the state machines of all sessions to sockets and the
 //! clock.
 //!
-//! Received packets are read before the clock: after the process was stalled, packets that arrived
-//! meanwhile are processed first and count as signs of life of the neighbor.
+//! Received packets are processed before expired timers: packets that arrived while the process was
+//! stalled still prove that the neighbor is alive.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -21,25 +21,26 @@ use crate::session::Session;
 use crate::settings::{Key, Settings, SettingsError};
 use crate::status::{BfdStatus, by_name};
 
-/// Maximum number of datagrams read in one go, so that a flood does not delay sending.
+/// Maximum number of datagrams read before timers are checked, so that a flood does not delay
+/// sending.
 const MAX_READS: usize = 512;
 
 /// Parameters of a driver.
 pub struct DriverParams {
-    /// Seed of discriminators and jitter; must differ at each start.
+    /// Seed of discriminators and jitter; must differ at each start, so that discriminators do.
     pub seed: u64,
-    /// Receives events of sessions that go up or down.
+    /// Receives the events of all sessions.
     pub events: mpsc::UnboundedSender<Event>,
 }
 
-/// A session went up or down.
+/// A session went up or down, or its neighbor is in AdminDown ([`Change::Held`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Key of the session.
     pub key: Key,
-    /// The new state and the reason.
+    /// The change, with the reason if the session went down.
     pub change: Change,
-    /// When it happened, by the monotonic clock.
+    /// When the state changed, by the monotonic clock.
     pub at: Instant,
 }
 
@@ -58,7 +59,7 @@ pub struct Bfd {
 }
 
 impl Bfd {
-    /// Creates a session or changes its settings; a session that is up stays up, and one that is
+    /// Creates a session or changes its settings. A session that is up stays up; a session that is
     /// being removed starts again. Without effect after [`Bfd::stop`].
     ///
     /// # Errors
@@ -199,8 +200,8 @@ impl Driver {
         }
     }
 
-    /// Finds the session of a packet (RFC 5880 section 6.8.6): by our discriminator alone if the
-    /// packet has one.
+    /// Finds the session of a packet (RFC 5880 section 6.8.6): by Your Discriminator alone, or by
+    /// addresses and interface if it is 0.
     fn find_session(&self, datagram: &Datagram, packet: &Packet) -> Result<Key, Discard> {
         if packet.your_discriminator != 0 {
             let key = self.keys.get(&packet.your_discriminator);
@@ -246,7 +247,7 @@ impl Driver {
                     sessions: self.sessions.values().map(|session| session.status(now)).collect(),
                     discarded: by_name(&self.discards),
                 };
-                // The requester may be gone.
+                // The requester may have been dropped.
                 let _ = reply.send(status);
             }
             Command::Stop => {
@@ -277,7 +278,7 @@ impl Driver {
     }
 }
 
-/// Performs the checks that need no session.
+/// Parses a datagram and performs the checks that need no session.
 fn parse_datagram(datagram: &Datagram) -> Result<Packet, Discard> {
     // A TTL of 255 proves that the sender is on the same link (RFC 5881 section 5).
     if !datagram.multihop && datagram.ttl != u8::MAX {
@@ -286,6 +287,7 @@ fn parse_datagram(datagram: &Datagram) -> Result<Packet, Discard> {
     Packet::parse(&datagram.bytes[..datagram.length])
 }
 
+/// Sends the packet of `output`, and logs and reports its change.
 fn apply_output(params: &DriverParams, session: &mut Session, output: Output, now: Instant) {
     if let Some(packet) = output.send {
         session.send(&packet);

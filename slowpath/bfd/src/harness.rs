@@ -7,8 +7,8 @@ use crate::machine::Machine;
 use crate::packet::{LENGTH, Packet};
 use crate::settings::Settings;
 
-/// Checks that a packet that parses is encoded to the same fields and parses to the same packet
-/// again.
+/// Checks that a packet that parses is encoded to the same bytes, except for the length field, and
+/// that these bytes parse to the same packet.
 pub fn packet(bytes: &[u8]) {
     if let Ok(packet) = Packet::parse(bytes) {
         let again = packet.emit();
@@ -29,7 +29,7 @@ pub fn machine(bytes: &[u8]) {
         machine.tick(now);
         packet(&piece[1..]);
         if let Ok(packet) = Packet::parse(&piece[1..]) {
-            // The session is never administratively down.
+            // Fails only for a session in AdminDown, which this one never is.
             let output = machine.receive(&packet, now).unwrap_or_default();
             assert_eq!(output.send.is_some_and(|sent| sent.final_bit), packet.poll);
         }

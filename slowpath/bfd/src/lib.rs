@@ -8,11 +8,11 @@
 //!                          events: up, down with reason; status
 //! ```
 //!
-//! Sessions use asynchronous mode. Demand mode is never requested, but respected if the neighbor
-//! requests it. Echo packets are not accepted, which is advertised as a Required Min Echo RX
-//! Interval of 0. Authentication is not supported: authenticated packets are discarded, as RFC 5880
-//! section 6.8.6 requires of a session without a key; the TTL check (GTSM) protects against remote
-//! senders instead.
+//! Sessions use asynchronous mode. Demand mode is never requested by this side, but respected if
+//! the neighbor requests it. Echo packets are not accepted, which is advertised as a Required Min
+//! Echo RX Interval of 0. Authentication is not supported: authenticated packets are discarded, as
+//! RFC 5880 section 6.8.6 requires of a session without a key. The TTL check (GTSM) protects
+//! against remote senders instead.
 
 #![forbid(unsafe_code)]
 

@@ -53,15 +53,17 @@ pub struct Machine {
     before_poll: Option<Timers>,
     /// When the poll sequence began.
     poll_started: Instant,
-    /// No poll sequence begins before this time, because late responses to the previous one would
-    /// be taken for responses to it.
+    /// No poll sequence begins before this time, because a late response to the previous sequence
+    /// would be taken for a response to the new one.
     poll_after: Option<Instant>,
     /// Administratively down: when to stop sending AdminDown, and at which interval to send it.
     shutdown: Option<(Instant, Duration)>,
     finished: bool,
+    /// When the next periodic packet is due; `None` if none are sent.
     next: Option<Instant>,
-    /// When the last packet was sent, and the interval on which `next` is based.
+    /// When the last packet was sent.
     sent: Option<Instant>,
+    /// The interval on which `next` is based, before jitter.
     scheduled_interval: Duration,
 }
 
@@ -109,8 +111,7 @@ impl Machine {
     }
 
     /// Takes the session administratively down. The neighbor is sent AdminDown for its detection
-    /// time, so that it does not take the following silence for a failure (RFC 5880 section
-    /// 6.8.16).
+    /// time, so that the following silence is not taken for a failure (RFC 5880 section 6.8.16).
     pub fn stop(&mut self, now: Instant) -> Output {
         if self.state == State::AdminDown {
             return Output::default();
@@ -161,7 +162,8 @@ impl Machine {
             received_at: Some(now),
         };
         if packet.final_bit && self.before_poll.take().is_some() {
-            // A response still in flight may take about as long as this one did.
+            // Several packets with P may have been sent, so that further responses are in flight.
+            // They may take about as long as this one did.
             let took = now.saturating_duration_since(self.poll_started);
             self.poll_after = Some(now + self.remote_detection_time() + 2 * took);
         }
@@ -183,8 +185,8 @@ impl Machine {
             _ => None,
         };
         self.reschedule(now);
-        // Responses with F are always sent. Changes of state are sent in addition to the periodic
-        // packets.
+        // A packet with P is always answered, even if periodic packets are not sent. A change of
+        // state is sent at once, in addition to the periodic packets.
         let state_changed = self.state != state && self.may_send();
         let send = (packet.poll || state_changed).then(|| self.emit(packet.poll, now));
         Ok(Output { send, change })
@@ -271,11 +273,13 @@ impl Machine {
         self.receive_interval() * u32::from(self.remote.multiplier)
     }
 
-    /// Returns the minimum detection time of the neighbor for our packets.
+    /// Returns the neighbor's detection time for our packets (RFC 5880 section 6.8.4), as far as
+    /// it follows from the transmit interval in use.
     fn remote_detection_time(&self) -> Duration {
         self.transmit_interval() * u32::from(self.settings.multiplier)
     }
 
+    /// Returns when the detection time expires.
     fn deadline(&self) -> Option<Instant> {
         if self.state == State::AdminDown {
             return None;

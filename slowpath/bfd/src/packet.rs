@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Size of a packet without authentication, in bytes.
 pub const LENGTH: usize = 24;
-/// Minimum size of a packet with authentication, in bytes.
+/// Minimum value of the length field of a packet with authentication, in bytes.
 const LENGTH_AUTHENTICATED: usize = 26;
 const VERSION: u8 = 1;
 
@@ -24,13 +24,14 @@ pub enum State {
     /// No packets are received, or the neighbor reports Down.
     #[default]
     Down,
-    /// Packets of the neighbor are received; whether it receives ours is not known yet.
+    /// Packets of the neighbor are received; whether the neighbor receives ours is not known yet.
     Init,
     /// Both directions work.
     Up,
 }
 
-/// Why a session left Up (RFC 5880 section 4.1). Codes without a name are kept as numbers.
+/// Reason for the last change of a session's state (RFC 5880 section 4.1). Codes without a name are
+/// kept as numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Diagnostic {
@@ -184,7 +185,7 @@ impl Discards {
 /// A BFD control packet without authentication (RFC 5880 section 4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Packet {
-    /// Why the sender's session last left Up.
+    /// Reason for the last change of the sender's state.
     pub diagnostic: Diagnostic,
     /// State of the sender.
     pub state: State,
@@ -194,7 +195,7 @@ pub struct Packet {
     pub final_bit: bool,
     /// C: the sender's BFD is independent of its control plane.
     pub independent: bool,
-    /// D: the sender requests demand mode, that is no packets while the session is up.
+    /// D: the sender requests demand mode: no periodic packets while both sides are up.
     pub demand: bool,
     /// Detect Mult: number of missed intervals after which the session is down.
     pub multiplier: u8,
@@ -212,7 +213,7 @@ pub struct Packet {
 
 impl Packet {
     /// Parses a datagram and applies the rules of RFC 5880 section 6.8.6 that need no session, in
-    /// its order.
+    /// the order of that section.
     pub fn parse(bytes: &[u8]) -> Result<Packet, Discard> {
         let head: &[u8; LENGTH] = bytes.first_chunk().ok_or(Discard::Short)?;
         let (flags, length) = (head[1], usize::from(head[3]));

@@ -27,9 +27,9 @@ const BUFFER_SIZE: usize = 128;
 pub struct Datagram {
     /// Source address.
     pub from: IpAddr,
-    /// Destination address.
+    /// Destination address; `None` if the kernel did not report it.
     pub to: Option<IpAddr>,
-    /// Index of the receiving interface.
+    /// Index of the receiving interface; 0 if the kernel did not report it.
     pub interface: u32,
     /// TTL or hop limit; 0 if the kernel did not report it.
     pub ttl: u8,
@@ -71,7 +71,7 @@ impl Receiver {
 
     /// Returns ready when a datagram may have arrived.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        // The only error is the runtime's shutdown.
+        // The only error is that the runtime is shutting down, which ends the driver as well.
         self.socket.poll_recv_ready(context).map(drop)
     }
 

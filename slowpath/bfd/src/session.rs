@@ -1,4 +1,4 @@
-//! A session with its socket: state machine and transmission.
+//! A session with its sending socket. Received packets arrive on the sockets of the driver.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -19,14 +19,15 @@ const FIRST_PORT: u16 = 49_152;
 /// that it monitors.
 const CLASS: u32 = 0xc0;
 
-/// A session.
+/// A session: its state machine and the socket for its packets.
 pub(crate) struct Session {
     pub(crate) key: Key,
     pub(crate) machine: Machine,
     /// Source port of its packets, unique among sessions.
     pub(crate) port: u16,
     socket: Option<Socket>,
-    /// Index of the interface, if the session is bound to one.
+    /// Index of the interface that the session is bound to; `None` without one, and before the
+    /// first packet is sent.
     interface: Option<u32>,
     discards: Discards,
     unsent: u64,
@@ -47,8 +48,8 @@ impl Session {
         let ports =
             (0..=u16::MAX - FIRST_PORT).map(|n| FIRST_PORT + n.wrapping_add(begin) % 16_384);
         Session {
-            // With more sessions than ports, one port is shared: neighbors identify sessions by
-            // discriminator.
+            // With more sessions than ports, the first port is shared, which is harmless: neighbors
+            // identify sessions by discriminator.
             port: ports.into_iter().find(|port| !taken.contains(port)).unwrap_or(FIRST_PORT),
             machine: Machine::new(settings, discriminator, seed, now),
             key,
@@ -86,7 +87,7 @@ impl Session {
     pub(crate) fn send(&mut self, packet: &Packet) {
         let sent = self.try_send(packet);
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
-            // Another program uses the port.
+            // Another program uses the port: the next packet is sent from the next port.
             self.port = self.port.wrapping_add(1).max(FIRST_PORT);
         }
         let last_error = sent.err().map(|error| error.to_string());

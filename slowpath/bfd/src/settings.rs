@@ -45,9 +45,9 @@ pub struct Settings {
     pub multiplier: u8,
     /// Send no packet before the neighbor does (passive role, RFC 5880 section 6.1).
     pub passive: bool,
-    /// Set the C bit, which claims that BFD survives a failure of the control plane. It does not
-    /// here, and a neighbor that relies on it may take a restart for a failure of the path (RFC
-    /// 5882 section 4.3); only for neighbors that require it.
+    /// Set the C bit, which claims that BFD survives a failure of the control plane. This BFD does
+    /// not, so a neighbor that relies on the bit may take a restart of this process for a failure
+    /// of the path (RFC 5882 section 4.3). Only for neighbors that require the bit.
     pub independent: bool,
     /// Multihop only: minimum TTL of received packets, 1 to 255 (default 254). 254 allows one
     /// router on the path, like FRR's default. BIRD sends with TTL 64, so that a BIRD behind one

@@ -9,7 +9,8 @@ use crate::machine::Machine;
 use crate::packet::{Diagnostic, Discards, State};
 use crate::settings::{Key, Settings};
 
-/// Status of a session. Intervals that depend on the neighbor are 0 until a packet of it arrives.
+/// Status of a session. `receive_us` and `detection_us` are 0 until a packet of the neighbor
+/// arrives, and again after the detection time has expired.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionStatus {
     /// Key of the session.
@@ -19,9 +20,10 @@ pub struct SessionStatus {
     pub settings: Settings,
     /// Local state.
     pub state: State,
-    /// State that the neighbor last reported; down once the detection time has expired.
+    /// State that the neighbor last reported; down before its first packet and after the detection
+    /// time has expired.
     pub remote_state: State,
-    /// Local diagnostic: why the session last left Up.
+    /// Local diagnostic: reason for the last change of state.
     pub diagnostic: Diagnostic,
     /// Diagnostic that the neighbor last reported.
     pub remote_diagnostic: Diagnostic,
@@ -64,7 +66,7 @@ pub struct SessionStatus {
 pub struct BfdStatus {
     /// Sessions, ordered by key.
     pub sessions: Vec<SessionStatus>,
-    /// Packets discarded before a session was found or by a session, by reason.
+    /// All discarded packets, by reason: those without a session and those discarded by a session.
     pub discarded: BTreeMap<String, u64>,
 }
 

@@ -3,8 +3,8 @@
 //!
 //! The desired state is always a whole table. The messages are, in this order: withdrawals,
 //! announcements grouped by equal attributes, and, once the table is declared complete, End-of-RIB.
-//! The session takes at most [`BURST`] messages and then waits until they are written, so that a
-//! peer that reads slowly costs neither memory nor keepalives.
+//! The session takes at most [`BURST`] messages and then waits until they are written. A peer that
+//! reads slowly therefore neither uses much memory nor delays keepalives.
 //!
 //! MinRouteAdvertisementIntervalTimer (RFC 4271 section 9.2.1.1) is not implemented: a route whose
 //! frontend must not receive traffic any more is withdrawn at once, and bursts of changes are
@@ -51,8 +51,10 @@ pub struct Advertiser {
     desired: Arc<Table>,
     complete: bool,
     shutting_down: bool,
-    /// What the peer has; `None` where the route must be sent again.
+    /// Prefixes that the peer has, with the attributes that were sent; `None` if the route must be
+    /// sent again.
     sent: BTreeMap<IpNet, Option<Arc<Attributes>>>,
+    /// Withdrawals and announcements that are still to be sent.
     withdraw: BTreeMap<Family, Vec<IpNet>>,
     announce: BTreeMap<(Family, Arc<Attributes>), Vec<IpNet>>,
     unsendable: usize,
@@ -88,11 +90,10 @@ impl Advertiser {
         }
     }
 
-    /// Schedules all routes of `family` to be sent again. If a refresh is in progress, it starts
-    /// over.
+    /// Schedules all routes of `family` to be sent again. A refresh in progress starts over.
     pub fn refresh(&mut self, family: Family) {
         let Some(progress) = self.progress.iter_mut().find(|p| p.family == family) else { return };
-        // RFC 7313: no second beginning before the end.
+        // RFC 7313 allows no second beginning before the end.
         progress.refresh = Some(progress.refresh.unwrap_or(false));
         let of_family = self.sent.iter_mut().filter(|(p, _)| Family::of_prefix(p) == family);
         of_family.for_each(|(_, sent)| *sent = None);
@@ -190,8 +191,8 @@ impl Advertiser {
         let (family, attributes) = entry.key().clone();
         let encoded = self.encode_context.announce(family, &attributes, entry.get_mut());
         let Some((message, prefixes)) = encoded else {
-            // The communities alone exceed a message, so that the peer's route of this prefix is
-            // outdated and must be withdrawn.
+            // The attributes do not fit in a message, because of too many communities. If the peer
+            // has previous routes of these prefixes, they are outdated and must be withdrawn.
             let too_long = entry.remove();
             self.unsendable += too_long.len();
             let had = too_long.into_iter().filter(|prefix| self.sent.contains_key(prefix));

@@ -3,19 +3,19 @@
 //! socket: the time and what happened are arguments of [`Peer::step`], which returns the actions to
 //! perform.
 //!
-//! The caller, who owns the sockets, must keep these rules:
+//! The caller owns the sockets and must keep these rules:
 //!
 //! - Octets of a connection are written in the order of [`Action::Send`].
 //! - [`Action::Close`] closes a connection once its octets are written, and after a few seconds in
-//!   any case. After it, no further input of this connection is passed, not even [`Event::Closed`].
-//! - [`Event::Written`] is passed whenever no octets are left to write.
+//!   any case. No event of this connection is passed after this action, not even [`Event::Closed`].
+//! - [`Event::Written`] is passed whenever no octets of a connection are left to write.
 //! - A [`ConnectionId`] is never reused.
 //! - At most one attempt to connect is in progress: a new [`Action::Connect`] replaces the previous
 //!   one.
 //!
-//! After a failure, RFC 4271 waits in Idle, for increasing times (DampPeerOscillations), and
-//! refuses connections meanwhile. Two such speakers can refuse each other forever, because each
-//! connects while the other waits. Therefore this implementation waits in Active: it does not
+//! After a failure, a speaker waits in Idle for increasing times and refuses connections meanwhile
+//! (DampPeerOscillations of RFC 4271). Two such speakers can refuse each other forever, because
+//! each connects while the other waits. Therefore this implementation waits in Active: it does not
 //! connect, but the peer may.
 
 mod action;
@@ -102,7 +102,7 @@ impl Peer {
         &self.settings
     }
 
-    /// Processes `event` and returns the actions to perform, in this order.
+    /// Processes `event` and returns the actions, to be performed in order.
     pub fn step(&mut self, now: Instant, event: Event<'_>) -> Vec<Action> {
         let before = self.visible_state();
         self.apply(now, event);
@@ -318,7 +318,6 @@ impl Peer {
             self.actions
                 .extend(session.take_messages().into_iter().map(|octets| Action::Send(id, octets)));
         }
-        // Once the peer has all routes, its next OPEN is not that of a restart any more.
         let advertiser = self.established().and_then(Session::advertiser);
         if self.complete && advertiser.is_some_and(|advertiser| advertiser.is_done()) {
             self.restarted = false;
@@ -356,7 +355,8 @@ impl Peer {
         self.sessions.iter().max_by_key(|session| session.stage())
     }
 
-    /// Returns the state as RFC 4271 defines it, of the connection that is farthest.
+    /// Returns the state of RFC 4271: that of the connection that is farthest in the state machine,
+    /// or of the peer if there is no connection.
     pub fn state(&self) -> State {
         match self.foremost().map(Session::stage) {
             Some(Stage::Established) => State::Established,
@@ -369,13 +369,14 @@ impl Peer {
         }
     }
 
-    /// Returns counters and the last events.
+    /// Returns the counters and the last events.
     pub fn history(&self) -> &History {
         &self.history
     }
 
     /// Returns whether all desired routes were sent and are in the kernel's send buffer; true if no
-    /// session is established. With an empty table it means that everything is withdrawn.
+    /// session is established. With an empty table, the result tells whether all routes are
+    /// withdrawn.
     pub fn all_sent(&self) -> bool {
         self.established().is_none_or(|session| {
             let done = session.advertiser().is_none_or(|advertiser| advertiser.is_done());

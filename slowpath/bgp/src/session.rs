@@ -26,7 +26,8 @@ use received::Received;
 const OPEN_HOLD_TIME: Duration = Duration::from_secs(240);
 /// Minimum time between keepalives (RFC 4271 section 4.4).
 const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Minimum of the send hold timer: how long the peer may read nothing of what is sent (RFC 9687).
+/// Minimum of the send hold timer: how long octets may wait because the peer does not read (RFC
+/// 9687).
 const SEND_HOLD_TIME_MIN: Duration = Duration::from_secs(480);
 
 /// Identifies a connection between the state machine and the owner of its socket.
@@ -45,7 +46,7 @@ pub enum Direction {
 /// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// OPEN sent; waiting for the peer's.
+    /// OPEN sent; waiting for the peer's OPEN.
     OpenSent,
     /// OPENs exchanged; waiting for a KEEPALIVE.
     OpenConfirm,
@@ -86,7 +87,7 @@ impl From<Notification> for CloseReason {
 pub struct Session {
     /// ID of the connection.
     pub id: ConnectionId,
-    /// Which side opened it.
+    /// Which side opened the connection.
     pub direction: Direction,
     /// Local and remote address and port.
     pub endpoints: (SocketAddr, SocketAddr),
@@ -98,7 +99,9 @@ pub struct Session {
     stage: Stage,
     local: Open,
     framer: Framer,
+    /// When the hold timer expires.
     hold: Option<Instant>,
+    /// When the next keepalive is due.
     keepalive: Option<Instant>,
     /// Since when octets wait to be written; `None` if all are in the kernel's send buffer.
     unwritten: Option<Instant>,
@@ -166,7 +169,7 @@ impl Session {
         self.advertiser.as_ref()
     }
 
-    /// Returns what the peer sent.
+    /// Returns the routes and messages that the peer sent.
     pub fn received(&self) -> &Received {
         &self.received
     }
@@ -291,7 +294,7 @@ impl Session {
         self.advance(now);
     }
 
-    /// Handles that all messages are in the kernel's send buffer.
+    /// Handles the event that all messages are in the kernel's send buffer.
     pub fn written(&mut self, now: Instant) {
         (self.unwritten, self.routes_unwritten) = (None, false);
         self.advance(now);
@@ -366,7 +369,7 @@ fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, CloseReas
 }
 
 /// Shortens timers by up to a quarter so that many speakers do not synchronize (RFC 4271 section
-/// 10). The sequence is deterministic for a seed.
+/// 10). The same seed and identifier give the same sequence.
 #[derive(Debug)]
 pub struct Jitter {
     rng: Rng,

@@ -2,10 +2,11 @@
 //! listeners, timers and BFD.
 //!
 //! ```text
-//!   Speaker -- events --> peer_task (state machine, octets of its connections, its timer)
-//!                           ^ |
-//!          listener --------' '--> connection: one task per socket, connecting included
-//!          bfd_sessions: BFD driver, session up and down
+//!   Speaker ------- events ----------------> peer_task: state machine, output queues, timer task
+//!   listener ------ accepted connections -->   |
+//!   bfd_sessions -- up, down --------------->  |
+//!                                              v
+//!                                            one task per connection or attempt to connect
 //! ```
 //!
 //! No method but [`Speaker::end`] waits for a peer. Dropping a `Speaker` sends nothing, like a
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::advertise::Table;
+use crate::peer::settings::Transport;
 use crate::peer::{Event, Stop};
 use crate::status::{AdvertisedRoute, PeerStatus};
 use crate::wire::Family;
@@ -42,14 +44,14 @@ use status::{PeerSocketStatus, SpeakerStatus};
 
 pub use config::{PeerBfd, PeerConfig, PeerKey};
 
-/// Maximum duration of [`Speaker::end`]: final notifications, then BFD's AdminDown packets, which
-/// are repeated for a while.
+/// Maximum duration of [`Speaker::end`], in which final notifications are sent, and AdminDown to
+/// BFD neighbors for their detection time.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The BGP speaker: a set of peers with their listeners and BFD sessions.
 pub struct Speaker {
     context: Arc<SpeakerContext>,
-    /// Dropping it ends all tasks of the speaker.
+    /// All tasks of the speaker end when this is dropped.
     shutdown: watch::Sender<()>,
     peers: BTreeMap<PeerKey, Arc<PeerTask>>,
     listeners: BTreeMap<ListenAddress, Arc<Listener>>,
@@ -91,11 +93,12 @@ impl Speaker {
     /// Registers a peer with every listener that can receive its connections, and starts one if
     /// needed.
     fn listen(&mut self, peer_task: &Arc<PeerTask>) {
-        let Some(listen_address) = ListenAddress::of(&peer_task.config) else { return };
+        let Some(listen_address) = ListenAddress::of(&peer_task.config()) else { return };
         if !self.listeners.contains_key(&listen_address) {
             let fresh = Listener::start(listen_address.clone(), &self.context);
             let others = self.peers.values().filter(|peer| {
-                ListenAddress::of(&peer.config).is_some_and(|other| other.overlaps(&listen_address))
+                ListenAddress::of(&peer.config())
+                    .is_some_and(|other| other.overlaps(&listen_address))
             });
             others.for_each(|peer| fresh.add(peer));
             self.listeners.insert(listen_address.clone(), fresh);
@@ -108,8 +111,8 @@ impl Speaker {
     /// Removes a peer. With [`Stop::Changed`] or [`Stop::Restart`] its listener and BFD session
     /// stay, because the peer is expected to be added again.
     pub fn remove(&mut self, key: PeerKey, why: Stop) {
-        // Some neighbors treat BFD's AdminDown as a failure, so it is sent only if the peer does
-        // not come back.
+        // Some neighbors treat BFD's AdminDown as a failure, so AdminDown is sent only if the peer
+        // is not added again.
         let stays = matches!(why, Stop::Changed | Stop::Restart);
         self.restarting |= why == Stop::Restart;
         self.remove_peer(key, why);
@@ -132,7 +135,7 @@ impl Speaker {
         let in_use: BTreeSet<ListenAddress> = self
             .peers
             .values()
-            .filter_map(|peer_task| ListenAddress::of(&peer_task.config))
+            .filter_map(|peer_task| ListenAddress::of(&peer_task.config()))
             .collect();
         self.listeners.retain(|listen_address, listener| {
             let stays = in_use.contains(listen_address);
@@ -141,6 +144,15 @@ impl Speaker {
             }
             stays
         });
+    }
+
+    /// Replaces the keys of a peer by those of `transport`, without an end of the session; the
+    /// caller has checked [`Transport::can_rekey_to`]. Until the peer has the new keys too, each
+    /// side drops what the other sends: the session stays if both have them within the hold time.
+    pub fn set_keys(&mut self, key: PeerKey, transport: &Transport) {
+        let Some(peer_task) = self.peers.get(&key) else { return };
+        peer_task.set_keys(transport);
+        self.listeners.values().for_each(|listener| listener.set_keys(peer_task));
     }
 
     /// Replaces the set of routes to advertise to a peer.

@@ -12,7 +12,7 @@ use crate::session::received::{Count, Messages};
 use crate::session::{Direction, Session};
 use crate::wire::{Attributes, Family, Notification};
 
-/// Status of a peer at one moment. Times are in seconds, before or after that moment.
+/// Status of a peer at one moment. Times are in seconds before or after that moment.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PeerStatus {
     /// Local AS number.

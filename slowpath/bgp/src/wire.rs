@@ -1,10 +1,11 @@
 //! BGP message encoding and decoding. The functions are pure: bytes in, a message or a [`Fault`]
 //! out, without sockets, clocks or session state.
 //!
-//! The codec is our own. `netgauze-bgp-pkt` was measured first (`wire/tests/netgauze.rs`): it
-//! leaves the data of most notifications empty, lacks RFC 9072 and loses its position after a
-//! malformed attribute, all of which RFC 7606 and section 6 of RFC 4271 require. The tests use it
-//! as an independent decoder of the messages written here.
+//! The codec is Weir's own. `netgauze-bgp-pkt` was evaluated first (`wire/tests/netgauze.rs`). It
+//! leaves the data of most notifications empty, which RFC 4271 section 6 defines; it rejects the
+//! extended optional parameters of RFC 9072; and it loses its position after a malformed attribute,
+//! so that the error handling of RFC 7606 is not possible. The tests use that crate as an
+//! independent decoder of the messages encoded here.
 
 pub mod attribute;
 pub mod capability;
@@ -50,7 +51,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Decodes the message of `kind`; `body` is what follows the header.
+    /// Decodes a message of type `kind`; `body` is the part after the header.
     pub fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, Fault> {
         Ok(match kind {
             Kind::Open => Message::Open(Open::read(body)?),

@@ -1,4 +1,5 @@
-//! Checks that each test named in `CONFORMANCE.md` exists, and that each requirement has an answer.
+//! Checks that each test named in `CONFORMANCE.md` exists, and that each requirement there has an
+//! answer.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +30,7 @@ fn every_named_test_exists() {
     tests(&root.join("src"), &mut found);
     tests(&root.join("tests"), &mut found);
     tests(&root.join("../bfd/tests"), &mut found);
-    // Only names of tests have more than two underscores.
+    // Of the quoted words, only names of tests have more than two underscores.
     let quoted = table.split('`').skip(1).step_by(2);
     let named: Vec<&str> = quoted.filter(|word| word.matches('_').count() > 2).collect();
     assert!(named.len() > 60, "{}", named.len());

@@ -15,7 +15,8 @@ pub struct Ingress {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Writes the MAC address, then the addresses, separated by spaces. The journal contains this text.
+/// Writes the MAC address, then the addresses, separated by spaces. The state file contains this
+/// text in its search criteria, so a change of the format makes existing state files unusable.
 impl fmt::Display for Ingress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.mac.map(|byte| format!("{byte:02x}")).join(":"))?;
@@ -25,10 +26,10 @@ impl fmt::Display for Ingress {
 
 /// The appliance, as a cloud lifecycle reads and controls it. No method may block.
 pub trait Appliance: Send + Sync {
-    /// Returns `Ok` if the appliance can take traffic, else the reasons why it cannot.
+    /// Returns `Ok` if the appliance can take new traffic, else the reasons why it cannot.
     fn able(&self) -> Result<(), Vec<String>>;
-    /// Returns the number of flows that a drain has to wait for, and the number of packets
-    /// forwarded since start.
+    /// Returns the number of flows that a drain has to wait for (reset connections do not count),
+    /// and the number of packets forwarded since start.
     fn activity(&self) -> (u64, u64);
     /// Returns the number of packets dropped since start because their VNI or UDP port belongs to
     /// no tunnel.
@@ -37,10 +38,10 @@ pub trait Appliance: Send + Sync {
     }
     /// Returns the ingress port; `None` until the port exists.
     fn ingress(&self) -> Option<Ingress>;
-    /// Sets the reasons for which health probes fail. If empty, only the appliance's own ability
-    /// decides.
+    /// Sets the reasons for which health probes fail. Without reasons, probes pass if the appliance
+    /// is able.
     fn set_probe_failures(&self, reasons: Vec<String>);
-    /// Sets the idle timeout after which the gateway forgets a TCP flow.
+    /// Sets the data plane's idle timeout of TCP flows to `idle`, that of the gateway.
     fn tcp_idle(&self, idle: Duration);
     /// Publishes the report for the API, `weir cloud status` and the metrics.
     fn publish(&self, report: Report);

@@ -20,12 +20,12 @@ pub struct PendingCalls<C, T> {
 pub enum CompletedCall<C, T> {
     /// The task returned its output.
     Answered(T),
-    /// The task panicked. The caller must still complete the call, or it would stay in progress
-    /// forever.
+    /// The task panicked. The caller must treat the call as failed ([`panic_error`]): otherwise it
+    /// would wait for the answer forever.
     Panicked(C, JoinError),
 }
 
-/// Returns the error that takes the place of the answer of a call whose task panicked.
+/// Returns the error that is used as the answer to a call whose task panicked.
 pub fn panic_error(error: &JoinError) -> CallError {
     let message = format!("internal error: {error}; see the log of slowpath");
     Operation::new("", "Task").failed(Failure::Transient, "Internal", message).error

@@ -14,7 +14,7 @@ pub enum Verdict {
     Warn,
     /// The setup does not work as it is.
     Fail,
-    /// The check was not run, because only the operation itself could show the result.
+    /// The check was not run; the text says why.
     Untested,
 }
 
@@ -45,8 +45,9 @@ impl Check {
 }
 
 /// Converts the report of slowpath into checks: one for its phase or error, one for each finding.
-/// If slowpath did not answer, the only check warns and names `remedy`. Findings with the name of
-/// one in `settings` are left out, because the caller has read those settings anew.
+/// If slowpath did not answer, the only check is a warning with `remedy`. A finding of the report
+/// is left out if `settings` has one of the same name: the caller derived `settings` from values
+/// that it has just read, and reports them itself.
 pub fn from_report(
     report: &Result<Report, String>,
     remedy: &str,

@@ -30,7 +30,7 @@ pub enum Failure {
     Denied,
     /// The resource does not exist.
     Absent,
-    /// Invalid request or unreadable response: a retry is no use.
+    /// Invalid request or malformed response: the same request is not retried.
     Invalid,
 }
 
@@ -56,7 +56,8 @@ impl Failure {
 /// A cloud API operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Service prefix, as used in the cloud's permissions.
+    /// AWS: name of the service in permissions and endpoints (`ec2`). Azure: the permission that
+    /// the operation needs. Without effect if the operation needs no permission.
     pub service: &'static str,
     /// Name of the operation in the cloud's API.
     pub name: &'static str,
@@ -78,19 +79,19 @@ impl Operation {
         Operation { service, name }
     }
 
-    /// Returns an error produced by Weir itself, without a delay.
+    /// Returns an error produced by Weir itself, without a requested delay.
     pub fn failed(self, kind: Failure, code: &str, message: impl Into<String>) -> AttemptError {
         let (code, message) = (code.to_owned(), message.into());
         AttemptError { error: CallError { operation: self.name, kind, code, message }, after: None }
     }
 
-    /// Returns an `Invalid` error for a response that cannot be parsed. A proxy between the cloud
-    /// and Weir may have produced the response, so a later call can still succeed.
+    /// Returns an `Invalid` error for a response that cannot be parsed, for instance because it
+    /// came from a proxy between the cloud and Weir.
     pub fn malformed(self, cause: impl std::fmt::Display) -> AttemptError {
         self.failed(Failure::Invalid, "MalformedResponse", format!("malformed response: {cause}"))
     }
 
-    /// Awaits a response for at most `timeout`, and returns a timeout error after that.
+    /// Awaits `request` for at most `timeout`, and returns a timeout error after that.
     pub async fn with_timeout<T>(
         self,
         timeout: Duration,

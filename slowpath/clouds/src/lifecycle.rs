@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use crate::failure::CallError;
 use crate::report::Finding;
 
-/// An input of the state machine. `A` is the answer to a call, `T` describes the tunnels of the
-/// data plane.
+/// An input of the state machine. `A` is the type of answers to calls, `T` describes the tunnels of
+/// the data plane.
 #[derive(Clone, Debug)]
 pub enum Event<A, T> {
-    /// A second or less has passed.
+    /// No news: the state machine only advances to the current time.
     Tick,
-    /// Whether the appliance can take traffic.
+    /// Whether the appliance can take new traffic.
     Able {
         /// True if lcores poll, links are up, and tables are committed and acknowledged.
         able: bool,
@@ -24,18 +24,19 @@ pub enum Event<A, T> {
     Activity {
         /// Number of flows that a drain has to wait for.
         flows: u64,
-        /// Packets forwarded since start. Only changes matter, and whether it is 0.
+        /// Packets forwarded since start. Only two things matter: whether the number has changed,
+        /// and whether it is 0.
         packets: u64,
-        /// Packets dropped since start because they belong to no known tunnel. If it grows, the
-        /// tunnels may have changed, and the state machine reads them from the cloud sooner.
+        /// Packets dropped since start because they belong to no known tunnel. If the number grows,
+        /// the tunnels may have changed, and the state machine reads them from the cloud sooner.
         unknown_tunnel: u64,
     },
     /// The tunnels in force in the data plane, for each pool of the appliance. Only the address
     /// families in this event are managed. The event comes before the first tick and at least once
     /// a second, so that a restarted data plane gets its tunnels again.
     TunnelsInForce(T),
-    /// The current time in seconds since 1970, in which scheduled events give their start. The
-    /// event comes before the first scheduled event, and again with each answer that contains some.
+    /// The current Unix time in seconds; scheduled events state their start as a date. `Clock`
+    /// comes before the first list of scheduled events, and again before each further one.
     Clock(u64),
     /// SIGTERM was received; a second one ends the process at once.
     Terminate,
@@ -43,13 +44,13 @@ pub enum Event<A, T> {
     Answered(A),
 }
 
-/// An output of the state machine; effects are performed in order. `C` is a kind of call, `T`
-/// describes the tunnels of the data plane, `K` is the state kept across restarts.
+/// An output of the state machine; effects are performed in order. `C` is the type of the kinds of
+/// calls, `T` describes the tunnels of the data plane, `K` is the state kept across restarts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect<C, T, K> {
     /// Start a call; its answer comes as [`Event::Answered`].
     Call(C),
-    /// Set the answer to health probes. It takes effect before the next effect is performed.
+    /// Set the answer to health probes, which applies before the next effect is performed.
     Probe {
         /// True for status 200, false for 503.
         pass: bool,
@@ -60,12 +61,12 @@ pub enum Effect<C, T, K> {
     FlowTimeout(Duration),
     /// Set the tunnels of the data plane.
     Tunnels(T),
-    /// Write state for the next process; it is on disk before the next effect is performed, unless
-    /// the disk hangs (see [`state_file::write`](crate::state_file::write)).
+    /// Write state for the next process. The state is on disk before the next effect is performed,
+    /// unless the disk hangs (see [`state_file::write`](crate::state_file::write)).
     Persist(K),
     /// Report a condition that the operator should see.
     Finding(Finding),
-    /// Send what is queued, and end the process. No effect follows.
+    /// End the lifecycle: the process may exit. No effect follows.
     Exit(Exit),
 }
 
@@ -87,7 +88,7 @@ macro_rules! calls {
         }
 
         impl Call {
-            /// Number of kinds. A kind's discriminant is its index, from 0.
+            /// Number of kinds of calls. Their discriminants are 0 to `COUNT - 1`.
             pub const COUNT: usize = [$(Call::$call),+].len();
         }
 
@@ -125,7 +126,7 @@ pub enum Never {}
 pub enum Exit {
     /// No flow was active any more.
     Drained,
-    /// The gateway has moved all flows away: AWS's deregistration delay elapsed.
+    /// AWS's deregistration delay has passed: the gateway sends this target nothing more.
     DelayOver,
     /// The drain limit (`drain_cap_s`), or the time at which the cloud stops the machine, was
     /// reached.
@@ -134,7 +135,8 @@ pub enum Exit {
     Forced,
 }
 
-/// A cloud's lifecycle as a state machine without clock or sockets.
+/// A cloud's lifecycle as a state machine without clock or sockets: register, stay registered,
+/// drain, leave.
 pub trait Machine: Send + 'static {
     /// A kind of call; at most one of each kind is in progress.
     type Call: Copy + Send + Sync + 'static;
@@ -145,8 +147,8 @@ pub trait Machine: Send + 'static {
     /// State that is kept across restarts.
     type Persisted;
 
-    /// Processes an event and returns the effects to perform, in order. It must be called at least
-    /// once a second.
+    /// Processes an event and returns the effects to perform, in order. The runner calls `step` at
+    /// least once a second.
     fn step(
         &mut self,
         now: Instant,
@@ -154,10 +156,11 @@ pub trait Machine: Send + 'static {
     ) -> Vec<Effect<Self::Call, Self::Tunnels, Self::Persisted>>;
     /// Returns true if the appliance is able and the cloud sends it traffic.
     fn ready(&self) -> bool;
-    /// Returns true if the appliance has been able for a minute but the cloud does not treat it so.
+    /// Returns true if the appliance has been able for a minute or longer, but its target is not
+    /// healthy (AWS), or it is not ready (Azure).
     fn differs(&self) -> bool;
     /// Returns the reason for leaving, as given to health probes, and the latest end of the
-    /// process.
+    /// process; `None` while the appliance is not leaving.
     fn leaving(&self) -> Option<(&'static str, Instant)>;
     /// Returns the answer for a call that failed.
     fn failed(call: Self::Call, error: CallError) -> Self::Answer;

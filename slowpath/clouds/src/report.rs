@@ -15,7 +15,8 @@ pub struct Report {
     /// True if the appliance is able and the cloud reports it healthy; in mode routes, if it is
     /// able and the last round succeeded.
     pub ready: bool,
-    /// Why the appliance is not registered, with a remedy; empty if its location is known.
+    /// Why the location was not found, or in mode routes why the last round failed, with a remedy;
+    /// empty if neither applies.
     pub error: String,
     /// Id of the instance.
     pub instance: String,
@@ -29,40 +30,42 @@ pub struct Report {
     /// ingress interface; on Azure, IP configurations or addresses.
     pub target: String,
     /// State of the target as the cloud reports it; empty if it is not registered. On Azure
-    /// `member`, or `down` or `up` by its administrative state, or `none`.
+    /// `member`, or `down` or `up` by its administrative state, or `none` if it is missing in a
+    /// pool; empty before the first query.
     pub state: String,
     /// The cloud's reason for the state, if it gives one.
     pub reason: String,
-    /// True if the appliance has been able for a minute or longer but the cloud does not treat it
-    /// so.
+    /// True if the appliance has been able for a minute or longer, but its target is not healthy
+    /// (AWS), or it is not ready (Azure).
     pub differs: bool,
     /// Progress of the drain, while the appliance leaves.
     pub drain: Option<DrainProgress>,
-    /// Deregistration delay of the target group in seconds; `None` until it was read.
+    /// Deregistration delay of the target group in seconds; `None` until it was read, and on Azure.
     pub deregistration_delay_s: Option<u64>,
     /// Idle timeout of TCP flows at the gateway in seconds; `None` until it was read.
     pub tcp_idle_s: Option<u64>,
     /// Findings for the operator, sorted by name.
     pub findings: Vec<ReportedFinding>,
-    /// All targets of the group, this machine included.
+    /// All targets of the group, this machine included; on Azure, all entries of its pools.
     pub peers: Vec<Peer>,
-    /// Number of cloud calls since start, by operation and outcome.
+    /// Number of attempts since start, by operation and outcome; a retry counts as an attempt.
     pub calls: Vec<CallCount>,
     /// On Azure, the tunnels of each pool.
     #[serde(default)]
     pub tunnels: Vec<GatewayTunnels>,
 }
 
-/// Tunnels of a gateway: those in force in the data plane, and those that Azure reports.
+/// Tunnels of a gateway and an address family: those in force in the data plane, and those that
+/// Azure reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayTunnels {
-    /// Name of the gateway.
+    /// Name of the `[[gateway]]` in the configuration.
     pub gateway: String,
     /// Address family: `ipv4` or `ipv6`.
     pub family: String,
     /// Tunnels in force in the data plane.
     pub in_force: TunnelPair,
-    /// Tunnels as reported by the cloud; if there is no report, those in force.
+    /// Tunnels as reported by Azure; if there is no report, those in force.
     pub reported: TunnelPair,
     /// Source of the report: `imds`, `arm`, `persisted` (from before a restart) or `file`.
     pub source: String,
@@ -101,7 +104,7 @@ pub struct ReportedFinding {
     pub text: String,
     /// Action for the operator.
     pub remedy: String,
-    /// How many times it was found.
+    /// Number of times that the condition was found since start.
     pub times: u64,
 }
 
@@ -116,32 +119,33 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// A target of the group; in mode routes, an instance of the cluster.
+/// A target of the group; on Azure, an entry of a pool; in mode routes, an instance of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Instance id or address.
+    /// Instance id or address; on Azure, name of the machine, its interface or the entry.
     pub id: String,
     /// Private address, if known.
     pub address: Option<std::net::IpAddr>,
-    /// State of the target; in mode routes the state of the instance, or `leading`.
+    /// State of the target; on Azure `member`, or the administrative state `up` or `down`; in mode
+    /// routes the state of the instance, or `leading`.
     pub state: String,
     /// Availability zone, if known.
     pub zone: String,
 }
 
-/// Number of calls of one operation with the same outcome.
+/// Number of attempts of one operation with the same outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallCount {
     /// Name of the operation in the cloud's API.
     pub operation: String,
     /// Outcome: `ok`, `throttled`, `transient`, `conflict`, `denied`, `absent` or `invalid`.
     pub outcome: String,
-    /// Number of calls.
+    /// Number of attempts.
     pub times: u64,
 }
 
 impl Report {
-    /// Sets the number of calls since start.
+    /// Sets the number of attempts since start.
     pub fn set_calls(&mut self, counts: Counts) {
         let count = |((operation, outcome), times): ((&str, &str), u64)| CallCount {
             operation: operation.to_owned(),
@@ -151,7 +155,7 @@ impl Report {
         self.calls = counts.into_iter().map(count).collect();
     }
 
-    /// Adds a finding or counts it again, and logs it if its text is new.
+    /// Adds a finding, or counts a known one again; logs it if it is new or its text has changed.
     pub fn add_finding(&mut self, finding: Finding) {
         let Finding { name, text, remedy } = finding;
         let at = match self.findings.binary_search_by(|known| known.name.as_str().cmp(name)) {

@@ -15,8 +15,8 @@ use crate::retry::{Clock, Pause, Policy, Retry, with_retries};
 /// [`Failure`](crate::failure::Failure).
 pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
 
-/// Settings and counters of a client's requests. Clones share the counters and the seed of the
-/// jitter.
+/// Settings and counters of a client's requests. Clones share the counters and the sequence of
+/// jitter seeds.
 #[derive(Clone)]
 pub struct Requests {
     policy: Policy,
@@ -27,8 +27,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Returns requests that follow `policy`, with `seed` for the jitter. All requests end when
-    /// `cancel` becomes true.
+    /// Returns settings with this retry policy and jitter seed, and counters at 0. All requests end
+    /// when `cancel` becomes true.
     pub fn new(policy: Policy, seed: u64, cancel: watch::Receiver<bool>) -> Requests {
         let (pause, seed) = (Arc::new(Clock::default()), Arc::new(AtomicU64::new(seed)));
         Requests { policy, pause, cancel, seed, counts: Arc::default() }
@@ -44,7 +44,7 @@ impl Requests {
         Requests { pause, ..self.clone() }
     }
 
-    /// Returns the number of attempts so far.
+    /// Returns the number of attempts so far, by operation and outcome.
     pub fn counts(&self) -> Counts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -17,7 +17,7 @@ pub use cutoff::RetryCutoff;
 /// Limits of the retries of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// Maximum of the first pause; the maximum doubles with each further pause.
+    /// Maximum of the first pause. The maximum doubles with each further pause, up to `max_pause`.
     pub first_pause: Duration,
     /// Upper limit of every pause, also of one that the cloud requests.
     pub max_pause: Duration,
@@ -74,8 +74,9 @@ impl Retry {
         Retry { policy, failures: 0, rng: Rng::with_seed(seed) }
     }
 
-    /// Decides after a failure; only throttled and transient errors are retried. `since` is the
-    /// time since the first attempt began, `after` the delay that the cloud requests.
+    /// Decides what to do after a failed attempt; only throttled and transient errors are retried.
+    /// `since` is the time since the first attempt began, `after` the delay that the cloud
+    /// requests.
     pub fn step(&mut self, since: Duration, kind: Failure, after: Option<Duration>) -> Step {
         if !matches!(kind, Failure::Throttled | Failure::Transient) {
             return Step::GiveUp;
@@ -99,7 +100,8 @@ pub trait Pause: Send + Sync {
     fn now(&self) -> Duration;
     /// Resolves after `pause`.
     fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-    /// Like `wait`, for a task that has this number of calls in progress.
+    /// Like `wait`, for a task that has this number of calls in progress: a simulated clock must
+    /// not advance while a call is in progress.
     fn idle(&self, pause: Duration, _calls: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         self.wait(pause)
     }

@@ -1,5 +1,6 @@
 //! The runner performs the effects of a cloud's lifecycle: it makes the calls, passes their answers
-//! to the state machine, and applies its decisions to the appliance.
+//! to the state machine, and applies its decisions to the appliance. The *journal* is the state
+//! file of the lifecycle.
 //!
 //! ```text
 //!   metadata, cloud --> location: what the appliance is registered as, and where --> journal
@@ -7,8 +8,8 @@
 //!   ticks, ability, SIGTERM, answers --> Machine --> calls, probe, tunnels, findings, exit
 //! ```
 //! The runner never blocks on the cloud: each call is a task, and its answer is an event. If the
-//! cloud cannot report the location after a restart, the journal's location is used: an outage of
-//! the cloud's API must not take a working machine out of service.
+//! cloud's API does not answer after a restart, the runner uses the location in the journal: an
+//! outage of the API must not take a working machine out of service.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -40,8 +41,9 @@ const SEARCH_RETRY: Policy = Policy {
     max_elapsed: Duration::MAX,
 };
 const MAX_SEARCH_PAUSE: Duration = Duration::from_secs(15);
-/// Time limit of a search if the journal has a location. It must be shorter than the time in which
-/// a gateway marks the appliance unhealthy; see each cloud's state machine.
+/// Time limit of a search if there is a state file, whose location can be used instead. It must be
+/// shorter than the time in which a gateway marks the appliance unhealthy; see each cloud's state
+/// machine.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Call<L> = <<L as Lifecycle>::Machine as Machine>::Call;
@@ -73,12 +75,13 @@ pub trait Lifecycle: Send + Sync + Sized + 'static {
     fn appliance(&self) -> &dyn Appliance;
     /// Returns the seed of the retry jitter.
     fn seed(&self) -> u64;
-    /// Returns the number of calls so far, for the report.
+    /// Returns the number of attempts so far, for the report.
     fn call_counts(&self) -> Counts;
     /// Searches the location once.
     fn find(&self) -> Pending<'_, Result<Self::Location, Self::Error>>;
-    /// Returns the search criteria as text that depends on configuration values only, not on names
-    /// of Rust types. A location in the journal that was found by other criteria is not used.
+    /// Returns the search criteria: configuration values and the ingress port as text. It contains
+    /// no names of Rust types, so that a rename in the source does not change it. A location in the
+    /// journal that was found by other criteria is not used.
     fn search_criteria(&self) -> String;
     /// Returns true if the location is known to belong to another machine: an image made of a
     /// running appliance contains its journal.
@@ -119,7 +122,7 @@ pub trait Lifecycle: Send + Sync + Sized + 'static {
     }
     /// Sets whether health probes pass although the appliance is not able.
     fn preboot(&self, _pass: bool) {}
-    /// Returns events to process before every other event.
+    /// Returns events that the state machine gets before each other event.
     fn poll_events(
         &self,
         _location: &Self::Location,
@@ -129,8 +132,8 @@ pub trait Lifecycle: Send + Sync + Sized + 'static {
     }
     /// Sets the tunnels of the data plane.
     fn set_tunnels(&self, _location: &Self::Location, _tunnels: Tunnels<Self>) {}
-    /// Returns the answer that informs the state machine that the location came from the journal,
-    /// because the cloud failed with `error`.
+    /// Returns the answer to the state machine's first query, which is not made: the search for the
+    /// location has just failed with `error`.
     fn unanswered(error: CallError) -> Answer<Self>;
 }
 
@@ -143,7 +146,7 @@ pub trait SearchError: Display + From<CallError> + Send {
     fn is_temporary(&self) -> bool;
 }
 
-/// The journal on disk: the location, and the lifecycle state for the next process.
+/// Content of the state file: the location, and the lifecycle state for the next process.
 #[derive(Serialize, Deserialize)]
 pub struct Journal<P, K> {
     /// Search criteria by which the location was found.
@@ -187,8 +190,8 @@ impl<L: Lifecycle> Runner<L> {
         self.started + self.pause.now()
     }
 
-    /// Runs until the process may end, and returns how the lifecycle ended. Each message on
-    /// `terminate` is a SIGTERM; a closed channel has no effect.
+    /// Runs until the process may exit, and returns how the lifecycle ended. Each message on
+    /// `terminate` stands for a SIGTERM; a closed channel has no effect.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
         self.fail_probes(L::SEARCHING.to_owned());
         self.publish();
@@ -201,15 +204,16 @@ impl<L: Lifecycle> Runner<L> {
         self.run_machine(Arc::new(location), no_answer, &mut terminate).await
     }
 
-    /// Sets the probe's answer for the time before the location is found.
+    /// Sets the probe's answer for the time before the location is found: a failure with `reason`,
+    /// unless probes pass early.
     fn fail_probes(&self, reason: String) {
         let pass = self.lifecycle.passes_early();
         self.lifecycle.preboot(pass);
         self.lifecycle.appliance().set_probe_failures(if pass { Vec::new() } else { vec![reason] });
     }
 
-    /// Searches until a location is found. Returns it, and if it is the journal's, the error that
-    /// kept the cloud from reporting it. Errors are reported in the meantime.
+    /// Searches until a location is found, and reports errors in the meantime. Returns the
+    /// location; if it is the journal's, also the error that the search ended with.
     async fn find_location(&mut self) -> (L::Location, Option<CallError>) {
         let mut retry = Retry::new(SEARCH_RETRY, self.lifecycle.seed());
         loop {
@@ -227,7 +231,7 @@ impl<L: Lifecycle> Runner<L> {
                     cloud = L::CLOUD,
                     location = %L::name(&location),
                     %error,
-                    "no response from the cloud: using the target group or pool of the state file"
+                    "no response from the cloud: using the location in the state file"
                 );
                 self.report.error.clear();
                 return (location, Some(no_answer.clone()));
@@ -259,7 +263,7 @@ impl<L: Lifecycle> Runner<L> {
         (!foreign && criteria == self.lifecycle.search_criteria()).then_some(location)
     }
 
-    /// Searches the location once, limited to [`SEARCH_TIMEOUT`] if there is a journal.
+    /// Searches the location once, limited to [`SEARCH_TIMEOUT`] if the state file exists.
     async fn search(&self) -> Result<L::Location, L::Error> {
         let found = self.lifecycle.find();
         if !self.journal.as_ref().is_some_and(|file| file.exists()) {
@@ -284,8 +288,8 @@ impl<L: Lifecycle> Runner<L> {
         if no_answer.is_none() {
             self.write_journal(&location, state.as_ref());
         }
-        // The search for the location has just failed: the state machine gets that error as the
-        // answer of its first call, because another call would only delay the probe.
+        // If the location is the journal's, the search has just failed: the state machine gets that
+        // error as the first answer, because another call would only delay the probe.
         let mut event =
             no_answer.map_or(Event::Tick, |error| Event::Answered(L::unanswered(error)));
         let mut next = self.now();
@@ -316,7 +320,7 @@ impl<L: Lifecycle> Runner<L> {
         }
     }
 
-    /// Performs an effect. Returns how the lifecycle ended, if it did.
+    /// Performs an effect. Returns how the lifecycle ended if the effect is its end.
     fn perform(
         &mut self,
         effect: Effect<Call<L>, Tunnels<L>, Persisted<L>>,
@@ -329,8 +333,8 @@ impl<L: Lifecycle> Runner<L> {
                 self.calls.start(call, self.lifecycle.call(call, location, machine));
             }
             Effect::Probe { pass, reasons } => {
-                // Only before the appliance is able for the first time does the state machine let
-                // the probe pass although the appliance is not able.
+                // The state machine lets the probe pass for an appliance that is not able only
+                // before that appliance has been able for the first time.
                 self.lifecycle.preboot(pass && appliance.able().is_err());
                 appliance.set_probe_failures(if pass { Vec::new() } else { reasons });
             }

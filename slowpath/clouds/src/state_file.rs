@@ -1,4 +1,4 @@
-//! State files that keep what the cloud reported across restarts.
+//! State files, which keep a lifecycle's location and state across restarts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,8 +17,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Content to write, and the channel for the result of the write.
 type Job = (Vec<u8>, Sender<io::Result<()>>);
 
-/// One writer thread for each file, so that a disk that hangs delays no other file and no caller
-/// beyond [`WRITE_TIMEOUT`].
+/// One writer thread for each file. A disk that hangs then delays no write of another file, and no
+/// caller for longer than [`WRITE_TIMEOUT`].
 static WRITERS: Mutex<BTreeMap<PathBuf, Sender<Job>>> = Mutex::new(BTreeMap::new());
 
 /// Reads and parses the file. Returns `None` if there is no file or it cannot be read or parsed.
@@ -85,7 +85,7 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = file.with_extension("new");
     let mut new = File::create(&temporary)?;
     new.write_all(text)?;
-    // The file must survive a machine restart right after this call.
+    // Without the sync, a machine that crashes after the rename could be left with an empty file.
     new.sync_all()?;
     fs::rename(&temporary, file)
 }
@@ -125,8 +125,8 @@ mod tests {
             let error = enqueue(&file, &number).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         }
-        // With a reader the pending write proceeds, but sync fails on a FIFO. Without the FIFO, the
-        // next write succeeds.
+        // The reader lets the pending write proceed, but a FIFO cannot be synced. Once the FIFO is
+        // removed, the next write succeeds.
         let mut reader = File::open(&temporary).unwrap();
         fs::remove_file(&temporary).unwrap();
         write(Some(&file), &4);

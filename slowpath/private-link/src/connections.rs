@@ -39,7 +39,7 @@ impl Decision {
 }
 
 /// Approves or rejects a connection of a service on request of the operator. Returns the connection
-/// with its new state, or `None` if there is none of that name.
+/// with its new state, or `None` if the service has no connection of that name.
 ///
 /// # Errors
 /// Fails if Azure returns an error, or does not answer a call in time.
@@ -165,7 +165,6 @@ pub(crate) async fn write_decision(
 mod tests {
     use super::*;
 
-    /// Reads Microsoft's published examples.
     #[test]
     #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
     fn published_connections_are_parsed() {

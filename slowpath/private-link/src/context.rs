@@ -99,7 +99,7 @@ impl Side<'_> {
         }
     }
 
-    /// Reads a list; empty if its parent does not exist.
+    /// Reads a list; empty if the resource that contains it does not exist.
     pub(crate) async fn list(&self, request: &ArmRequest) -> Result<Vec<Value>, AttemptError> {
         match self.with_timeout(request.operation, self.arm.list(request)).await {
             Err(failed) if failed.error.kind == Failure::Absent => Ok(Vec::new()),
@@ -141,8 +141,8 @@ impl Side<'_> {
         }
     }
 
-    /// Stops the side of the round if a write started a long operation. Its handle is stored if it
-    /// can be polled.
+    /// Stops the side of the round if a write started a long operation. If the operation can be
+    /// polled, its handle is stored in `running`.
     pub(crate) fn track(
         &self,
         running: &mut Option<RunningOperation>,
@@ -188,7 +188,7 @@ impl Side<'_> {
             Ok(Progress::Failed(failed)) => {
                 return Break(Stop::failed(step.aspect(), step.reason(), &failed));
             }
-            // Azure no longer knows the operation: the state of the resource shows its result.
+            // Azure no longer knows the operation: the resource's state shows the result.
             Err(failed) if failed.error.kind == Failure::Absent => return Continue(()),
             Ok(Progress::InProgress { after }) => after.unwrap_or(POLL_INTERVAL),
             Err(failed) => crate::errors::delay_after(&failed),
@@ -251,6 +251,7 @@ impl Step {
         }
     }
 
+    /// Returns true if the operation may be a deletion.
     fn may_delete(self) -> bool {
         matches!(self, Step::DeleteService | Step::DeleteEndpoint | Step::WriteZone)
     }

@@ -1,9 +1,9 @@
 //! The loop over all objects: several rounds at once, but at most one per object.
 //!
 //! ```text
-//!   new or changed objects           --> due at once
-//!   result of the last round         --> due as it requires
-//!   invalid object, internal errors  --> due by back-off, 3 s to 30 s
+//!   new, changed or urgent object, change of ownership --> due at once
+//!   result of the last round                           --> due after the delay that it requires
+//!   invalid object, failed write to the store, panic   --> due after a back-off, 3 s to 30 s
 //! ```
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::time::Time;
 
 /// Maximum number of concurrent rounds.
 const MAX_CONCURRENT_ROUNDS: usize = 8;
-/// Delays after internal errors and for invalid objects.
+/// Back-off after a round that panicked, whose result was not stored, or whose object is invalid.
 const BACKOFF: Policy = Policy {
     first_pause: Duration::from_secs(3),
     max_pause: Duration::from_secs(30),
@@ -47,8 +47,8 @@ pub struct StoreError(pub String);
 pub trait ObjectStore: Send + Sync {
     /// Returns all objects of the kind, including those that are being deleted.
     fn list(&self) -> Vec<Object>;
-    /// Resolves when any object has changed since the last `list`, or is urgent; it may resolve
-    /// spuriously.
+    /// Resolves when any object has changed since the last `list`, or a round was requested. May
+    /// resolve without cause.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     /// Returns the names of objects for which a round was requested; each request is returned once.
     fn take_urgent(&self) -> Vec<String> {
@@ -89,7 +89,9 @@ struct QueueEntry {
     /// Desired state as last listed: generation, and whether the object is being deleted and has
     /// the finalizer.
     desired: (u64, bool, bool),
+    /// When the next round is due, on the clock of [`Controller::pause`].
     due: Duration,
+    /// Number of consecutive rounds that ended with [`Next::BackOff`].
     failures: u32,
     running: bool,
     /// A round was requested during the one in progress, and is due right after it.
@@ -153,10 +155,10 @@ impl Controller {
                     object.status.endpoint.backoff = None;
                 }
                 (entry.running, entry.again, entry.first) = (true, false, false);
-                let (run, current_role, name) =
+                let (controller, current_role, name) =
                     (self.clone(), current_role.clone(), object.name.clone());
                 rounds.start(name, async move {
-                    let next = run.round(&object, &current_role).await;
+                    let next = controller.round(&object, &current_role).await;
                     (object.name, next)
                 });
             }
@@ -253,7 +255,7 @@ fn update_queue(queue: &mut BTreeMap<String, QueueEntry>, objects: &[Object], no
     }
 }
 
-/// Makes the next round of an object due after one has ended.
+/// Sets when the next round of an object is due, after a round has ended.
 fn finish(queue: &mut BTreeMap<String, QueueEntry>, name: &str, next: Next, now: Duration) {
     let Some(entry) = queue.get_mut(name) else { return };
     entry.running = false;

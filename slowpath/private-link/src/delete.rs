@@ -1,6 +1,7 @@
-//! Deletion of everything that was created for an object: consumer side and service side each in
-//! its order, independently of each other. Absent resources count as deleted. Resources created by
-//! others stay, and so does the NAT subnet, which other objects may use.
+//! Deletion of everything that was created for an object. The consumer side and the service side
+//! are deleted independently of each other, each in its own order. Absent resources count as
+//! deleted. Resources created by others stay, and so does the NAT subnet, which other objects may
+//! use.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::service::is_own;
 /// Performs the next step of each side. Returns the delay until the next round, or `None` if
 /// nothing is left to delete.
 pub(crate) async fn delete_all(round: &mut RoundState<'_>) -> Option<Duration> {
-    // Nothing was created before the location was stored.
+    // The location is stored before anything is created: without it, nothing was.
     let fixed = round.status.fixed.clone()?;
     let message = "the object is being deleted, with the Azure resources created for it";
     round.set_condition(Aspect::Available, (false, Reason::Deleting), message);
@@ -45,6 +46,7 @@ pub(crate) async fn delete_all(round: &mut RoundState<'_>) -> Option<Duration> {
     [endpoint, service].into_iter().flatten().min()
 }
 
+/// Reports the stop of a side, and returns its delay; `None` if the side is deleted.
 fn delay_of(round: &mut RoundState<'_>, side: Outcome<()>) -> Option<Duration> {
     let stop = side.break_value()?;
     round.record_stop(&stop);

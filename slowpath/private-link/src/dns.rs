@@ -29,8 +29,8 @@ fn error(failed: AttemptError) -> Stop {
     Stop::failed(Aspect::Names, Reason::AzureError, &failed)
 }
 
-/// Records in the status which records and links are about to be created. Returns true if there are
-/// new ones.
+/// Adds the records and links that are about to be created to the status. Returns true if any of
+/// them is new.
 pub(crate) fn record_intent(round: &mut RoundState<'_>, fixed: &Fixed) -> bool {
     let (Some(endpoint), Some(spec)) = (&fixed.endpoint, &round.object.spec.endpoint) else {
         return false;
@@ -81,7 +81,7 @@ pub(crate) async fn reconcile(
         ensure_link(round, &id, &link, &endpoint.network).await?;
     }
     if !zones.is_empty() {
-        let message = format!("{} zones point to {address}", zones.len());
+        let message = format!("the records of {} zones point to {address}", zones.len());
         round.set_condition(Aspect::Names, (true, Reason::AzureSuccess), &message);
     }
     Continue(DRIFT)
@@ -105,7 +105,7 @@ async fn ensure_zone(round: &mut RoundState<'_>, id: &ResourceId) -> Outcome<()>
 }
 
 /// Ensures that a name has this address and no other. A record that Weir did not write for this
-/// object is not changed: the round stops unless the record already points to the address.
+/// object is not changed: the round stops unless that record has exactly this address already.
 async fn ensure_record(
     round: &mut RoundState<'_>,
     zone: &ResourceId,
@@ -125,8 +125,8 @@ async fn ensure_record(
     }
     if !existing.is_null() && !own {
         let message = format!(
-            "{record} in zone {} points to another address and was not written by Weir; delete \
-             that record, or remove it from the object",
+            "{record} in zone {} does not point to {address} alone and was not written by Weir; \
+             delete that record, or remove it from the object",
             zone.name()
         );
         return Break(Stop::blocked(Aspect::Names, Reason::NotOurs, message));
@@ -143,8 +143,9 @@ fn is_own(round: &RoundState<'_>, tags: &Value) -> bool {
     names::belongs_to_object(tags, &round.context.settings.fleet, &round.object.name)
 }
 
-/// Links the zone to the network unless a link does so already, since Azure allows only one, or the
-/// network is linked to another zone of that name.
+/// Links the zone to the network. Does nothing if the zone has a link to the network already, of
+/// which Azure allows only one, or if the network was found linked to another zone of that name
+/// within [`ELSEWHERE_RECHECK`].
 async fn ensure_link(
     round: &mut RoundState<'_>,
     zone: &ResourceId,
@@ -188,8 +189,8 @@ async fn ensure_link(
     }
 }
 
-/// Polls the long operation of this side. Azure may detect only during the link operation that the
-/// network is linked to another zone of that name.
+/// Polls the long operation of the consumer side. If the operation links a zone and Azure finds
+/// that the network is linked to another zone of that name, this is noted and the round continues.
 pub(crate) async fn poll_operation(round: &mut RoundState<'_>) -> Outcome<()> {
     let running = round.status.endpoint.running.as_ref();
     let resource = running.and_then(|running| ResourceId::parse(&running.handle.resource).ok());
@@ -204,7 +205,8 @@ pub(crate) async fn poll_operation(round: &mut RoundState<'_>) -> Outcome<()> {
     }
 }
 
-/// Notes that the network is linked to another zone of that name, which is assumed to be intended.
+/// Notes that the network is linked to another zone of that name. That link is assumed to be
+/// intended.
 fn note_linked_elsewhere(round: &mut RoundState<'_>, zone: &str) {
     let message =
         format!("the network is already linked to another zone {zone}; that link is kept");

@@ -73,8 +73,8 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
     dns::reconcile(round, desired, address).await
 }
 
-/// Clears the endpoint from the status. If the status had its id, reports that another party
-/// deleted it.
+/// Clears the endpoint from the status. If the status had the endpoint's id, reports that another
+/// party deleted the endpoint.
 fn note_deleted(round: &mut RoundState<'_>) {
     round.status.endpoint.address = None;
     let Some(id) = round.status.endpoint.id.take() else { return };
@@ -114,8 +114,8 @@ async fn create(
     Break(Stop::at_once(Aspect::Endpoint, "the endpoint was created"))
 }
 
-/// Deletes an endpoint that cannot reach the service. An endpoint cannot be connected again, so it
-/// is deleted; a later round creates a new one.
+/// Deletes an endpoint that cannot reach the service, because an existing endpoint cannot be
+/// connected again. A later round creates a new one.
 async fn delete_unreachable(
     round: &mut RoundState<'_>,
     id: &ResourceId,
@@ -139,7 +139,7 @@ fn connection(body: &Value) -> &Value {
     found.into_iter().max_by_key(|properties| !properties.is_null()).unwrap_or(&Value::Null)
 }
 
-/// Returns why the endpoint can never reach the service, if that is the case.
+/// Returns why the endpoint can never reach the service, or `None` if it may.
 fn unreachable_reason(body: &Value, alias: &str) -> Option<String> {
     let connection = connection(body);
     let to = connection["privateLinkServiceId"].as_str().unwrap_or_default();
@@ -169,7 +169,7 @@ fn check_approved(body: &Value) -> Outcome<()> {
     Break(Stop::wait(Aspect::Endpoint, Reason::NotApproved, message))
 }
 
-/// Returns the endpoint's address from its own body, else from that of its network interface.
+/// Returns the endpoint's address from its own body, or else from that of its network interface.
 async fn address(round: &mut RoundState<'_>, body: &Value) -> Outcome<Ipv4Addr> {
     let first = |list: &Value| list[0].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
     let configs = body["properties"]["customDnsConfigs"].as_array().into_iter().flatten();

@@ -9,7 +9,7 @@ use crate::object::{Aspect, Reason};
 
 /// Delay after throttling, if Azure requests none.
 const THROTTLED: Duration = Duration::from_secs(5 * 60);
-/// Maximum delay, also of one that Azure requests.
+/// Maximum delay after throttling, even if Azure requests a longer one.
 const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
 /// Delay after an error that the operator has to fix by granting a permission.
 const DENIED: Duration = Duration::from_secs(10 * 60);
@@ -17,7 +17,7 @@ const DENIED: Duration = Duration::from_secs(10 * 60);
 const CONFLICT: Duration = Duration::from_secs(30);
 /// Delay after all other errors.
 const OTHER: Duration = Duration::from_secs(2 * 60);
-/// Delay if something does not exist yet.
+/// Delay while the round waits for something: a resource, an operation or a decision.
 pub(crate) const SHORT_DELAY: Duration = Duration::from_secs(30);
 
 /// Returns the delay after an error.
@@ -63,7 +63,7 @@ pub(crate) enum Cause {
 }
 
 impl Stop {
-    /// Returns a stop because something does not exist yet.
+    /// Returns a stop because something does not exist yet, or an operation is in progress.
     pub(crate) fn wait(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
         Stop { aspect, cause: Cause::Waiting, reason, message: message.into(), after: SHORT_DELAY }
     }
@@ -97,7 +97,7 @@ pub(crate) trait OrStop {
     /// The error if there is no value.
     type Error;
 
-    /// Returns the value, or the stop that `stop` makes of the error.
+    /// Returns the value, or the stop that `stop` derives from the error.
     fn or_stop(self, stop: impl FnOnce(Self::Error) -> Stop) -> Outcome<Self::Value>;
 }
 
@@ -122,11 +122,12 @@ impl<T> OrStop for Option<T> {
     }
 }
 
-/// Returns true if a link failed because the network has another zone of that name.
+/// Returns true if the creation of a zone's link failed because the network is linked to another
+/// zone of that name.
 pub(crate) fn overlaps(failed: &AttemptError) -> bool {
-    let sort = matches!(failed.error.kind, Failure::Conflict | Failure::Invalid);
+    let is_kind = matches!(failed.error.kind, Failure::Conflict | Failure::Invalid);
     let message = failed.error.message.to_ascii_lowercase();
-    sort && (message.contains("overlapping namespace") || message.contains("already linked"))
+    is_kind && (message.contains("overlapping namespace") || message.contains("already linked"))
 }
 
 #[cfg(test)]

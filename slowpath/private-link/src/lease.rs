@@ -48,7 +48,7 @@ pub struct Lease {
     appliance: String,
     record: ResourceId,
     period: Duration,
-    /// Content of the record, and since when it has not changed.
+    /// Content of the record as last read or written, and since when it has not changed.
     observed: Option<(Content, Duration)>,
     /// Start of the step in which this appliance last wrote the record; `None` if another appliance
     /// holds the lease.
@@ -144,15 +144,17 @@ impl Lease {
         if content.holder != self.appliance {
             self.renewed_at = None;
         }
-        // A new record belongs to no appliance until it is a period old, because another may be
-        // writing it too.
+        // A new record is written without a holder, because another appliance may be writing it
+        // too. It can be taken over when it is a period old.
         if content.holder != self.appliance && !old {
             if resource.is_none() {
                 side.put(&operations::TEXTS_PUT.at(&self.record), &write(&content), None).await?;
             }
             return Ok(());
         }
-        let desired = Content { holder: self.appliance.clone(), renewals: content.renewals + 1 };
+        // Wraps, because others only see whether the record changes.
+        let renewals = content.renewals.wrapping_add(1);
+        let desired = Content { holder: self.appliance.clone(), renewals };
         let etag = resource.as_ref().and_then(|resource| resource.etag.as_deref());
         let put = operations::TEXTS_PUT.at(&self.record);
         match side.put(&put, &write(&desired), etag).await {
@@ -161,7 +163,7 @@ impl Lease {
                 self.renewed_at = Some(started);
                 Ok(())
             }
-            // Another appliance was faster.
+            // Another appliance has written the record first.
             Err(failed) if failed.error.kind == Failure::Conflict => Ok(()),
             Err(failed) => Err(failed),
         }

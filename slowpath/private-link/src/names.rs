@@ -13,7 +13,8 @@ use crate::object::{Spec, ValidationError, Zone};
 pub const FLEET: &str = "weir-fleet";
 /// Tag with the name of the object for which a resource was created.
 pub const OBJECT: &str = "weir-object";
-/// Last part of the name of the object whose service is called `pls-CLUSTER`, without that part.
+/// Last part of the name of HyperShift's object for its private router. The name of the service
+/// leaves this part out: `pls-CLUSTER`.
 const ROUTER: &str = "private-router";
 
 /// Returns the name of the service: `pls-CLUSTER` for the private router, `pls-NAME-CLUSTER` for
@@ -53,7 +54,8 @@ pub fn nat_subnet(spec: &Spec) -> String {
 pub fn link(object: &str, zone: &Zone) -> String {
     let long = || format!("{}-{}-vnet-link", with_dashes(object), zone.name.replace('.', "-"));
     let mut name = zone.link.clone().unwrap_or_else(long);
-    // Truncated names can collide only within a zone, where the tags of the existing link show it.
+    // Truncated names can collide only within a zone. The tags of the existing link then show that
+    // it belongs to another object.
     name.truncate(name.floor_char_boundary(MAX_LENGTH));
     name.trim_end_matches('-').to_owned()
 }

@@ -26,7 +26,7 @@ pub const PLURAL: &str = "privatelinkservices";
 /// Finalizer that stays on an object until everything that was created for it is deleted.
 pub const FINALIZER: &str = "weir.dev/private-link-cleanup";
 
-/// An object as a round needs it; the store holds more.
+/// An object, reduced to what a round needs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Object {
     /// Name: `[cluster/]namespace/name`, or a single word.

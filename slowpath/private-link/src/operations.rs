@@ -9,7 +9,7 @@ pub(crate) use azure::operations::{
     ZONE_LINKS_GET, ZONE_LINKS_LIST, ZONE_LINKS_PUT, ZONES_DELETE, ZONES_GET, ZONES_PUT, in_group,
 };
 
-/// Operations of the service side, which its role has to permit.
+/// Operations of the service side. The role of the appliance's identity has to permit them.
 pub const SERVICE_SIDE: &[ArmOperation] = &[
     LOAD_BALANCERS_LIST,
     NETWORKS_GET,

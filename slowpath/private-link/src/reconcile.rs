@@ -12,7 +12,7 @@ use crate::object::{
 use crate::round::{DRIFT, Event, RoundState};
 use crate::{delete, dns, endpoint, service};
 
-/// Interval at which an observer looks for a service that its owner has not created yet.
+/// Interval at which an observer looks for a service that the owner has not created yet.
 const ABSENT_RECHECK: Duration = Duration::from_secs(2 * 60);
 
 /// Result of a round.
@@ -31,10 +31,10 @@ pub struct Round {
 /// Change of the finalizer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finalizer {
-    /// Add it to the object.
+    /// Add the finalizer to the object.
     Add,
-    /// Remove it: everything that was created for the object is deleted, or another appliance
-    /// deletes it.
+    /// Remove the finalizer: everything that was created for the object is deleted, or another
+    /// appliance deletes it.
     Remove,
 }
 
@@ -45,14 +45,15 @@ pub enum Next {
     Now,
     /// After this delay.
     After(Duration),
-    /// After the queue's back-off delay: the desired state is invalid.
+    /// After the controller's growing delay: the object is invalid, the round panicked, or its
+    /// result could not be stored.
     BackOff,
     /// Not due: nothing is left to do.
     Never,
 }
 
-/// Runs one round. It makes a bounded number of calls to Azure, each with a time limit, and does
-/// not wait for long operations.
+/// Runs one round. The round makes a bounded number of calls to Azure, each with a time limit, and
+/// does not wait for long operations.
 pub async fn reconcile(context: &RoundContext<'_>, object: &Object) -> Round {
     let status = Status { observed: object.generation, ..object.status.clone() };
     let mut round = RoundState { context, object, status, events: Vec::new() };
@@ -80,7 +81,8 @@ impl RoundState<'_> {
     async fn observe(mut self, owner: &str, candidate: bool) -> Round {
         let message = format!("the object is managed by {owner}; this appliance only reads it");
         self.set_condition(Aspect::Observed, (true, Reason::OtherOwner), &message);
-        // Delays requested by Azure apply to an observer too, because it shares the owner's quota.
+        // Delays after errors apply to an observer too, because it shares the owner's request quota
+        // at Azure.
         let exists = match self.remaining_backoff(self.status.service.backoff) {
             Some(pause) => Err(pause),
             None => {
@@ -146,6 +148,7 @@ impl RoundState<'_> {
             }
         };
         let alias_changed = self.status.service.alias != alias;
+        // An error that occurred with another alias does not delay the endpoint.
         let endpoint = match self.remaining_backoff(self.status.endpoint.backoff) {
             Some(pause) if !alias_changed => pause,
             _ => {
@@ -161,8 +164,8 @@ impl RoundState<'_> {
         }
     }
 
-    /// Returns the rest of a side's delay. `None` if the delay is over, or the desired state has
-    /// changed since.
+    /// Returns the rest of the delay of the service (provider) or the endpoint (consumer). `None`
+    /// if the delay is over, or the desired state has changed since.
     pub(crate) fn remaining_backoff(&self, before: Option<Backoff>) -> Option<Duration> {
         let Backoff { generation, deleting, until } = before?;
         let same =
@@ -170,7 +173,7 @@ impl RoundState<'_> {
         (same && until > self.context.now).then(|| until.since(self.context.now))
     }
 
-    /// Returns the delay to store if a call failed.
+    /// Returns the delay to store if a call failed, or `None`.
     pub(crate) fn backoff_after<T>(&self, ended: &Outcome<T>) -> Option<Backoff> {
         let Break(stop) = ended else { return None };
         if stop.cause != Cause::Failed {
@@ -199,7 +202,7 @@ impl RoundState<'_> {
         }
     }
 
-    /// Sets the conditions after one side stopped early.
+    /// Sets the conditions that follow from a stop.
     pub(crate) fn record_stop(&mut self, stop: &Stop) {
         let Stop { aspect, reason, message, .. } = stop;
         // An operation in progress replaces neither a condition that holds, nor the report that the

@@ -59,7 +59,8 @@ fn error(failed: &AttemptError) -> Stop {
     Stop::failed(Aspect::Service, Reason::AzureError, failed)
 }
 
-/// Recognizes a service by its tags, or if those were removed, by its alias, which is unique.
+/// Returns true if the service belongs to the object. Its tags show that or, if they were removed,
+/// its alias: aliases are globally unique.
 pub(crate) fn is_own(round: &RoundState<'_>, body: &Value) -> bool {
     let alias = body["properties"]["alias"].as_str();
     let known = alias.is_some() && alias == round.status.service.alias.as_deref();
@@ -82,8 +83,8 @@ fn foreign_service(round: &RoundState<'_>, id: &ResourceId) -> Stop {
     Stop::blocked(Aspect::Service, Reason::NotOurs, message)
 }
 
-/// Clears a service from the status, and reports that another party deleted it. Does nothing if the
-/// status has none.
+/// Clears the service from the status, and reports that another party deleted the service. Does
+/// nothing if the status has no service.
 fn note_deleted(round: &mut RoundState<'_>) {
     let Some(id) = round.status.service.id.take() else { return };
     round.status.service.alias = None;
@@ -125,7 +126,7 @@ pub(crate) async fn observe(round: &mut RoundState<'_>) -> Outcome<bool> {
 }
 
 /// Updates the existing service if it differs from the desired state, or if its last operation
-/// `failed`. Otherwise reports it as ready.
+/// failed (`failed`). Otherwise reports the service as ready.
 async fn update(
     round: &mut RoundState<'_>,
     fixed: &Fixed,
@@ -206,7 +207,7 @@ fn report_other_frontend(round: &mut RoundState<'_>, properties: &Value, desired
     round.set_condition(Aspect::Available, (false, Reason::FrontendDiffers), &message);
 }
 
-/// Returns the subscriptions of a visibility or automatic approval, in lower case.
+/// Returns the subscriptions of `visibility` or `autoApproval`, in lower case.
 fn parse_subscriptions(json: &Value) -> BTreeSet<String> {
     let listed = json["subscriptions"].as_array().into_iter().flatten();
     listed.filter_map(Value::as_str).map(str::to_ascii_lowercase).collect()

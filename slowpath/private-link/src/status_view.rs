@@ -23,7 +23,8 @@ pub struct Row {
     pub endpoint_address: Option<Ipv4Addr>,
     /// True if everything that is desired works.
     pub available: bool,
-    /// Why the object is not available; empty if it is, or before the first round.
+    /// Name of the reason why the object is not available; empty if it is, or before the first
+    /// round.
     pub reason: String,
     /// Age in seconds.
     pub age_s: u64,

@@ -66,7 +66,7 @@ pub(crate) async fn find_or_create(
 }
 
 /// Prepares the NAT subnet of an existing service before the service is changed, as
-/// [`find_or_create`] does; never creates one.
+/// [`find_or_create`] does, but never creates a subnet.
 pub(crate) async fn check_existing(round: &mut RoundState<'_>, properties: &Value) -> Outcome<()> {
     let id = properties["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
     let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Continue(()) };
@@ -83,7 +83,7 @@ pub(crate) async fn check_existing(round: &mut RoundState<'_>, properties: &Valu
 }
 
 /// Returns an existing subnet's id if its network policies for private link services are disabled.
-/// Otherwise disables them if Weir created the subnet, or asks the operator to do so.
+/// Otherwise disables them if Weir created the subnet; if not, the operator has to.
 async fn ensure_policies_disabled(
     round: &mut RoundState<'_>,
     id: ResourceId,
@@ -196,8 +196,8 @@ fn parse_prefixes(json: &Value) -> Vec<Prefix> {
     all.filter_map(Prefix::read).collect()
 }
 
-/// Returns the first free prefix of the preferred length, or else of the shortest longer length, up
-/// to [`MAX_LENGTH`], of which one is free.
+/// Returns the first free prefix of [`PREFERRED_LENGTH`]. If there is none, tries longer prefixes,
+/// one bit at a time, up to [`MAX_LENGTH`].
 fn find_free(space: &[Prefix], taken: &[Prefix]) -> Option<Prefix> {
     (PREFERRED_LENGTH..=MAX_LENGTH).find_map(|length| {
         let fits = space.iter().filter(|within| within.length <= length);

@@ -1,7 +1,7 @@
-//! The real client against the emulator: creation, errors, deletion.
+//! Tests of rounds with the real Azure client against the emulator: creation, errors, deletion.
 #![expect(clippy::unwrap_used, reason = "a test states what it expects")]
 
-#[expect(dead_code, reason = "it uses a part of it")]
+#[expect(dead_code, reason = "this test uses a part of the module")]
 mod side;
 
 use cloud_emulators::azure::operation::{End, Outcome};
@@ -81,7 +81,7 @@ async fn each_error_has_its_delay_and_condition() {
     };
     for (rule, min, max) in [
         (dated(77, false), 77, 77),
-        // Seconds of two clocks are compared.
+        // A date has whole seconds, and is compared with another clock.
         (dated(200, true), 198, 201),
         (Rule::first(1, get, refuse(429, "TooManyRequests")), 300, 300),
         (Rule::first(1, get, refuse(403, "AuthorizationFailed")), 600, 600),
@@ -140,7 +140,7 @@ async fn hanging_operation_is_reported_after_5_min() {
     side.play(4 * MINUTES).await;
     assert!(side.object.status.service.running.is_none());
     assert!(side.events.iter().any(|event| event.message.contains("without a result")));
-    // From now on it is found busy, and the write is not repeated.
+    // From now on Azure reports the service as busy, and the write is not repeated.
     let puts = side
         .at
         .azure
@@ -206,8 +206,8 @@ async fn unknown_subscription_waits_for_a_decision() {
     let name = side.object.status.service.connections[0].name.clone();
     let id = side.object.status.service.id.clone().unwrap();
     let pause = clouds::retry::Clock::default();
-    let judged = decide(&side.at.client, &pause, &id, &name, Decision::Approved, "known").await;
-    assert_eq!(judged.unwrap().unwrap().state, "Approved");
+    let decided = decide(&side.at.client, &pause, &id, &name, Decision::Approved, "known").await;
+    assert_eq!(decided.unwrap().unwrap().state, "Approved");
     side.play(10 * MINUTES).await;
     assert!(side.is(Aspect::Available) && side.why(Aspect::ConnectionsWaiting).is_none());
 }

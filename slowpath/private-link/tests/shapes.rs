@@ -2,7 +2,7 @@
 //! members of bodies with their types.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test states what it expects")]
 
-#[expect(dead_code, reason = "it uses a part of it")]
+#[expect(dead_code, reason = "this test uses a part of the module")]
 mod side;
 
 use std::collections::BTreeMap;
@@ -27,11 +27,11 @@ fn example(name: &str) -> Value {
 /// Collects all members of a body by path, with their JSON types.
 fn members(at: &str, value: &Value, found: &mut BTreeMap<String, &'static str>) {
     let json_type = match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "truth",
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
         Value::Number(_) => "number",
-        Value::String(_) => "text",
-        Value::Array(_) => "list",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
     found.insert(at.to_owned(), json_type);
@@ -53,15 +53,15 @@ fn members_of(value: &Value) -> BTreeMap<String, &'static str> {
 /// Members that are in the specification but not in the example.
 const UNSHOWN: [(&str, &str); 7] = [
     (".tags", "object"),
-    (".tags.weir-fleet", "text"),
-    (".tags.weir-object", "text"),
-    (".properties.enableProxyProtocol", "truth"),
-    (".properties.ipConfigurations[].properties.primary", "truth"),
-    (".properties.privateLinkServiceNetworkPolicies", "text"),
-    (".name", "text"),
+    (".tags.weir-fleet", "string"),
+    (".tags.weir-object", "string"),
+    (".properties.enableProxyProtocol", "boolean"),
+    (".properties.ipConfigurations[].properties.primary", "boolean"),
+    (".properties.privateLinkServiceNetworkPolicies", "string"),
+    (".name", "string"),
 ];
 
-/// Returns all calls of the life of one object, from its creation to its deletion.
+/// Plays one object from its creation to its deletion, and a lease; returns all calls.
 async fn record_lifecycle_calls() -> Vec<Call> {
     let mut side = side(sample_state()).await;
     side.object.spec.auto_approved_subscriptions = Some(Vec::new());
@@ -69,8 +69,8 @@ async fn record_lifecycle_calls() -> Vec<Call> {
     let connection = side.object.status.service.connections[0].name.clone();
     let id = side.object.status.service.id.clone().unwrap();
     let pause = clouds::retry::Clock::default();
-    let judged = decide(&side.at.client, &pause, &id, &connection, Decision::Approved, "ok").await;
-    assert!(judged.unwrap().is_some());
+    let decided = decide(&side.at.client, &pause, &id, &connection, Decision::Approved, "ok").await;
+    assert!(decided.unwrap().is_some());
     side.play(600).await;
     assert!(side.is(Aspect::Available), "{}", side.dump());
     let zone = provider("privateDnsZones", "weir.lease");
@@ -88,7 +88,7 @@ async fn record_lifecycle_calls() -> Vec<Call> {
     side.at.azure.take_calls()
 }
 
-/// Operations, their examples, and the parameter that is the body.
+/// Operations, their examples, and the parameter of the example that is the body; empty for none.
 const OPERATIONS: [(&str, &str, &str); 8] = [
     ("PUT privateLinkServices", "PrivateLinkServiceCreate", "parameters"),
     (
@@ -133,17 +133,17 @@ async fn requests_match_microsofts_examples() {
             continue;
         }
         let mut known = members_of(&parameters[body]);
-        for body in ["200", "201"] {
-            let answered = &example["responses"][body]["body"];
+        for status in ["200", "201"] {
+            let answered = &example["responses"][status]["body"];
             if answered.is_object() {
                 known.extend(members_of(answered));
             }
         }
-        for (member, sort) in members_of(&call.body) {
-            let shown = known.get(&member) == Some(&sort);
+        for (member, json_type) in members_of(&call.body) {
+            let shown = known.get(&member) == Some(&json_type);
             assert!(
-                shown || UNSHOWN.contains(&(member.as_str(), sort)),
-                "{operation}: {member} is a {sort}, the example has {:?}",
+                shown || UNSHOWN.contains(&(member.as_str(), json_type)),
+                "{operation}: {member} is a {json_type}, the example has {:?}",
                 known.get(&member)
             );
         }

@@ -1,13 +1,14 @@
 //! Random histories of two objects at Azure: calls that are refused, hang, get lost or are not
-//! answered before the process ends; operations that fail or never end; others who delete, change
-//! and create resources; changes of the desired state.
+//! answered before the process ends; operations that fail or never end; resources that another
+//! party deletes, changes or creates; changes of the desired state.
 //!
-//! In the end each object is in its desired state or reports why not, and no resource of others was
-//! ever written or deleted. Each history is determined by its seed. `SIMULATION_SEED=7 cargo test
-//! -p private-link --test simulation` repeats one; `SIMULATIONS=100000` runs that many.
+//! In the end each object is in its desired state or reports why not, and Weir has never written or
+//! deleted a resource of another party. The seed of a history determines all of it.
+//! `SIMULATION_SEED=7 cargo test -p private-link --test simulation` repeats one history;
+//! `SIMULATIONS=100000` runs that many.
 #![expect(clippy::unwrap_used, reason = "a test states what it expects")]
 
-#[expect(dead_code, reason = "it uses a part of it")]
+#[expect(dead_code, reason = "this test uses a part of the emulator")]
 mod emulator;
 
 use azure::id::ResourceId;
@@ -54,7 +55,7 @@ fn history(rng: &mut Rng) {
 }
 
 impl History {
-    /// Half an hour to two and a half hours with random disturbances.
+    /// Plays half an hour to two and a half hours with random disturbances.
     fn disturb(&mut self) {
         let end = self.azure.state().now() + HOUR / 2 + self.rng.u64(..2 * HOUR);
         while self.azure.state().now() < end {
@@ -73,7 +74,7 @@ impl History {
         }
     }
 
-    /// Runs a round; sometimes its status is lost because the process ends before storing it.
+    /// Runs a round. Sometimes the new status is lost, as if the process ended before storing it.
     fn round(&mut self, at: usize) {
         let before = self.players[at].object.clone();
         let player = &mut self.players[at];
@@ -88,7 +89,7 @@ impl History {
         }
     }
 
-    /// Performs a change by another party.
+    /// Performs a random change: by another party at Azure, or of an object's desired state.
     fn interfere(&mut self) {
         let which = self.rng.usize(..self.players.len());
         let name = self.players[which].object.name.clone();
@@ -179,7 +180,7 @@ impl History {
         }
     }
 
-    /// Ends disturbances and hanging operations, and lets all objects continue for some hours.
+    /// Ends disturbances and hanging operations, and plays two more hours.
     fn settle(&mut self) {
         {
             let mut cloud = self.azure.state();
@@ -242,7 +243,7 @@ impl History {
             Reason::NotOurs => {
                 stripped(&service)
                     || stripped(&endpoint)
-                    || message.contains("points to another address")
+                    || message.contains("does not point to")
                     || message.contains("links another network")
             }
             Reason::NotApproved => {
@@ -266,7 +267,7 @@ impl History {
     /// Deletes all objects, and checks that only the NAT subnet and resources of others are left.
     fn end(&mut self) {
         let others = |azure: &Azure| {
-            let mut foreign = azure.state().things(false);
+            let mut foreign = azure.state().resource_ids(false);
             foreign.sort_unstable();
             foreign
         };
@@ -283,8 +284,9 @@ impl History {
         drop(cloud);
         assert_eq!(others(&self.azure), before);
         let mut cloud = self.azure.state();
-        // A zone with records of others stays; a resource without its tags is not recognized.
-        let own = cloud.things(true).into_iter().filter(|id| *id != nat());
+        // Zones with records of others stay, and so do resources whose tags were removed: Weir no
+        // longer recognizes them.
+        let own = cloud.resource_ids(true).into_iter().filter(|id| *id != nat());
         let own = own.filter(|id| !id.contains("example.internal"));
         let left: Vec<String> = own
             .filter(|id| cloud.get(id).is_some_and(|body| body["tags"]["stripped"] != "yes"))

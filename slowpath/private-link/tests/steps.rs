@@ -1,4 +1,4 @@
-//! All steps, conditions, error classes and ways of deletion, against the Azure emulator.
+//! Tests of all steps, conditions, error classes and ways of deletion, against the Azure emulator.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test states what it expects")]
 
 mod emulator;
@@ -12,11 +12,11 @@ use private_link::{Decision, Next, Role, decide};
 use serde_json::{Value, json};
 
 use emulator::play::Player;
-use emulator::sample::{self, GUEST, OTHER, PROVIDER, STRANGE, network};
+use emulator::sample::{self, GUEST, OTHER, PROVIDER, UNAPPROVED, network};
 use emulator::{Azure, Fault, once};
 
 const MINUTES: u64 = 60;
-/// Address of the first endpoint: Azure reserves the first four of a subnet.
+/// Address of the first endpoint: Azure reserves the first four addresses of a subnet.
 const ADDRESS: &str = "10.7.0.4";
 
 fn begin(slowness: u64) -> (Azure, Player) {
@@ -54,7 +54,7 @@ fn exists(azure: &Azure, id: &str) -> bool {
     azure.state().get(id).is_some()
 }
 
-/// Returns an object that is available.
+/// Returns an emulator, and an object in it that is available.
 fn working(slowness: u64) -> (Azure, Player) {
     let (azure, mut web) = begin(slowness);
     web.play(&azure, 20 * MINUTES);
@@ -242,7 +242,7 @@ fn drift_is_repaired_within_five_minutes() {
 }
 
 #[test]
-fn subscription_lists_compare_as_case_insensitive_sets() {
+fn subscription_lists_compare_as_sets() {
     let (azure, mut web) = working(0);
     azure.state().edit(&service(), |body| {
         body["properties"]["visibility"]["subscriptions"] = json!([OTHER, GUEST, OTHER]);
@@ -293,7 +293,7 @@ fn deleted_service_is_recreated_with_its_endpoint() {
 
 #[test]
 fn each_error_class_has_its_condition_and_delay() {
-    let calls = "PrivateLinkServices_Get";
+    let operation = "PrivateLinkServices_Get";
     for (kind, after, pause) in [
         (Failure::Throttled, Some(41), 41),
         (Failure::Throttled, None, 300),
@@ -307,7 +307,7 @@ fn each_error_class_has_its_condition_and_delay() {
         web.object.has_finalizer = true;
         let retry_after = after.map(Duration::from_secs);
         azure.state().retry_after = retry_after;
-        azure.state().script = vec![(calls, Fault::Refused(kind))];
+        azure.state().script = vec![(operation, Fault::Refused(kind))];
         assert_eq!(web.round(&azure, &Role::Owner), Some(Next::Now));
         let next = web.round(&azure, &Role::Owner);
         assert_eq!(next, Some(Next::After(Duration::from_secs(pause))), "{kind:?}");
@@ -336,8 +336,8 @@ fn requested_delay_of_one_side_does_not_depend_on_the_other() {
 }
 
 #[test]
-fn each_failed_step_is_named() {
-    for (calls, fault, aspect, reason) in [
+fn each_failed_step_has_its_condition_and_reason() {
+    for (operation, fault, aspect, reason) in [
         (
             "LoadBalancers_List",
             Fault::Refused(Failure::Denied),
@@ -377,7 +377,7 @@ fn each_failed_step_is_named() {
         ("VirtualNetworkLinks_CreateOrUpdate", Fault::Fails, Aspect::Names, Reason::AzureError),
     ] {
         let (azure, mut web) = begin(10);
-        azure.state().script = vec![(calls, fault)];
+        azure.state().script = vec![(operation, fault)];
         let mut reported = Vec::new();
         for _ in 0..60 {
             azure.state().pass(web.due);
@@ -387,8 +387,8 @@ fn each_failed_step_is_named() {
                 assert_ne!(web.why(Aspect::Available), Some((true, Reason::AzureSuccess)));
             }
         }
-        assert!(reported.contains(&(false, reason)), "{calls} {fault:?}: {reported:?}");
-        assert!(web.is(Aspect::Available), "{calls} {fault:?}: {:#?}", web.status());
+        assert!(reported.contains(&(false, reason)), "{operation} {fault:?}: {reported:?}");
+        assert!(web.is(Aspect::Available), "{operation} {fault:?}: {:#?}", web.status());
         assert!(azure.state().foreign_changes.is_empty());
     }
 }
@@ -396,17 +396,17 @@ fn each_failed_step_is_named() {
 #[test]
 fn operations_without_handle_or_end_are_checked_by_resource_state() {
     for fault in [Fault::NoHandle, Fault::Lost] {
-        for calls in [
+        for operation in [
             "PrivateLinkServices_CreateOrUpdate",
             "PrivateEndpoints_CreateOrUpdate",
             "Subnets_CreateOrUpdate",
         ] {
             let (azure, mut web) = begin(45);
-            azure.state().script = vec![(calls, fault)];
+            azure.state().script = vec![(operation, fault)];
             web.play(&azure, 30 * MINUTES);
-            assert!(web.is(Aspect::Available), "{calls} {fault:?}: {:#?}", web.status());
-            let requests = azure.state().calls.iter().filter(|name| *name == calls).count();
-            assert_eq!(requests, 1, "{calls} {fault:?}");
+            assert!(web.is(Aspect::Available), "{operation} {fault:?}: {:#?}", web.status());
+            let requests = azure.state().calls.iter().filter(|name| *name == operation).count();
+            assert_eq!(requests, 1, "{operation} {fault:?}");
         }
     }
     let (azure, mut web) = begin(10);
@@ -522,9 +522,9 @@ fn full_network_is_reported() {
 #[test]
 fn connections_are_approved_by_subscription_and_others_wait() {
     let (azure, mut web) = working(0);
-    // An unapproved subscription may see the service, and has to wait.
+    // This subscription may see the service, but is not approved: its connection has to wait.
     web.change(&azure, |object| {
-        object.spec.additional_allowed_subscriptions.push(STRANGE.to_owned());
+        object.spec.additional_allowed_subscriptions.push(UNAPPROVED.to_owned());
         object.spec.auto_approved_subscriptions = Some(vec![GUEST.to_owned(), OTHER.to_owned()]);
     });
     web.play(&azure, 2 * MINUTES);
@@ -532,7 +532,7 @@ fn connections_are_approved_by_subscription_and_others_wait() {
     // Azure's automatic approval does not contain this subscription yet.
     azure.state().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
     assert!(azure.state().request_connection(OTHER, "known", alias.as_deref()));
-    assert!(azure.state().request_connection(STRANGE, "strange", alias.as_deref()));
+    assert!(azure.state().request_connection(UNAPPROVED, "unapproved", alias.as_deref()));
     web.play(&azure, 12 * MINUTES);
     let states: Vec<(&str, &str)> = web
         .status()
@@ -541,18 +541,18 @@ fn connections_are_approved_by_subscription_and_others_wait() {
         .iter()
         .map(|connection| (short(&connection.name), connection.state.as_str()))
         .collect();
-    let expected = [("known", "Approved"), ("shop-web-pe", "Approved"), ("strange", "Pending")];
+    let expected = [("known", "Approved"), ("shop-web-pe", "Approved"), ("unapproved", "Pending")];
     assert_eq!(states, expected);
     assert_eq!(web.why(Aspect::ConnectionsWaiting), Some((true, Reason::Pending)));
-    let strange = web.status().service.connections[2].name.clone();
-    let waiting = format!("{strange} of subscription {STRANGE}");
+    let unapproved = web.status().service.connections[2].name.clone();
+    let waiting = format!("{unapproved} of subscription {UNAPPROVED}");
     assert!(web.message(Aspect::ConnectionsWaiting).contains(&waiting));
     assert!(web.is(Aspect::Available));
     let id = web.status().service.id.clone().unwrap();
-    let strange = strange.to_uppercase();
-    let judged =
-        once(decide(&azure, &azure, &id, &strange, Decision::Rejected, "not known")).unwrap();
-    assert_eq!(judged.unwrap().unwrap().state, "Rejected");
+    let unapproved = unapproved.to_uppercase();
+    let decided =
+        once(decide(&azure, &azure, &id, &unapproved, Decision::Rejected, "not known")).unwrap();
+    assert_eq!(decided.unwrap().unwrap().state, "Rejected");
     let absent = once(decide(&azure, &azure, &id, "absent", Decision::Approved, "")).unwrap();
     assert_eq!(absent.unwrap(), None);
     web.play(&azure, 2 * MINUTES);
@@ -597,7 +597,7 @@ fn shared_zones_are_deleted_with_the_last_record() {
     blog.play(&azure, 10 * MINUTES);
     assert!(blog.gone && !exists(&azure, &zone("example.internal")));
     // The subnet stays, because others may use it.
-    assert_eq!(azure.state().things(true), [nat()]);
+    assert_eq!(azure.state().resource_ids(true), [nat()]);
 }
 
 #[test]
@@ -676,7 +676,7 @@ fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
         web.play(&azure, 10 * MINUTES);
         assert!(web.gone, "{gone}: {:#?}", web.status());
     }
-    for calls in [
+    for operation in [
         "PrivateLinkServices_Delete",
         "PrivateLinkServices_UpdatePrivateEndpointConnection",
         "PrivateLinkServices_ListPrivateEndpointConnections",
@@ -696,14 +696,15 @@ fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
             Fault::Ends(false),
         ] {
             let (azure, mut web) = working(10);
-            azure.state().script = vec![(calls, fault)];
+            azure.state().script = vec![(operation, fault)];
             web.delete(&azure);
             web.play(&azure, 60 * MINUTES);
-            assert!(web.gone, "{calls} {fault:?}: {:#?}", web.status());
-            let left = azure.state().things(true).into_iter().filter(|id| *id != nat()).count();
-            // An answer that a resource is absent is trusted.
-            let believed = fault == Fault::Refused(Failure::Absent);
-            assert!(left == 0 || believed, "{calls} {fault:?}");
+            assert!(web.gone, "{operation} {fault:?}: {:#?}", web.status());
+            let left =
+                azure.state().resource_ids(true).into_iter().filter(|id| *id != nat()).count();
+            // Azure's answer that a resource is absent is trusted.
+            let is_trusted = fault == Fault::Refused(Failure::Absent);
+            assert!(left == 0 || is_trusted, "{operation} {fault:?}");
         }
     }
     let (azure, mut web) = working(0);

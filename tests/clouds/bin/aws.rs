@@ -1,5 +1,5 @@
-//! AWS emulator on a local port, for the lab and for manual trials. Point `AWS_ENDPOINT_URL` and
-//! `AWS_EC2_METADATA_SERVICE_ENDPOINT` to it.
+//! AWS emulator on a local port, for the lab and for manual trials. It prints the environment
+//! variables that point an appliance to it.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Responses in the services' own formats.
+//! Responses in the formats of the AWS services, and access to the members of requests.
 
-/// The members of a form request.
+/// The members of a form-encoded request: names and values.
 pub type Members = Vec<(String, String)>;
 
 /// An error response.
@@ -33,7 +33,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format of a service, by the name in the signature.
+    /// Returns the format of a service, given by its name in the request's signature.
     pub fn of(service: &str) -> Format {
         match service {
             "elasticloadbalancing" | "autoscaling" => Format::Query,

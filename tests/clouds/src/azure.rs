@@ -1,9 +1,11 @@
 //! Azure emulator: Resource Manager and login over TLS, and the metadata service.
 //!
-//! Calls and faults are named by method and type: `GET loadBalancers`, `LIST loadBalancers`, `PUT
+//! Calls to Resource Manager, and their faults, are named by method and type; the method is `LIST`
+//! for the `GET` of a list: `GET loadBalancers`, `LIST loadBalancers`, `PUT
 //! loadBalancers/backendAddressPools`, `DELETE privateLinkServices`, `POST
-//! checkPrivateLinkServiceVisibility`, `GET operations` and `GET operationResults` (polls), `POST
-//! token` (login), `/metadata/instance`, `POST /metadata/scheduledevents` (the metadata service).
+//! checkPrivateLinkServiceVisibility`, `GET operations` and `GET operationResults` (polls). Logins
+//! are `POST token`. Calls to the metadata service are named by path, after the method unless it is
+//! `GET`: `/metadata/instance`, `POST /metadata/scheduledevents`.
 
 mod answer;
 mod arm;

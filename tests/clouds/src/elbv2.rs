@@ -143,7 +143,7 @@ fn register(cloud: &mut AwsState, request: &Members) -> Result<String, ServiceEr
         }
         let full = group.targets.len() >= group.limit;
         match group.targets.iter_mut().find(|t| t.id == id) {
-            // A draining target is registered again, and starts over.
+            // A draining target that is registered again starts over.
             Some(target) if target.until.is_some() => {
                 *target = Target::new(id, target.good, now, settings);
             }

@@ -32,15 +32,16 @@ pub enum Fault {
 /// A fault, and the calls to which it applies.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Rule {
-    /// Operation by the cloud's name, or a prefix followed by `*`; for the metadata service, a
-    /// prefix of the path.
+    /// Name of the operation in recorded calls, or a prefix followed by `*`. If it begins with `/`,
+    /// it is a prefix of a path of the metadata service.
     pub operation: String,
     /// The fault.
     pub fault: Fault,
     /// Number of calls; `None` for all.
     #[serde(default)]
     pub times: Option<u32>,
-    /// Probability of the fault for each call, by the server's own seed.
+    /// Probability of the fault for each call, decided by the emulator's own generator
+    /// ([`Faults::rng`]).
     #[serde(default = "always")]
     pub chance: f64,
     /// Requested delay: AWS's header `x-amz-retry-after` in milliseconds, Azure's `Retry-After` in
@@ -69,7 +70,8 @@ impl Rule {
     }
 }
 
-/// All rules in order; the first applies that matches and whose `chance` hits.
+/// All rules in order. The first rule applies whose operation matches, whose `times` are not used
+/// up, and whose `chance` hits.
 #[derive(Clone, Debug)]
 pub struct Faults {
     /// The rules.
@@ -85,12 +87,14 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Returns the fault for a call with the requested delay, if a rule applies, and counts it.
+    /// Returns the fault and the requested delay of the rule that applies to a call, if any, and
+    /// counts the call against the rule's `times`.
     pub fn match_call(&mut self, operation: &str) -> Option<(Fault, Option<u64>)> {
         self.rule(operation).map(|rule| (rule.fault, rule.retry_after))
     }
 
-    /// Returns the rule that applies to a call, if any, and counts the call against its `times`.
+    /// Returns the rule that applies to a call, if any, and counts the call against the rule's
+    /// `times`.
     pub fn rule(&mut self, operation: &str) -> Option<Rule> {
         for rule in &mut self.rules {
             let start = rule.operation.strip_suffix('*');

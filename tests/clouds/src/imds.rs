@@ -1,4 +1,6 @@
-//! Metadata of the first instance.
+//! Metadata service of the first instance.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::json;
 
@@ -59,6 +61,15 @@ fn interface_text(nic: &Interface, index: usize, vpc: &str, name: &str) -> Optio
         "local-ipv4s" => addresses(false),
         "ipv6s" => addresses(true),
         "subnet-id" => Some(nic.subnet.clone()),
+        // The emulated subnets are a /24 and a /64, each around the first address.
+        "subnet-ipv4-cidr-block" => {
+            let address: Ipv4Addr = addresses(false)?.lines().next()?.parse().ok()?;
+            Some(format!("{}/24", Ipv4Addr::from_bits(address.to_bits() & !0xff)))
+        }
+        "subnet-ipv6-cidr-blocks" => {
+            let address: Ipv6Addr = addresses(true)?.lines().next()?.parse().ok()?;
+            Some(format!("{}/64", Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)))
+        }
         "vpc-id" => Some(vpc.to_owned()),
         "security-group-ids" => Some(nic.security_groups.join("\n")),
         _ => None,

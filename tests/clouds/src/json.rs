@@ -1,4 +1,4 @@
-//! Tagging and Systems Manager.
+//! Services with JSON requests: Resource Groups Tagging and Systems Manager (SSM).
 
 use serde_json::{Value, json};
 

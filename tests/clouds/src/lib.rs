@@ -1,7 +1,7 @@
-//! Emulators of AWS and, in `azure`, of Azure: servers for tests, the lab and manual trials. They
-//! share no code with their clients: they verify credentials themselves and write each service's
-//! responses in the service's own format. Their clocks advance on request, and faults can be
-//! injected.
+//! Emulators of AWS and, in `azure`, of Azure: servers for tests, the lab and manual trials. The
+//! emulators share no code with Weir's clients: they verify credentials themselves and write each
+//! service's responses in the service's own format. Their clocks advance on request, and faults can
+//! be injected.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context as Waker, Poll};
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -51,7 +51,7 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Starts a server with this state; it runs as long as the runtime.
+    /// Starts an emulator with this state on a free port. It runs as long as the runtime.
     pub async fn start(cloud: AwsState) -> std::io::Result<Emulator> {
         Emulator::listen(TcpListener::bind("127.0.0.1:0").await?, cloud)
     }
@@ -100,8 +100,8 @@ impl Emulator {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// Probes all targets once over HTTP, as their groups require. The results become those of
-    /// their next emulated probes.
+    /// Probes all targets once over HTTP, as their groups require. The results become those of the
+    /// targets' next emulated probes.
     pub async fn probe(&self) {
         let targets = self.with(|cloud| {
             let mut found = Vec::new();
@@ -149,7 +149,7 @@ impl http_body::Body for ResetBody {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _: &mut Waker<'_>,
+        _: &mut TaskContext<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
         Poll::Ready(Some(Err(std::io::ErrorKind::ConnectionReset.into())))
     }
@@ -323,7 +323,8 @@ fn answer(
     }
 }
 
-/// Answers a metadata request: a token first, everything else with a token.
+/// Answers a metadata request: issues a token, or returns the text at a path if the request has a
+/// valid token.
 fn metadata(cloud: &mut AwsState, request: &signature::Request) -> Result<String, ServiceError> {
     let header = |name: &str| {
         let found = request.headers.iter().find(|(key, _)| key == name);

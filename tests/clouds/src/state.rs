@@ -64,7 +64,7 @@ pub struct Group {
     pub health_protocol: String,
     /// Health check port: a number, or `traffic-port`.
     pub health_port: String,
-    /// Health check path of HTTP.
+    /// Path of HTTP health checks.
     pub health_path: String,
     /// Health check interval, in seconds.
     pub interval: u64,
@@ -230,7 +230,7 @@ impl Group {
 }
 
 impl AwsState {
-    /// Advances the clock, with probes and hooks.
+    /// Advances the clock: performs probes, and ends drains and hooks that are due.
     pub fn advance(&mut self, by: Duration) {
         self.now += by;
         let now = self.now;
@@ -276,7 +276,7 @@ impl AwsState {
         targets.filter(|target| target.id == id).for_each(|target| target.good = good);
     }
 
-    /// Starts the termination of an instance by Auto Scaling; its hook holds it.
+    /// Starts the termination of an instance by Auto Scaling, which the group's hook delays.
     pub fn terminate(&mut self, id: &str) {
         let now = self.now;
         for scaling in self.scaling.iter_mut().filter(|s| s.instances.contains_key(id)) {

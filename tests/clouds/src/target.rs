@@ -83,12 +83,12 @@ pub struct HealthCheckSettings {
 pub struct Target {
     /// Instance id or address.
     pub id: String,
-    /// Result of its probes.
+    /// Result of the target's probes from now on.
     pub good: bool,
     /// Fixed state, independent of probes.
     #[serde(default)]
     pub forced: Option<State>,
-    /// State by probes and time.
+    /// State according to probes and time.
     pub state: State,
     /// Number of consecutive probes with the same result; positive for success.
     pub streak: i64,

@@ -1,4 +1,4 @@
-//! The Azure emulator, accessed over TLS like Azure itself.
+//! Tests of the Azure emulator, which is accessed over TLS like Azure itself.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 #[path = "azure/client.rs"]

@@ -1,4 +1,4 @@
-//! The AWS emulator's own interfaces: its probes, and its control over HTTP.
+//! Tests of the AWS emulator's own interfaces: its probes, and its control over HTTP.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,8 @@ use cloud_emulators::Emulator;
 use cloud_emulators::state::AwsState;
 use cloud_emulators::target::{State, Target};
 
-/// An appliance's health listener: answers with this status, or closes the connection at 0.
+/// Starts an appliance's health listener, which answers with this status, or closes the connection
+/// if it is 0. Returns its port.
 fn listener(status: &Arc<AtomicU16>) -> u16 {
     let (listener, status) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(status));
     let port = listener.local_addr().unwrap().port();
@@ -32,7 +33,7 @@ fn listener(status: &Arc<AtomicU16>) -> u16 {
     port
 }
 
-/// Returns a state with a group with one target at 127.0.0.1, probed at `port`.
+/// Returns a state whose group has one target at 127.0.0.1, probed at `port`.
 fn cloud(targets: &str, port: u16) -> AwsState {
     let mut cloud = AwsState::sample(targets);
     cloud.instances[0].interfaces[0].addresses = vec!["127.0.0.1".to_owned()];

@@ -9,7 +9,7 @@ use tests::lab::netns::Netns;
 
 use crate::program::Program;
 
-/// A BIRD instance of the test.
+/// A BIRD instance, which ends when the value is dropped.
 pub struct Bird {
     program: Program,
     folder: Folder,
@@ -45,13 +45,18 @@ impl Bird {
         self.program.wait_until_up(|| query(&ns, folder, "show status"))
     }
 
-    /// Starts it again after a kill or a stop; with `recovering`, neighbors keep its routes
-    /// meanwhile (graceful restart).
-    pub fn restart(&mut self, recovering: bool) -> Result<()> {
-        self.begin(if recovering { &["-R"] } else { &[] })
+    /// Starts BIRD again after a kill or a stop, without graceful restart.
+    pub fn restart(&mut self) -> Result<()> {
+        self.begin(&[])
     }
 
-    /// Runs an operator's command: `show protocols all`.
+    /// Starts BIRD again after a kill or a stop, with graceful restart: its OPENs have the R bit,
+    /// so that neighbors keep its routes until it has announced them again.
+    pub fn restart_gracefully(&mut self) -> Result<()> {
+        self.begin(&["-R"])
+    }
+
+    /// Runs a birdc command, for example `show protocols all`.
     pub fn query(&self, command: &str) -> Result<String> {
         query(&self.program.ns, &self.folder, command)
     }
@@ -62,12 +67,12 @@ impl Bird {
         self.query("configure").map(drop)
     }
 
-    /// Kills it with SIGKILL, so that it cannot notify its neighbors.
+    /// Kills BIRD with SIGKILL, so that it cannot notify its neighbors.
     pub fn kill(&mut self) -> Result<()> {
         self.program.kill()
     }
 
-    /// Stops it and waits for its end.
+    /// Stops BIRD and waits for its end.
     pub fn stop(&mut self) -> Result<()> {
         self.program.stop()
     }
@@ -77,7 +82,7 @@ impl Bird {
         self.program.signal(signal)
     }
 
-    /// Returns its complete log.
+    /// Returns BIRD's complete log.
     pub fn log(&self) -> String {
         self.program.log()
     }

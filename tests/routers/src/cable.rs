@@ -20,14 +20,14 @@ pub fn namespace(name: &str) -> Result<Arc<Netns>> {
     let ns = Netns::new(name)?;
     for which in ["all", "default"] {
         ns.sysctl(&format!("ipv6/conf/{which}/disable_ipv6"), "0")?;
-        // Addresses are usable immediately: there are no other hosts on these links.
+        // Duplicate addresses need no detection, because these links have no other hosts.
         ns.sysctl(&format!("ipv6/conf/{which}/accept_dad"), "0")?;
     }
     Ok(Arc::new(ns))
 }
 
-/// Creates a veth pair between two namespaces, both ends up and with their addresses. `ip link
-/// set DEVICE down` at either end removes the carrier of both.
+/// Creates a veth pair between two namespaces, both ends up and with their addresses. `ip link set
+/// DEVICE down` at either end removes the carrier of both ends.
 pub fn veth_pair(one: End<'_>, two: End<'_>) -> Result<()> {
     let link = format!(
         "link add {} type veth peer name {} netns {}",
@@ -38,8 +38,8 @@ pub fn veth_pair(one: End<'_>, two: End<'_>) -> Result<()> {
     one.ns.ip(&[&link])?;
     for end in [one, two] {
         let device = end.device;
-        // With the sysctl alone an IPv6 address stays tentative for a moment; this flag skips
-        // duplicate address detection immediately.
+        // With the sysctl `accept_dad` alone an IPv6 address stays tentative for a moment; `nodad`
+        // makes it usable at once.
         let flag = |address: &str| if address.contains(':') { " nodad" } else { "" };
         let add = |address: &str| format!("address add {address} dev {device}{}", flag(address));
         let addresses = end.addresses.iter().map(|address| add(address));

@@ -1,4 +1,4 @@
-//! FRR: its daemons individually, one configuration, controlled by vtysh.
+//! FRR: one process per daemon, one configuration, controlled by vtysh.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::chown;
@@ -14,11 +14,11 @@ use tests::lab::{LabError, Result};
 
 use crate::program::Program;
 
-/// The user of Debian's FRR.
+/// The user as which Debian runs FRR's daemons.
 const USER: &str = "frr";
 
-/// Daemons drop root's privileges by themselves, which clears the parent-death signal. So they
-/// start as their user, with the capabilities that they would keep.
+/// The command that starts a daemon as [`USER`], with the capabilities that it needs. A daemon that
+/// starts as root drops its privileges, which clears the parent-death signal.
 const AS_USER: &[&str] = &[
     "setpriv",
     "--reuid=frr",
@@ -63,7 +63,7 @@ impl Daemon {
     }
 }
 
-/// An FRR instance of the test.
+/// An FRR instance, whose daemons end when the value is dropped.
 pub struct Frr {
     ns: Arc<Netns>,
     daemons: BTreeMap<Daemon, Program>,
@@ -152,7 +152,7 @@ impl Frr {
         self.vtysh(&["--daemon", daemon.name(), "--inputfile", &configuration]).map(drop)
     }
 
-    /// Runs an operator's command: `show bgp summary`.
+    /// Runs a vtysh command, for example `show bgp summary`.
     pub fn query(&self, command: &str) -> Result<String> {
         self.vtysh(&["--command", command])
     }
@@ -164,9 +164,9 @@ impl Frr {
             .map_err(|e| LabError::Other(format!("`{command} json` of FRR: {e} in: {output}")))
     }
 
-    /// Returns whether both sides of a session have sent all routes of each family (End-of-RIB,
-    /// RFC 4724) and bgpd has nothing left to send, and its output. FRR's own End-of-RIB follows
-    /// about a second after the session is established.
+    /// Returns whether both sides of a session have sent all routes of each family (End-of-RIB, RFC
+    /// 4724) and bgpd has nothing left to send, and the fields of bgpd's output that say so. FRR's
+    /// own End-of-RIB follows about a second after the session is established.
     pub fn exchanged(&self, neighbor: &str) -> Result<(bool, String)> {
         let shown = self.json(&format!("show bgp neighbors {neighbor}"))?;
         let shown = &shown[neighbor];
@@ -212,13 +212,13 @@ impl Frr {
     }
 }
 
-/// Kills a daemon, and removes its crash log directory in `/var/tmp/frr`, which the daemon
-/// removes only when it is stopped.
+/// Kills a daemon, and removes its crash log directory in `/var/tmp/frr`, which a killed daemon
+/// leaves behind.
 fn kill(daemon: Daemon, program: &mut Program) -> Result<()> {
     let number = program.process.as_ref().map(|process| process.id());
     program.kill()?;
     let crash_log = number.map(|n| PathBuf::from(format!("/var/tmp/frr/{}.{n}", daemon.name())));
-    // A daemon that ended early created none.
+    // Fails for a daemon that ended before it created the directory.
     let _ = crash_log.map(std::fs::remove_dir_all);
     Ok(())
 }

@@ -10,7 +10,7 @@ use tests::lab::{LabError, Result};
 
 use crate::program::Program;
 
-/// A GoBGP instance of the test.
+/// A GoBGP instance, which ends when the value is dropped.
 pub struct Gobgp {
     program: Program,
     folder: Folder,
@@ -38,8 +38,8 @@ impl Gobgp {
 
     fn begin(&mut self, more: &[&str]) -> Result<()> {
         if self.program.process.is_none() {
-            // A killed instance leaves its socket, which would block the next one. Usually there
-            // is none.
+            // A killed instance leaves its socket, which would prevent the next start. Usually
+            // there is none, and removing it fails.
             let _ = std::fs::remove_file(self.folder.file("gobgp.sock"));
         }
         self.program.start(more)?;
@@ -47,19 +47,24 @@ impl Gobgp {
         self.program.wait_until_up(|| query(&ns, folder, &["global"]))
     }
 
-    /// Starts it again after a kill or a stop; with `recovering`, neighbors keep its routes
-    /// meanwhile (graceful restart).
-    pub fn restart(&mut self, recovering: bool) -> Result<()> {
-        self.begin(if recovering { &["--graceful-restart"] } else { &[] })
+    /// Starts GoBGP again after a kill or a stop, without graceful restart.
+    pub fn restart(&mut self) -> Result<()> {
+        self.begin(&[])
     }
 
-    /// Runs an operator's command: `["global", "rib", "add", "192.0.2.0/24"]`. For an unknown
-    /// command GoBGP reports success and prints nothing.
+    /// Starts GoBGP again after a kill or a stop, with graceful restart: its OPENs have the R bit,
+    /// so that neighbors keep its routes until it has announced them again.
+    pub fn restart_gracefully(&mut self) -> Result<()> {
+        self.begin(&["--graceful-restart"])
+    }
+
+    /// Runs a gobgp command, for example `["global", "rib", "add", "192.0.2.0/24"]`. For an unknown
+    /// command gobgp reports success and prints nothing.
     pub fn query(&self, arguments: &[&str]) -> Result<String> {
         query(&self.program.ns, &self.folder, arguments)
     }
 
-    /// Runs a command and parses its JSON output.
+    /// Runs a gobgp command and parses its JSON output.
     pub fn json(&self, arguments: &[&str]) -> Result<Value> {
         let output = self.query(&[&["--json"], arguments].concat())?;
         serde_json::from_str(&output).map_err(|e| {
@@ -68,12 +73,12 @@ impl Gobgp {
         })
     }
 
-    /// Kills it with SIGKILL, so that it cannot notify its neighbors.
+    /// Kills GoBGP with SIGKILL, so that it cannot notify its neighbors.
     pub fn kill(&mut self) -> Result<()> {
         self.program.kill()
     }
 
-    /// Stops it and waits for its end.
+    /// Stops GoBGP and waits for its end.
     pub fn stop(&mut self) -> Result<()> {
         self.program.stop()
     }
@@ -83,12 +88,13 @@ impl Gobgp {
         self.program.signal(signal)
     }
 
-    /// Returns its complete log.
+    /// Returns GoBGP's complete log.
     pub fn log(&self) -> String {
         self.program.log()
     }
 }
 
+/// Returns the address of the API.
 fn target(folder: &Folder) -> String {
     format!("unix://{}", folder.file("gobgp.sock").display())
 }

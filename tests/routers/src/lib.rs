@@ -1,5 +1,5 @@
-//! Real routers for tests: FRR, BIRD and GoBGP as packaged by Debian, each in a namespace that
-//! the test creates, with its own directories and sockets.
+//! Real routers for tests: FRR, BIRD and GoBGP as packaged by Debian, each in a network namespace
+//! that the test creates, with its own directories and sockets.
 //!
 //! ```no_run
 //! use routers::{Daemon, End, Frr, namespace, veth_pair};
@@ -45,9 +45,14 @@ use std::time::{Duration, Instant};
 
 use patience::poll;
 
-/// Calls `look` until it returns true, and returns the time of that call's end. Otherwise `look`
-/// returns false and what it observed; the last observation is part of the error after `patience`.
-/// An error of `look` counts as false, since a starting daemon does not respond yet.
+/// Calls `look` until it returns true, and returns the time at which that call ended.
+///
+/// With false, `look` returns what it observed. An error of `look` counts as false, since a
+/// starting daemon does not respond yet.
+///
+/// # Errors
+/// `look` has not returned true within `patience`. The error has `what` and the last observation or
+/// error of `look`.
 pub fn wait_for(
     what: &str,
     patience: Duration,

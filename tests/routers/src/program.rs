@@ -10,27 +10,27 @@ use tests::lab::{LabError, Result};
 
 use crate::DEFAULT_TIMEOUT;
 
-/// The program's parameters, and its process while it runs.
+/// A program's parameters, and its process while it runs.
 pub struct Program {
-    /// Its namespace.
+    /// The namespace in which the program runs.
     pub ns: Arc<Netns>,
-    /// Its executable.
+    /// The executable.
     pub path: &'static str,
-    /// The Debian package that contains it.
+    /// The Debian package that contains the executable.
     pub package: &'static str,
-    /// A wrapper command with arguments; may be empty.
+    /// A command with arguments that starts the executable; empty for none.
     pub wrapper: &'static [&'static str],
-    /// Its arguments.
+    /// The arguments of every start.
     pub args: Vec<String>,
-    /// Its log file.
+    /// The log file.
     pub log: PathBuf,
-    /// The process while it runs.
+    /// The process; `None` before the first start, and after a kill or a stop.
     pub process: Option<Process>,
 }
 
 impl Program {
-    /// Starts it with `more` after its usual arguments. Does nothing if it was started before and
-    /// neither killed nor stopped since.
+    /// Starts the program with `more` after its usual arguments. Does nothing if it was started
+    /// before and neither killed nor stopped since.
     pub fn start(&mut self, more: &[&str]) -> Result<()> {
         if self.process.is_some() {
             return Ok(());
@@ -49,12 +49,12 @@ impl Program {
         Ok(())
     }
 
-    /// Kills it with SIGKILL, so that it cannot notify its neighbors.
+    /// Kills the program with SIGKILL, so that it cannot notify its neighbors.
     pub fn kill(&mut self) -> Result<()> {
         self.process.take().map_or(Ok(()), |process| process.kill().map(drop))
     }
 
-    /// Stops it and waits for its end. It notifies its neighbors as it normally does.
+    /// Stops the program with SIGTERM and waits for its end; it may notify its neighbors.
     pub fn stop(&mut self) -> Result<()> {
         self.process.take().map_or(Ok(()), |process| process.stop(DEFAULT_TIMEOUT))
     }
@@ -64,12 +64,12 @@ impl Program {
         self.process.as_ref().map_or(Ok(()), |process| process.signal(signal))
     }
 
-    /// Returns an error with the end of its log if it ended by itself.
+    /// Returns an error with the end of the log if the program ended by itself.
     pub fn check_running(&mut self) -> Result<()> {
         self.process.as_mut().map_or(Ok(()), Process::check_running)
     }
 
-    /// Returns its complete log.
+    /// Returns the complete log.
     pub fn log(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()

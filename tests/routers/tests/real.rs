@@ -1,4 +1,5 @@
-//! The three routers with each other: start, commands, kill, restart, and cleanup.
+//! Tests of the crate itself: FRR, BIRD and GoBGP connected to each other, and what remains after
+//! them.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -53,8 +54,8 @@ const GOBGP: &str = "\
 
 const PANIC_PAYLOAD: &str = "a failing test";
 
-/// Serializes the tests that are threads of one process, because leftovers of a test are recognized
-/// by the process id. Across processes nextest's group `lab` serializes them.
+/// Serializes the tests of one process, because leftovers of a test are recognized by the process
+/// id. Tests in separate processes are serialized by nextest's group `lab`.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -68,6 +69,7 @@ struct Three {
     _namespaces: [Arc<Netns>; 3],
 }
 
+/// Starts FRR between BIRD and GoBGP.
 fn three() -> routers::Result<Three> {
     let [middle, one, two] = [namespace("frr")?, namespace("bird")?, namespace("gobgp")?];
     veth_pair(
@@ -116,7 +118,8 @@ fn processes(text: &str) -> Vec<String> {
     named.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the prefix of the paths of this process's router directories under `root`.
+/// Returns the prefix that the paths of all directories of this process's routers under `root`
+/// have.
 fn directory_prefix(root: &Path) -> String {
     root.join(format!("weir-lab-{}-", std::process::id())).display().to_string()
 }
@@ -138,8 +141,8 @@ fn routes_follow_kills_restarts_and_changes_and_nothing_is_left() -> Result<(), 
 
     three.bird.kill()?;
     three.gobgp.kill()?;
-    three.bird.restart(false)?;
-    three.gobgp.restart(false)?;
+    three.bird.restart()?;
+    three.gobgp.restart()?;
     three.gobgp.query(&["global", "rib", "add", "192.0.2.3/32"])?;
     three.wait_for_routes()?;
 

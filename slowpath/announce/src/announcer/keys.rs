@@ -1,5 +1,7 @@
-//! TCP-MD5 and TCP-AO keys of neighbors: read once per round. A neighbor that requires a key has no
-//! session without it. A watch detects key files that are written or rotated.
+//! TCP-MD5 and TCP-AO keys of neighbors: read once per round. A neighbor whose key cannot be read
+//! gets no new session, and its running session keeps the current key. A changed key is replaced in
+//! the running session, which goes on if the neighbor changes its key within the hold time. A watch
+//! detects key files that are written or rotated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +17,13 @@ use crate::peers::{self, Identity, Keys};
 use crate::secrets::{ReadKeys, SecretWatch};
 use crate::speaker::Speaker;
 
-/// Interval between checks of the files.
+/// Interval between checks of the key files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<S: Speaker> Announcer<S> {
-    /// Adds a neighbor, or restarts its session if its settings changed. If a key cannot be read, a
-    /// session from the same secrets continues with its current keys; otherwise the neighbor has no
-    /// session.
+    /// Adds a neighbor, or applies its changed settings. If a key cannot be read, a running session
+    /// whose keys came from the same secrets continues with them; any other session ends, and the
+    /// neighbor has none.
     pub(super) fn neighbor(
         &mut self,
         router: &RouterSpec,
@@ -41,34 +43,44 @@ impl<S: Speaker> Announcer<S> {
         Err(DefectKind::MissingAuthSecret { neighbor: neighbor.address })
     }
 
-    /// Reads a password, once per round.
+    /// Returns a key. Its file is read once per round.
     fn password(&mut self, named: &Password) -> Result<String, String> {
         let secrets = &self.secrets;
         let read = || secrets.password(named);
         self.passwords.entry(named.clone()).or_insert_with(read).clone()
     }
 
-    /// Logs passwords that cannot be read, unless `before` has the same error.
+    /// Logs keys that cannot be read, unless `before` has the same error. Counts those of which
+    /// `before` has another result; a key that the policy names for the first time is not counted.
     pub(super) fn log_secrets(&self, before: &ReadKeys) {
+        let mut rejected = 0;
         for (named, read) in &self.passwords {
             if let Err(cause) = read
                 && before.get(named) != Some(read)
             {
-                tracing::warn!(password = ?named, %cause, "BGP password is not usable");
+                rejected += u64::from(before.contains_key(named));
+                tracing::warn!(
+                    key = "bgp.secrets",
+                    password = ?named,
+                    %cause,
+                    "BGP key is not usable; an open session keeps its previous key"
+                );
             }
         }
+        self.key_counts.record(rejected, &self.passwords);
     }
 }
 
 impl<S> Announcer<S> {
-    /// Returns the passwords of the last round, to be compared with the files.
+    /// Returns the keys of the last round, to be compared with the files.
     pub fn secret_watch(&self) -> SecretWatch {
         SecretWatch { secrets: Arc::clone(&self.secrets), used: self.passwords.clone() }
     }
 }
 
 /// Signals when a key in use is changed, created or removed, until the task is aborted. A change
-/// counts once two checks read the same, so that a partly written file is not used.
+/// counts once two consecutive checks read the same keys, so that a partly written file is not
+/// used.
 pub async fn watch<S: Send + 'static>(announcer: Arc<Mutex<Announcer<S>>>, signal: Signal) {
     let mut before = None;
     loop {

@@ -1,4 +1,4 @@
-//! Tests of the calls to the speaker.
+//! Tests of the calls that an announcer makes to its speaker.
 
 use bgp::peer::State;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ fn announcer(settings: Settings) -> Announcer<Recorder> {
     Announcer::new(Recorder::default(), Arc::new(Files::default()), settings)
 }
 
+/// Returns a snapshot with one service that has these load balancer addresses.
 fn web(addresses: &[&str]) -> ControlPlaneState {
     let frontends: Vec<_> =
         addresses.iter().map(|address| (*address, 80, "LoadBalancer")).collect();
@@ -22,6 +23,7 @@ fn web(addresses: &[&str]) -> ControlPlaneState {
 }
 
 impl Announcer<Recorder> {
+    /// Applies a policy without defects, and returns the calls to the speaker.
     fn round(&mut self, routers: Value, state: &ControlPlaneState) -> Vec<String> {
         self.configure_peers(Some(&policy("edge", routers)), state).unwrap();
         self.speaker.take()
@@ -29,7 +31,7 @@ impl Announcer<Recorder> {
 }
 
 #[test]
-fn policy_adds_peers_with_routes_and_unchanged_rounds_do_nothing() {
+fn policy_adds_peers_with_routes_and_unchanged_rounds_change_nothing() {
     let mut announcer = announcer(Settings::default());
     let routers = json!([router(65001, PEER)]);
     let first = announcer.round(routers.clone(), &web(&["203.0.113.1"]));
@@ -82,7 +84,7 @@ fn neighbors_are_added_before_others_are_removed() {
 }
 
 #[test]
-fn changed_identity_restarts_the_router() {
+fn changed_identity_restarts_all_sessions_of_the_router() {
     let mut announcer = announcer(Settings::default());
     let both = |id: &str| {
         let mut router = router(65001, PEER);
@@ -163,11 +165,11 @@ fn defect_is_reported_and_affects_only_its_router() {
     assert_eq!(announcer.speaker.take(), expected);
 }
 
-/// Keys that are set by a test.
+/// Secrets with keys that a test sets and removes.
 #[derive(Default)]
-struct Keys(parking_lot::Mutex<BTreeMap<Password, String>>);
+struct FakeSecrets(parking_lot::Mutex<BTreeMap<Password, String>>);
 
-impl Keys {
+impl FakeSecrets {
     fn set(&self, secret: &str, key: Option<&str>) {
         let named = Password::Secret(secret.into());
         match key {
@@ -177,7 +179,7 @@ impl Keys {
     }
 }
 
-impl Secrets for Keys {
+impl Secrets for FakeSecrets {
     fn password(&self, named: &Password) -> Result<String, String> {
         self.0.lock().get(named).cloned().ok_or_else(|| format!("/etc/weir/{named:?}: gone"))
     }
@@ -185,7 +187,7 @@ impl Secrets for Keys {
 
 #[test]
 fn missing_key_prevents_a_session_and_keeps_an_authenticated_one() {
-    let keys = Arc::new(Keys::default());
+    let keys = Arc::new(FakeSecrets::default());
     let mut announcer =
         Announcer::new(Recorder::default(), Arc::clone(&keys) as _, Settings::default());
     let named = |secret: Option<&str>| {
@@ -218,15 +220,21 @@ fn missing_key_prevents_a_session_and_keeps_an_authenticated_one() {
     keys.set("peers", None);
     assert_eq!(missing(&mut announcer, "peers"), ["complete"]);
     assert_eq!(md5(&announcer), Some(Some("hidden".to_owned())));
-    // Key rotated: the session restarts with the new key.
+    // The removed key counts as rejected once; a key that was missing from the start does not.
+    let counts = announcer.key_counts();
+    assert_eq!((counts.rejected(), counts.unusable()), (1, 1));
+    // Key set to another value: it is replaced in the session.
     keys.set("peers", Some("newer"));
     let calls = announcer.round(named(Some("peers")), &web(&[]));
-    assert_eq!(calls[0], "remove 65001-192.0.2.254 Changed");
+    assert_eq!(calls, ["keys 65001-192.0.2.254", "complete"]);
     assert_eq!(md5(&announcer), Some(Some("newer".to_owned())));
-    // Another secret that is missing: neither the previous key nor an unauthenticated session.
+    assert_eq!((counts.rejected(), counts.unusable()), (1, 0));
+    assert_eq!(announcer.round(named(Some("peers")), &web(&[])), ["complete"], "once");
+    // The policy names another secret, which is missing: the session ends, rather than continue
+    // with the previous key or without authentication.
     let calls = missing(&mut announcer, "others");
     assert_eq!(calls, ["remove 65001-192.0.2.254 Deconfigured", "complete"]);
-    // An unauthenticated session ends if a missing key is configured.
+    // An unauthenticated session ends if a key is configured that is missing.
     announcer.round(named(None), &web(&[]));
     assert_eq!(md5(&announcer), Some(None));
     let calls = missing(&mut announcer, "others");
@@ -234,7 +242,7 @@ fn missing_key_prevents_a_session_and_keeps_an_authenticated_one() {
 }
 
 #[test]
-fn restart_bit_is_sent_only_to_peers_from_before_the_restart() {
+fn restart_bit_is_set_only_for_peers_of_the_first_policy() {
     let settings = Settings { restarted: true, ..Settings::default() };
     let mut announcer = announcer(settings);
     let routers = |addresses: &[&str]| {
@@ -254,7 +262,8 @@ fn restart_bit_is_sent_only_to_peers_from_before_the_restart() {
         peers.map(|restart| (restart.restarted, restart.forwarding)).collect()
     };
     assert_eq!(restart_bits(&announcer), [(true, true), (false, true)]);
-    // After a restart of the machine, routes that neighbors kept are not served.
+    // After a restart of the machine, the data plane serves none of the routes that neighbors kept,
+    // so the R and F bits are both cleared.
     let mut fresh = self::announcer(Settings::default());
     fresh.round(routers(&["192.0.2.1"]), &web(&[]));
     assert_eq!(restart_bits(&fresh), [(false, false)]);
@@ -271,19 +280,19 @@ fn restarted_announcer_waits_for_the_data_plane() {
         let peers = announcer.speaker.peers.values();
         peers.map(|peer| peer.0.settings.graceful_restart.unwrap().forwarding).collect::<Vec<_>>()
     };
-    let (mut lives, mut died) = (after_restart(), after_restart());
-    for waiting in [&mut lives, &mut died] {
+    let (mut with_plane, mut without_plane) = (after_restart(), after_restart());
+    for waiting in [&mut with_plane, &mut without_plane] {
         assert_eq!(waiting.round(routers.clone(), &state), Vec::<String>::new());
         assert_eq!(waiting.next_due(), Some(state.taken + DATA_PLANE_TIMEOUT));
     }
     let mut running = state.clone();
     running.plane.forwarding = true;
-    lives.round(routers.clone(), &running);
-    assert_eq!(forwarding(&lives), [true]);
-    // Without a running data plane, neighbors are informed that forwarding was interrupted.
+    with_plane.round(routers.clone(), &running);
+    assert_eq!(forwarding(&with_plane), [true]);
+    // Without a running data plane, the F bit informs neighbors that forwarding was interrupted.
     state.taken += DATA_PLANE_TIMEOUT;
-    died.round(routers, &state);
-    assert_eq!(forwarding(&died), [false]);
+    without_plane.round(routers, &state);
+    assert_eq!(forwarding(&without_plane), [false]);
 }
 
 #[test]
@@ -311,7 +320,7 @@ fn drain_withdraws_at_once_or_after_graceful_shutdown() {
     let calls = graceful.round(routers.clone(), &state);
     assert_eq!(calls, ["routes 65001-192.0.2.254 0", "complete"]);
     assert_eq!((graceful.next_due(), graceful.is_withdrawn()), (None, true));
-    // After the drain all is as before.
+    // After the drain, graceful shutdown is off and the routes are back.
     state.plane.draining = false;
     let calls = graceful.round(routers, &state);
     assert_eq!(calls, ["graceful shutdown false", "routes 65001-192.0.2.254 1", "complete"]);
@@ -330,7 +339,7 @@ fn drain_from_before_the_restart_withdraws_at_once() {
     state.plane.draining = false;
     let calls = announcer.round(routers.clone(), &state);
     assert_eq!(calls, ["routes 65001-192.0.2.254 1", "complete"]);
-    // The next drain begins after the restart.
+    // The next drain begins in this process, so graceful shutdown precedes the withdrawal.
     state.plane.draining = true;
     let calls = announcer.round(routers, &state);
     assert_eq!(calls, ["graceful shutdown true", "complete"]);
@@ -371,7 +380,7 @@ fn rows_show_peers_routes_and_policies() {
     ];
     assert_eq!((text, rows.len()), (expected.to_vec(), 4));
     assert!(routes(RouteView::Available, "ipv6-unicast").is_empty());
-    // No session is established, so that no routes are advertised.
+    // No session is established, so no routes are advertised.
     assert!(routes(RouteView::Advertised, "").is_empty());
     let rows = serde_json::to_value(announcer.policy_rows()).unwrap();
     let expected = json!([
@@ -406,7 +415,7 @@ fn two_routers_peer_with_one_neighbor_from_separate_addresses() {
     let calls = announcer.round(both.clone(), &web(&[]));
     assert_eq!(calls, ["add 65001-192.0.2.254", "add 65002-192.0.2.254", "complete"]);
     assert_eq!(announcer.round(both, &web(&[])), ["complete"]);
-    // A router with the same local address replaces the session.
+    // A router with the same local address replaces the session of the first router.
     let calls = announcer.round(json!([from(65003, "192.0.2.1")]), &web(&[]));
     let expected = [
         "remove 65001-192.0.2.254 Deconfigured",

@@ -13,7 +13,7 @@ use crate::apply::{Defect, DefectKind};
 use crate::fixture::{Recorder, pairs, policy, router, selecting, service, state, tables};
 use crate::secrets::Files;
 
-/// A source of state that tests change while the controller runs.
+/// A source of state that a test changes while the controller runs.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<ObservedState>>);
 
@@ -32,17 +32,19 @@ fn edge() -> Policy {
     policy("edge", json!([router(65001, "192.0.2.254")]))
 }
 
-/// A fake implementation of policies that records calls and asserts that they are not concurrent.
+/// A fake [`PolicyApplier`] that records calls and asserts that they are not concurrent.
 #[derive(Clone, Default)]
 struct FakeApplier(Arc<Calls>);
 
 #[derive(Default)]
 struct Calls {
+    /// Name of the policy of each `configure_peers`; `None` for a call without a policy.
     calls: Mutex<Vec<Option<String>>>,
     in_call: AtomicBool,
     /// Number of following calls that fail.
     failing: AtomicUsize,
     withdrawals: AtomicUsize,
+    /// Withdrawals are never reported as sent.
     never_sent: AtomicBool,
     ended: Mutex<Option<ShutdownMode>>,
 }
@@ -90,6 +92,7 @@ impl FakeApplier {
     }
 }
 
+/// Returns expected calls by policy name; an empty name stands for a call without a policy.
 fn names(all: &[&str]) -> Vec<Option<String>> {
     all.iter().map(|name| (!name.is_empty()).then(|| (*name).to_owned())).collect()
 }
@@ -264,7 +267,7 @@ fn signal_burst_causes_few_rounds_and_none_concurrently() {
     source.0.lock().policies = vec![policy("last", json!([router(65001, "192.0.2.254")]))];
     signal.event();
     until(&applier, "the last policy", |calls| calls.last() == Some(&Some("last".to_owned())));
-    // A round takes at least 1 ms; signals given meanwhile count as one.
+    // A round takes at least 1 ms; all signals during a round trigger one further round.
     let rounds = applier.calls().len() - before;
     assert!(rounds < 5_000, "{rounds} rounds for a burst of 10,000");
     stop.send(ShutdownMode::Restart).unwrap();
@@ -303,7 +306,7 @@ fn shutdown_withdraws_waits_and_disconnects() {
     for never_sent in [false, true] {
         let (controller, applier) = controller(&shared(vec![edge()]), ConflictPolicy::Withdraw);
         applier.0.never_sent.store(never_sent, Ordering::SeqCst);
-        // A peer that reads nothing delays the shutdown until the deadline and no longer.
+        // A peer that reads nothing delays the shutdown until the timeout and no longer.
         let timeout = Duration::from_millis(if never_sent { 100 } else { 3_600_000 });
         let mode = ShutdownMode::Stop { timeout, settle: Duration::from_millis(10) };
         let running = run(controller, &Signal::default(), std::future::ready(mode.clone()));
@@ -337,7 +340,7 @@ fn shutdown_waits_for_withdrawals_and_settling() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// After any sequence of changes, the result of the last round equals that of a fresh
+    /// After any sequence of changes, the routes of the last round equal those of a fresh
     /// controller with the same state, and all announced addresses are in force.
     #[test]
     fn any_history_converges_to_the_desired_routes(
@@ -352,11 +355,11 @@ proptest! {
         let announcer = build();
         let mut controller =
             Controller::new(source.clone(), Arc::clone(&announcer), ConflictPolicy::Withdraw, 7);
-        for (what, number, other) in steps {
+        for (change, number, other) in steps {
             {
                 let mut observed = source.0.lock();
                 let peer = format!("192.0.2.{}", 200 + other);
-                match what {
+                match change {
                     0 => {
                         let one = json!([router(65001 + number, &peer)]);
                         observed.policies = vec![policy("edge", one)];

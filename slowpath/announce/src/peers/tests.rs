@@ -8,7 +8,7 @@ use crate::snapshot::RouterAnnotation;
 
 #[test]
 fn router_id_is_configured_or_derived_or_an_error() {
-    let of = |id: Option<&str>| {
+    let router_with = |id: Option<&str>| {
         let mut router = json!({"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]});
         if let Some(id) = id {
             router["router_id"] = id.into();
@@ -17,7 +17,7 @@ fn router_id_is_configured_or_derived_or_an_error() {
         policy("edge", json!([router])).spec.routers[0].clone()
     };
     let mut state = ControlPlaneState::new(std::time::Instant::now());
-    let (plain, own) = (of(None), of(Some("192.0.2.4")));
+    let (plain, own) = (router_with(None), router_with(Some("192.0.2.4")));
     // An IPv6-only appliance needs a configured router ID.
     state.ipv6 = "2001:db8::1".parse().ok();
     let error = identity(&plain, &state).unwrap_err().to_string();

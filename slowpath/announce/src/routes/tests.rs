@@ -31,7 +31,7 @@ fn table_of(
     table(router, &router.neighbors[0], &offered, state)
 }
 
-/// Returns the announced prefixes.
+/// Returns the prefixes that a router with this advertisement announces.
 fn announced(advertisement: Value, state: &ControlPlaneState) -> Vec<String> {
     let (table, defects) = table_of(&router(advertisement, json!({})), state, NoBackends::Announce);
     assert_eq!(defects, []);
@@ -87,7 +87,7 @@ fn address_kinds_are_announced_as_configured() {
     };
     assert_eq!(announced(json!({"services": {}}), &state), lb);
     assert_eq!(of(json!(["ExternalIP"]), &state), ["198.51.100.1/32"]);
-    // External packets cannot reach cluster addresses unless the appliance allows it.
+    // Cluster addresses accept no external packets unless the appliance is configured to.
     assert_eq!(of(json!(["ClusterIP"]), &state), Vec::<String>::new());
     let open = Appliance { external_cluster_ip: true, ..Appliance::clone(&state.plane.appliance) };
     state.plane.appliance = Arc::new(open);
@@ -193,8 +193,8 @@ fn prefixes_and_aggregates_are_announced() {
         "2001:db8:1::/48",
     ];
     assert_eq!(announced(advertisement.clone(), &state), expected);
-    // While the data plane takes no traffic, nothing is announced, including the policy's own
-    // prefixes.
+    // While the data plane takes no traffic, nothing is announced, not even the prefixes that the
+    // policy lists.
     state.plane.forwarding = false;
     assert_eq!(announced(advertisement, &state), Vec::<String>::new());
 }
@@ -271,7 +271,8 @@ fn next_hop_must_be_owned_by_the_data_plane() {
     };
     let (four, six) = ("192.0.2.10".to_owned(), "2001:db8::10".to_owned());
     assert_eq!(next_hops(json!({}), &both), (vec![four.clone(), six.clone()], vec![]));
-    // A family without an address only affects its own routes, and is reported.
+    // If the data port has no address of a family, only routes of this family are missing, and the
+    // defect is reported.
     let missing = |family| vec![DefectKind::NoNextHop { neighbor, family }];
     let v4 = next_hops(json!({}), &without(Family::Ipv4Unicast));
     assert_eq!(v4, (vec![six.clone()], missing(Family::Ipv4Unicast)));
@@ -280,8 +281,8 @@ fn next_hop_must_be_owned_by_the_data_plane() {
     let extended = json!({"extended_next_hop": true});
     let v4 = next_hops(extended, &without(Family::Ipv4Unicast));
     assert_eq!(v4, (vec![six.clone(), six.clone()], vec![]));
-    // A next hop that the data plane does not own is rejected, and the error lists those that it
-    // owns.
+    // A next hop that the data plane does not own is rejected, and the error lists the addresses
+    // that it owns.
     let (hops, defects) = next_hops(json!({"next_hop": {"ipv4": other}}), &both);
     assert_eq!(hops, [six]);
     let error = defects[0].to_string();
@@ -296,8 +297,8 @@ fn next_hop_must_be_owned_by_the_data_plane() {
 }
 
 proptest! {
-    /// For arbitrary tables, exactly the prefixes that are in force, served and of a configured
-    /// kind are announced, and only by an appliance that takes traffic.
+    /// For arbitrary tables, an appliance that takes traffic announces exactly the prefixes that
+    /// are in force, served and of a configured kind. Any other appliance announces none.
     #[test]
     fn only_served_frontends_of_the_snapshot_are_announced(
         services in proptest::collection::vec(

@@ -11,7 +11,7 @@ use crate::apply::PolicyApplier;
 use crate::controller::Signal;
 use crate::fixture::{Recorder, policy, router, state, tables};
 
-/// Creates an empty folder for secrets.
+/// Creates a folder for secrets, with an empty secret `peers`.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("weir-secrets-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -35,7 +35,7 @@ fn passwords_are_read_from_files_and_secrets_below_the_folder() {
     assert!(secret("none").unwrap_err().contains("none/password"));
     assert_eq!(file("peers/password"), Ok("hidden".to_owned()));
     assert_eq!(file(folder.join("peers/password").to_str().unwrap()), Ok("hidden".to_owned()));
-    let refused = [
+    let invalid = [
         ("gone", "No such file"),
         ("empty", "is empty"),
         ("long", "longer than the maximum of 80 bytes"),
@@ -44,7 +44,7 @@ fn passwords_are_read_from_files_and_secrets_below_the_folder() {
         ("/proc/kmsg", "is not in"),
         ("../../etc/hostname", "is not in"),
     ];
-    for (name, cause) in refused {
+    for (name, cause) in invalid {
         let wrong = file(name).unwrap_err();
         assert!(wrong.contains(cause), "{name}: {wrong}");
     }
@@ -53,7 +53,8 @@ fn passwords_are_read_from_files_and_secrets_below_the_folder() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Kubernetes points the symbolic link `..data` at a new folder when a secret changes.
+/// The keys change as in a mounted secret of Kubernetes, which points the symbolic link `..data` at
+/// a new folder.
 #[test]
 fn rotated_key_signals_and_the_next_round_uses_it() {
     let folder = folder("watch");

@@ -19,7 +19,7 @@ fn selects_no_policy_or_one_and_rejects_several() {
     assert_eq!(select(&[], &rack("a")), Ok(None));
     assert_eq!(select(&both, &rack("c")), Ok(None));
     assert_eq!(select(&both, &None), Ok(None));
-    // The result refers to the object and is no copy.
+    // The result shares the specification instead of copying it.
     let found = select(&both, &rack("b")).unwrap().unwrap();
     assert!(Arc::ptr_eq(&found.spec, &b.spec));
     assert_eq!(select(std::slice::from_ref(&all), &None), Ok(Some(&all)));
@@ -70,5 +70,5 @@ fn first_cilium_generation_takes_precedence() {
     let own = of("own", "a", Origin::Own);
     let both = [own, first];
     let conflict = select(&both, &rack("a"));
-    assert!(conflict.is_err(), "a native policy and a Cilium policy do not conflict");
+    assert!(conflict.is_err(), "Weir's own policy and Cilium's must conflict");
 }

@@ -53,9 +53,9 @@ fn updated_frontend_stays_in_force_and_a_failed_one_does_not() {
     // The data plane still has the previous row.
     let updated = pending(&web);
     assert_eq!(acknowledged.update(&updated).len(), 1);
-    set(&updated, Progress::Error("no room".into()));
+    set(&updated, Progress::Error("region full".into()));
     assert!(acknowledged.update(&updated).is_empty());
-    // The frontend was not in force, so it must be acknowledged first.
+    // After the error the frontend is not in force, so it must be acknowledged first.
     set(&updated, Progress::Pending);
     assert!(acknowledged.update(&updated).is_empty());
     set(&updated, Progress::Done);

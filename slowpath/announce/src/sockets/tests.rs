@@ -42,7 +42,7 @@ fn minimum_ttl_is_configured_or_derived_from_hops() {
     let mut configured = far();
     configured["minimum_ttl"] = 63.into();
     assert_eq!([1, 3].map(|hops| ttl(hops, configured.clone())), [63, 63]);
-    // Minimum and maximum that a policy may set.
+    // The minimum and the maximum that a policy may set are valid BFD settings.
     for (time, multiplier) in [(10, 2), (60_000, 255)] {
         let configured = serde_json::json!({"transmit_ms": time, "receive_ms": time,
             "multiplier": multiplier});
@@ -60,8 +60,8 @@ fn status(sockets: &Sockets) -> PeerStatus {
 }
 
 #[tokio::test]
-async fn speakers_exchange_routes_and_the_final_notification() {
-    // Every process uses addresses of its own, so that concurrent runs do not conflict.
+async fn speaker_sends_routes_withdrawals_and_the_final_notification() {
+    // Every test process uses its own addresses, so that concurrent runs do not conflict.
     let number = std::process::id().to_be_bytes();
     let [one, two] = [7, 8].map(|first| Ipv4Addr::new(127, first, number[2], number[3]));
     let port = TcpListener::bind((one, 0)).unwrap().local_addr().unwrap().port();

@@ -14,7 +14,7 @@ use crate::speaker::{PeerKey, Speaker};
 /// Which routes a query returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouteView {
-    /// Desired routes of peers, whether they are up or not.
+    /// Desired routes of peers, whether their sessions are up or not.
     Available,
     /// Routes that were sent to peers.
     Advertised,
@@ -49,7 +49,7 @@ pub enum QueryError {
         "peer: several routers may have this neighbor; set `router` as well; available: {available}"
     )]
     Several {
-        /// List of the routers that exist.
+        /// List of the routers of the policy in force.
         available: String,
     },
     /// There is no such router.
@@ -57,7 +57,7 @@ pub enum QueryError {
     NoRouter {
         /// The router of the query.
         requested: u32,
-        /// List of the routers that exist.
+        /// The routers of the policy in force, or that there are none.
         available: String,
     },
     /// There is no such neighbor.
@@ -65,13 +65,13 @@ pub enum QueryError {
     NoNeighbor {
         /// The neighbor of the query.
         requested: String,
-        /// List of the neighbors that exist.
+        /// The neighbors of the matching routers, or that there are none.
         available: String,
     },
 }
 
 impl QueryError {
-    /// Returns whether the query is valid but its router or neighbor does not exist.
+    /// Returns whether the query is valid, but no policy in force has its router or neighbor.
     pub fn is_absent(&self) -> bool {
         matches!(self, QueryError::NoRouter { .. } | QueryError::NoNeighbor { .. })
     }
@@ -141,7 +141,7 @@ fn list(all: impl Iterator<Item = impl ToString>) -> String {
 
 fn available_list(names: String) -> String {
     match names.as_str() {
-        "" => "no policy in force has one".to_owned(),
+        "" => "the policy in force configures none".to_owned(),
         names => format!("available: {names}"),
     }
 }
@@ -217,7 +217,7 @@ mod tests {
             [list_routes(&announcer, Some(65001), ""), list_routes(&announcer, None, "192.0.2.254")]
         {
             let text = error.unwrap_err().to_string();
-            assert!(text.contains("no policy in force has one"), "{text}");
+            assert!(text.contains("the policy in force configures none"), "{text}");
         }
     }
 }

@@ -38,7 +38,7 @@ fn status_rows_show_an_established_session() {
     peer.step(now, Event::Connected { connection: 1, direction, local, remote });
     peer.step(now, Event::Bytes(1, &OPEN));
     peer.step(now, Event::Bytes(1, &KEEPALIVE));
-    // First the OPEN is written, then the routes.
+    // The first `Written` is for the OPEN, the second for the routes.
     peer.step(now, Event::Written(1));
     assert!(!peer.all_sent());
     peer.step(now, Event::Written(1));
@@ -58,7 +58,7 @@ fn status_rows_show_an_established_session() {
     let status = announcer.status(later, &Counts::default(), 3);
     assert_eq!((status.policies, status.policy.as_deref()), (3, Some("edge")));
     assert_eq!((status.routers, status.neighbors, status.established), (vec![65001], 1, 1));
-    // After the withdrawal the session stays.
+    // A withdrawal of all routes keeps the session.
     announcer.withdraw();
     let (_, peer, _) = announcer.speaker.peers.values_mut().next().unwrap();
     peer.step(later, Event::Written(1));

@@ -1,4 +1,4 @@
-//! Output of the BFD session state machine, and what it stores about the neighbor.
+//! Output of the BFD session state machine, and the state that it stores about the neighbor.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns whether the reason indicates a failure of the path. AdminDown does not, so that
-    /// routes must not be withdrawn for it (RFC 5882 section 3.2).
+    /// Returns whether the reason indicates a failure of the path. AdminDown indicates none, so
+    /// users of the session must not react to it as to a failure (RFC 5882 section 3.2).
     pub fn is_failure(self) -> bool {
         matches!(self, Reason::Expired | Reason::NeighborDown)
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A change of the session, for the users of the session.
+/// A change of a session, reported to its users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
@@ -62,7 +62,7 @@ pub enum Change {
     Held,
 }
 
-/// Actions after a packet or a timer.
+/// Actions that result from a received packet or a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Output {
     /// Packet to send at once.
@@ -74,7 +74,9 @@ pub struct Output {
 /// Timers that one side advertises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Timers {
+    /// Desired Min TX Interval.
     pub(crate) transmit: Duration,
+    /// Required Min RX Interval.
     pub(crate) receive: Duration,
 }
 

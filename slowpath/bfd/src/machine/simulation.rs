@@ -1,6 +1,6 @@
 //! Property tests of two state machines connected by a path with loss and delay. The path keeps the
-//! order of packets, as networks do for one flow: a Down that arrives after a later Up takes any
-//! session down.
+//! order of packets, as networks do for one flow. Otherwise a delayed Down could arrive after a
+//! later Up and take the session down.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,13 @@ const MS: Duration = Duration::from_millis(1);
 /// Properties of the path.
 #[derive(Clone, Copy, Debug)]
 struct Path {
-    /// Minimum delay of a packet.
-    length: Duration,
-    /// Maximum additional delay.
-    delay: Duration,
-    /// Loss in percent.
+    min_delay: Duration,
+    /// Maximum delay in addition to `min_delay`.
+    extra_delay: Duration,
+    /// Probability of a loss in percent.
     loss: u64,
-    /// Upper bound (exclusive) of consecutive losses in one direction.
-    max_consecutive_losses: u32,
+    /// Exclusive upper bound of consecutive losses in one direction.
+    consecutive_losses_below: u32,
 }
 
 struct Pair {
@@ -29,8 +28,9 @@ struct Pair {
     path: Path,
     now: Instant,
     started: Instant,
-    /// Packets in flight, by arrival time.
+    /// Packets in flight with the side that receives them, by arrival time and serial number.
     in_flight: BTreeMap<(Instant, u64), (usize, Packet)>,
+    /// Consecutive losses of each side's packets.
     lost: [u32; 2],
     last_arrival: [Instant; 2],
     serial: u64,
@@ -63,16 +63,16 @@ impl Pair {
         let Some(packet) = output.send else { return };
         assert_eq!(Packet::parse(&packet.emit()), Ok(packet));
         if self.rng.u64(..100) < self.path.loss
-            && self.lost[side] + 1 < self.path.max_consecutive_losses
+            && self.lost[side] + 1 < self.path.consecutive_losses_below
         {
             self.lost[side] += 1;
             return;
         }
         self.lost[side] = 0;
-        let delay =
-            Duration::from_micros(self.rng.u64(..self.path.delay.as_micros().max(1) as u64));
+        let extra_micros = self.rng.u64(..self.path.extra_delay.as_micros().max(1) as u64);
+        let delay = self.path.min_delay + Duration::from_micros(extra_micros);
         self.serial += 1;
-        let arrival = self.last_arrival[side].max(self.now + self.path.length + delay);
+        let arrival = self.last_arrival[side].max(self.now + delay);
         self.last_arrival[side] = arrival;
         self.in_flight.insert((arrival, self.serial), (1 - side, packet));
     }
@@ -126,20 +126,20 @@ prop_compose! {
     }
 }
 
-/// Paths whose delays vary by less than the shortest detection time tolerates (3 * 10 ms), and
-/// whose minimum delay may exceed many intervals.
+/// Returns paths whose delays vary by less than the shortest detection time tolerates (3 * 10 ms),
+/// whose minimum delay may exceed many intervals, and which never lose two packets in a row.
 fn any_path() -> impl Strategy<Value = Path> {
-    (0u32..200, 0u32..5, 0u64..40).prop_map(|(length, delay, loss)| Path {
-        length: MS * length,
-        delay: MS * delay,
+    (0u32..200, 0u32..5, 0u64..40).prop_map(|(min_delay, extra_delay, loss)| Path {
+        min_delay: MS * min_delay,
+        extra_delay: MS * extra_delay,
         loss,
-        max_consecutive_losses: 2,
+        consecutive_losses_below: 2,
     })
 }
 
 proptest! {
     #[test]
-    fn sessions_come_up_and_stay_up_with_less_loss_than_the_multiplier(
+    fn sessions_come_up_and_stay_up_on_lossy_paths(
         one in any_settings(), two in any_settings(), path in any_path(), seed in any::<u64>(),
         passive in any::<bool>(),
     ) {
@@ -165,7 +165,7 @@ proptest! {
         let last_received = pair.sides.each_ref().map(|side| side.remote.received_at.unwrap());
         let detection = pair.sides.each_ref().map(Machine::detection_time);
         pair.in_flight.clear();
-        pair.path = Path { loss: 100, max_consecutive_losses: u32::MAX, ..path };
+        pair.path = Path { loss: 100, consecutive_losses_below: u32::MAX, ..path };
         pair.run(Duration::from_secs(60));
         for side in [0, 1] {
             let &(at, change) = pair.changes[side].last().unwrap();
@@ -188,8 +188,8 @@ proptest! {
         pair.run(Duration::from_secs(20));
         prop_assert!(pair.are_up());
         for (side, settings, wait) in settings {
-            // A smaller multiplier takes effect with the next packet, and may expire because of
-            // earlier losses; the test above covers it.
+            // The multiplier stays the same: a smaller one takes effect with the next packet, so
+            // that an earlier loss could make the detection time expire.
             let settings = Settings { multiplier: 3, ..settings };
             pair.sides[side].set(settings, pair.now);
             pair.run(Duration::from_millis(wait));

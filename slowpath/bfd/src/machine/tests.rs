@@ -1,4 +1,4 @@
-//! Unit tests of the rules of RFC 5880, named by section.
+//! Unit tests of the rules of RFC 5880; test names begin with the section.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn settings() -> Settings {
     Settings { transmit_ms: 300, receive_ms: 200, multiplier: 3, ..Settings::default() }
 }
 
-/// A packet of the neighbor, which has discriminator 2 and uses ours, 1.
+/// Returns a packet from the neighbor, whose discriminator is 2, to our session 1.
 fn neighbor_packet(state: State) -> Packet {
     Packet {
         state,
@@ -59,7 +59,7 @@ fn section_6_8_6_transition_of_each_state_by_each_received_state() {
             assert_eq!(machine.diagnostic, Diagnostic::NeighborSignaledDown);
         }
     }
-    // AdminDown of the neighbor is reported once, until it reports another state.
+    // AdminDown of the neighbor is reported once, and again only after another state.
     let mut machine = Machine::new(settings(), 1, 0, now);
     for (received, change) in [
         (AdminDown, Some(Change::Held)),
@@ -109,10 +109,10 @@ fn section_6_8_3_slow_until_up_then_a_poll_sequence() {
 fn section_6_8_3_safer_timer_applies_until_the_poll_response() {
     let now = Instant::now();
     let mut machine = up(now);
-    assert_eq!(machine.transmit_interval(), 400 * MS, "the neighbor accepts no more");
+    assert_eq!(machine.transmit_interval(), 400 * MS, "the neighbor's receive interval");
     assert_eq!(machine.detection_time(), 4 * 250 * MS);
-    // A longer transmit interval and a shorter receive interval both wait for the response. Late
-    // responses to the previous poll are no longer possible by then.
+    // A longer transmit interval waits for the response. 2 s later, late responses to the previous
+    // poll are no longer possible.
     let mut now = now + 2000 * MS;
     machine.receive(&neighbor_packet(State::Up), now).unwrap();
     machine.set(Settings { transmit_ms: 900, receive_ms: 1000, ..settings() }, now);
@@ -178,7 +178,8 @@ fn section_6_8_7_transmit_interval_jitter_and_suppression() {
     machine.settings.multiplier = 1;
     assert!((0..2000).all(|_| machine.jittered(400 * MS) <= 360 * MS));
 
-    // The neighbor requests no packets, or none while both are up; its poll is still answered.
+    // The neighbor requests no packets at all, or none while both sides are up. Its poll is still
+    // answered.
     let quiet = Packet { required_receive_us: 0, ..neighbor_packet(State::Up) };
     let demands = Packet { demand: true, ..neighbor_packet(State::Up) };
     for silence in [quiet, demands] {
@@ -191,7 +192,7 @@ fn section_6_8_7_transmit_interval_jitter_and_suppression() {
         machine.receive(&neighbor_packet(State::Up), now).unwrap();
         assert!(machine.next.is_some(), "the neighbor requests packets again");
     }
-    // In demand mode, new timers still start a poll sequence.
+    // In demand mode, new timers make the session send again.
     let mut machine = up(now);
     machine.receive(&demands, now + 1000 * MS).unwrap();
     machine.set(Settings { transmit_ms: 500, ..settings() }, now + 1000 * MS);
@@ -209,7 +210,7 @@ fn section_6_1_passive_side_waits_for_a_packet() {
         .unwrap();
     assert_eq!(output.send.unwrap().state, State::Init);
     let later = now + Duration::from_secs(60);
-    assert_eq!(machine.tick(later).send, None, "the session stops sending as the neighbor does");
+    assert_eq!(machine.tick(later).send, None, "sending stops once the neighbor is silent");
     assert_eq!(machine.next_due(), None);
 }
 
@@ -242,7 +243,7 @@ fn section_6_8_16_admin_down_is_sent_for_the_detection_time() {
 }
 
 #[test]
-fn c_bit_follows_the_setting() {
+fn section_4_1_c_bit_follows_the_setting() {
     let now = Instant::now();
     for independent in [false, true] {
         let mut machine = Machine::new(Settings { independent, ..settings() }, 1, 0, now);

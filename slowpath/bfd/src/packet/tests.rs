@@ -1,4 +1,4 @@
-//! Tests of the packet encoding and of every reason to discard a packet.
+//! Tests of the packet encoding and of the parser's reasons to discard a packet.
 
 use super::*;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn packet_encoding_matches_the_golden_bytes() {
 }
 
 #[test]
-fn every_discard_reason_is_detected_and_named() {
+fn invalid_packets_are_discarded_and_every_reason_has_a_distinct_name() {
     let with = |changes: &[(usize, u8)]| {
         let mut bytes = [BYTES.as_slice(), &[0; 8]].concat();
         changes.iter().for_each(|(at, value)| bytes[*at] = *value);

@@ -1,4 +1,4 @@
-//! Tests against BIRD.
+//! Tests of the BFD driver with BIRD as neighbor.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ fn wait(bird: &Bird, address: &str, expected: [&str; 3]) -> routers::Result<()> 
 }
 
 #[test]
-fn bird_failure_and_admin_down_are_distinguished() -> Outcome {
+fn bird_loss_expires_and_bird_receives_admin_down() -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let configuration = format!("{BIRD} neighbor 10.0.0.1; neighbor fd00::1; }}");
     let mut bird = Bird::start(&remote_ns, &configuration)?;
@@ -62,10 +62,11 @@ fn bird_failure_and_admin_down_are_distinguished() -> Outcome {
     let cut = Instant::now();
     bird.kill()?;
     local.expires_each(&[&keys[0], &keys[1]], &before, cut);
-    bird.restart(false)?;
+    bird.restart()?;
     up(&mut local)?;
 
-    // The driver under test ends one session, BIRD the other.
+    // The driver under test ends one session, for which BIRD receives AdminDown. BIRD ends the
+    // other.
     local.bfd.remove(keys[0].clone());
     assert_eq!(local.event(&keys[0])?.change, Change::Down(Reason::Stopped));
     wait_for("down at BIRD", DEFAULT_TIMEOUT, || {
@@ -73,7 +74,7 @@ fn bird_failure_and_admin_down_are_distinguished() -> Outcome {
         Ok((output.lines().any(|l| l.contains("10.0.0.1") && l.contains("Down")), output))
     })?;
     bird.query("disable bfd1")?;
-    // BIRD sends no AdminDown, so that the detection time expires.
+    // BIRD sends no AdminDown, so the detection time expires.
     assert_eq!(local.event(&keys[1])?.change, Change::Down(Reason::Expired));
     Ok(())
 }
@@ -97,7 +98,7 @@ fn bird_multihop_session_with_minimum_ttl() -> Outcome {
         // BIRD sends with TTL 64 instead of 255, and there is one router on the path.
         driver.bfd.set(key.clone(), Settings::default())?;
         driver
-            .wait(&key, "packets with few hops", |status| status.discarded.contains_key("hops"))?;
+            .wait(&key, "packets with a low TTL", |status| status.discarded.contains_key("hops"))?;
         driver.bfd.set(key.clone(), Settings { minimum_ttl: 63, ..Settings::default() })?;
         driver.wait_until_up(&key)?;
         driver.wait(&key, "timers", |status| status.detection_us == 900_000)?;

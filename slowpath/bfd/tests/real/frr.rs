@@ -1,4 +1,4 @@
-//! Tests against FRR.
+//! Tests of the BFD driver with FRR as neighbor.
 
 use std::time::Instant;
 
@@ -66,7 +66,7 @@ fn frr_sessions_negotiate_timers_and_change_them_while_up() -> Outcome {
         wait(&frr, address, &expected(300, 200, 4))?;
     }
 
-    // Changes our timers, to longer and to shorter ones, then FRR's.
+    // Our timers become longer, shorter and longer again; then FRR's change.
     let slower = Settings { transmit_ms: 700, receive_ms: 600, multiplier: 3, ..settings };
     for settings in [slower, settings, slower] {
         local.bfd.set(four.clone(), settings)?;
@@ -99,7 +99,7 @@ fn admin_down_is_no_failure_at_either_end() -> Outcome {
         ("diagnostic", "neighbor signaled session down".into()),
         ("remote-diagnostic", "administratively down".into()),
     ];
-    // Removes a session and adds it again.
+    // The driver under test removes a session and adds it again.
     local.bfd.remove(four.clone());
     wait(&frr, "10.0.0.1", &admin_down)?;
     assert_eq!(local.event(&four)?.change, Change::Down(Reason::Stopped));
@@ -136,7 +136,7 @@ fn killed_neighbor_and_link_loss_are_detected_in_time() -> Outcome {
             for key in [&four, &six] {
                 local.wait_until_up(key)?;
                 assert_eq!(local.event(key)?.change, Change::Up);
-                // The neighbor advertises 1 s until it is up.
+                // FRR advertises 1 s until its session is up.
                 statuses.push(local.wait(key, "timers", |status| status.receive_us < 1_000_000)?);
             }
             Ok(statuses)
@@ -157,7 +157,7 @@ fn killed_neighbor_and_link_loss_are_detected_in_time() -> Outcome {
     let status = local.session_status(&four);
     assert_eq!((status.downs, status.diagnostic), (2, Diagnostic::DetectionTimeExpired));
 
-    // Sessions recover by themselves. The link lost its IPv6 address when it went down.
+    // Sessions recover by themselves. The device lost its IPv6 address when the link went down.
     remote_ns.ip(&["link set dev there up", "address replace fd00::2/64 dev there"])?;
     up(&mut local)?;
     Ok(())
@@ -185,7 +185,7 @@ fn frr_multihop_session_enforces_minimum_ttl() -> Outcome {
     local.bfd.set(six.clone(), strict)?;
     local.wait_until_up(&four)?;
     wait(&frr, "10.0.1.1", &[("status", "up".into()), ("multihop", true.into())])?;
-    // The packets pass one router more than allowed.
+    // FRR's packets pass one router, and `minimum_ttl` 255 allows none.
     let status =
         local.wait(&six, "packets over a hop", |status| status.discarded.contains_key("hops"))?;
     assert_eq!((status.state, status.received), (State::Down, 0));

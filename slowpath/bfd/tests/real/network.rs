@@ -92,7 +92,7 @@ impl LocalDriver {
         Ok(self.session_status(key))
     }
 
-    /// Waits until a session is up at both ends and timers were exchanged.
+    /// Waits until a session is up at both ends and the detection time is known.
     pub fn wait_until_up(&self, key: &Key) -> routers::Result<SessionStatus> {
         self.wait(key, "up", |status| {
             status.state == State::Up && status.remote_state == State::Up && status.detection_us > 0
@@ -110,14 +110,15 @@ impl LocalDriver {
         Ok(self.pending.remove(found.expect("wait_for found it")))
     }
 
-    /// Returns all events so far.
+    /// Takes all events that no test has consumed yet.
     pub fn events(&mut self) -> Vec<Event> {
         self.pending.extend(std::iter::from_fn(|| self.events.try_recv().ok()));
         std::mem::take(&mut self.pending)
     }
 
-    /// Asserts that the next event of each session is an expired detection time, and that it is on
-    /// time: the last packet arrived at most one interval before `cut`.
+    /// Asserts that the next event of each session is an expired detection time, neither early (the
+    /// last packet arrived at most one interval before `cut`) nor more than [`DEFAULT_TIMEOUT`]
+    /// late.
     #[track_caller]
     pub fn expires_each(&mut self, keys: &[&Key], before: &[SessionStatus], cut: Instant) {
         for (key, before) in keys.iter().zip(before) {

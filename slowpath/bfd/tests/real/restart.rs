@@ -26,8 +26,9 @@ const GOBGP: &str = "\
       enabled = true
 ";
 
-/// FRR configuration in addition to `neighbor 10.0.0.1 bfd`.
-const CHECK: &str = " neighbor 10.0.0.1 bfd check-control-plane-failure\n";
+/// A line of FRR's configuration, in addition to `neighbor 10.0.0.1 bfd`: when BFD goes down, FRR
+/// also considers BFD's C bit and graceful restart.
+const CHECK_CONTROL_PLANE: &str = " neighbor 10.0.0.1 bfd check-control-plane-failure\n";
 
 const ROUTE: &str = "192.0.2.1/32";
 
@@ -65,8 +66,9 @@ impl Neighbor {
         })
     }
 
-    /// Returns whether the initial exchange of routes is complete in both directions. With BIRD
-    /// this always holds, because its BFD session has its source address from the start.
+    /// Returns whether the initial exchange of routes is complete in both directions, and what was
+    /// observed. Only FRR is asked: with BIRD, BFD may come up at the same time as BGP, because its
+    /// BFD session has the source address from the start.
     fn exchanged(&self) -> routers::Result<(bool, String)> {
         match self {
             Neighbor::Frr(frr) => frr.exchanged("10.0.0.1"),
@@ -109,32 +111,38 @@ enum Failure {
 struct RouteWatch<'a> {
     neighbor: &'a Neighbor,
     started: Instant,
+    /// Time from the start until the route was first absent.
     absent: Option<Duration>,
 }
 
 impl RouteWatch<'_> {
-    fn look(&mut self) -> routers::Result<()> {
+    fn poll(&mut self) -> routers::Result<()> {
         if self.absent.is_none() && !self.neighbor.has_route()? {
             self.absent = Some(self.started.elapsed());
         }
         Ok(())
     }
 
-    /// Polls until `so` returns true.
-    fn until(&mut self, what: &str, so: impl Fn() -> routers::Result<(bool, String)>) -> Outcome {
+    /// Polls until `condition` returns true, and a little longer.
+    fn until(
+        &mut self,
+        what: &str,
+        condition: impl Fn() -> routers::Result<(bool, String)>,
+    ) -> Outcome {
         wait_for(what, DEFAULT_TIMEOUT, || {
-            self.look()?;
-            so()
+            self.poll()?;
+            condition()
         })?;
-        // Reactions to the change may follow a little later.
+        // The neighbor may react to the change a little later.
         for _ in 0..20 {
-            self.look()?;
+            self.poll()?;
         }
         Ok(())
     }
 }
 
-/// Returns whether the neighbor keeps the route throughout.
+/// Returns whether the neighbor started by `begin` keeps the route throughout the failure and the
+/// restart of our side; [`Failure::Gone`] has no restart.
 fn keeps(
     begin: impl Fn(&Arc<Netns>) -> routers::Result<Neighbor>,
     failure: Failure,
@@ -176,7 +184,7 @@ fn keeps(
             return Ok(watch.absent.is_none());
         }
     }
-    gobgp.restart(true)?;
+    gobgp.restart_gracefully()?;
     announce(&gobgp)?;
     let local = LocalDriver::start(&local_ns, 8)?;
     local.bfd.set(key.clone(), Settings::default())?;
@@ -191,8 +199,8 @@ fn keeps(
 
 #[test]
 fn frr_keeps_routes_of_a_killed_process_but_not_of_a_dead_host() -> Outcome {
-    // With `neighbor 10.0.0.1 bfd` alone, FRR treats AdminDown as a failure.
-    for (more, admin_down_first) in [("", false), (CHECK, true)] {
+    // With `neighbor 10.0.0.1 bfd` alone, FRR takes AdminDown for a failure.
+    for (more, admin_down_first) in [("", false), (CHECK_CONTROL_PLANE, true)] {
         assert!(keeps(|ns| Neighbor::frr(ns, more), Failure::Killed)?, "{more}");
         assert!(!keeps(|ns| Neighbor::frr(ns, more), Failure::Gone)?, "{more}");
         let keeps_route = keeps(|ns| Neighbor::frr(ns, more), Failure::AdminDownFirst)?;

@@ -1,4 +1,5 @@
-//! Tests of packets from unconfigured senders, and of sent packets as seen by a passive listener.
+//! Tests of the driver without a BFD neighbor: discarded packets, source ports, errors of sending,
+//! port conflicts and invalid settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
@@ -74,8 +75,8 @@ fn discarded_packets_are_counted_by_reason_without_effect_on_sessions() -> Outco
         ("my-discriminator", near4, 255, with(7, 0)),
         ("no-discriminator", near4, 255, addressed(State::Up, 0)),
         ("unknown-discriminator", near4, 255, addressed(State::Up, discriminator ^ 1)),
-        // Single-hop discriminator on the multihop port: the TTL rules differ, so it does not
-        // match.
+        // The discriminator of a single-hop session on the multihop port does not match, because
+        // the TTL rules differ.
         ("unknown-discriminator", far4, 255, addressed(State::Up, discriminator)),
         ("authenticated", near4, 255, authenticated),
     ];

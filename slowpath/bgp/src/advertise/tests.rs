@@ -27,7 +27,7 @@ fn advertiser() -> Advertiser {
 /// Next hop, communities and large communities of a received route.
 type RouteAttributes = (Option<IpAddr>, Vec<u32>, Vec<[u32; 3]>);
 
-/// A peer that installs what it receives.
+/// A peer that installs the routes that it receives.
 #[derive(Default)]
 struct Router {
     routes: BTreeMap<IpNet, RouteAttributes>,
@@ -118,7 +118,7 @@ fn routes_with_equal_attributes_share_messages() {
     advertiser.set_desired(&routes, true, false);
     let count = router.receive_all(&mut advertiser);
     router.assert_routes(&routes);
-    // 50,000 octets and 170,000 octets of prefixes, and two End-of-RIB markers.
+    // IPv4 prefixes have 50,000 octets, IPv6 prefixes 170,000; then two End-of-RIB markers.
     assert_eq!(count, 13 + 43 + 2);
     assert!(advertiser.is_done());
     assert_eq!(advertiser.advertised(Family::Ipv4Unicast), 10_000);

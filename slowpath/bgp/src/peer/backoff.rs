@@ -17,9 +17,9 @@ impl Peer {
         }
     }
 
-    /// Starts an attempt, unless the peer is passive or waits for BFD. The next one is due after
-    /// 1 s, 2 s, 4 s and so on, up to the connect retry time, so that a router that has just
-    /// restarted is reached soon.
+    /// Starts an attempt, unless the peer is passive or waits for BFD. The next attempt is due
+    /// after 1 s, 2 s, 4 s and so on, up to the connect retry time. The first waits are short so
+    /// that a router that has just restarted is reached soon.
     pub(super) fn connect(&mut self, now: Instant) {
         if !self.settings.passive && !self.waits_for_bfd() {
             self.attempt = true;
@@ -31,8 +31,8 @@ impl Peer {
         }
     }
 
-    /// Waits after a failed session: not at all the first time, then 1 s, 2 s, 4 s and so on,
-    /// up to [`MAX_BACKOFF`].
+    /// Schedules the next attempt after a failed session: at once the first time, then after 1 s,
+    /// 2 s, 4 s and so on, up to [`MAX_BACKOFF`].
     pub(super) fn back_off(&mut self, now: Instant) {
         if std::mem::take(&mut self.attempt) {
             self.actions.push(Action::Abandon);

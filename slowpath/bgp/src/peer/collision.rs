@@ -8,13 +8,13 @@ use crate::session::{CloseReason, ConnectionId, Direction, Session, Stage};
 use crate::wire::Notification;
 use crate::wire::notification::cease;
 
-/// A connection that began within this time after another became established was opened at the same
-/// time as the other, and is no sign that the peer restarted.
+/// A connection that began within this time after another became established counts as opened at
+/// the same time as the other, and is no sign that the peer restarted.
 const SIMULTANEOUS: Duration = Duration::from_secs(5);
 
 impl Peer {
-    /// Closes inbound connections that are not established: with a new connection the peer has
-    /// given them up.
+    /// Closes inbound connections that are not established: by opening a new connection, the peer
+    /// shows that it has given them up.
     pub(super) fn supersede(&mut self, now: Instant) {
         let unfinished = |session: &Session| {
             session.direction == Direction::Inbound && session.stage() != Stage::Established
@@ -59,8 +59,8 @@ impl Peer {
         self.end(now, session, Notification::cease(cease::COLLISION).into());
     }
 
-    /// Returns whether the peer restarted: with graceful restart, it connects while a session is
-    /// established.
+    /// Returns whether `this` connection shows that the peer restarted: with graceful restart, the
+    /// peer opened it while a session was established (RFC 4724 section 5).
     fn peer_restarted(&self, this: usize, other: usize) -> bool {
         let (this, other) = (&self.sessions[this], &self.sessions[other]);
         let graceful =
@@ -71,9 +71,9 @@ impl Peer {
             && this.began >= other.since + SIMULTANEOUS
     }
 
-    /// Returns whether `this` stays rather than `other`. An established one always stays; otherwise
-    /// the one that the speaker with the higher identifier opened, or, if these are equal, with the
-    /// higher AS number.
+    /// Returns whether `this` connection stays rather than `other`. An established connection
+    /// always stays. Otherwise the connection stays that was opened by the speaker with the higher
+    /// identifier or, if the identifiers are equal, with the higher AS number.
     fn wins(&self, this: usize, other: usize) -> bool {
         let (this, other) = (&self.sessions[this], &self.sessions[other]);
         let Some(remote) = this.negotiated() else { return false };

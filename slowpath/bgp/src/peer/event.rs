@@ -8,7 +8,7 @@ use crate::session::{CloseReason, ConnectionId, Direction, Session};
 use crate::wire::Notification;
 use crate::wire::notification::cease;
 
-/// An event.
+/// An input of the state machine.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// Time passed.
@@ -85,13 +85,14 @@ impl Stop {
         hard(notification, session)
     }
 
-    /// Returns how to end `session` when BFD is down: the path fails, so that the peer must drop
-    /// the routes.
+    /// Returns how to end `session` when BFD is down: with a hard reset where it is needed for the
+    /// peer to drop the routes, because the path fails.
     pub(super) fn bfd_down(session: &Session) -> CloseReason {
         hard(Notification::cease(cease::BFD_DOWN), session)
     }
 }
 
+/// Wraps `notification` in a hard reset if graceful restart would keep the routes over it.
 fn hard(notification: Notification, session: &Session) -> CloseReason {
     let graceful = session.negotiated().is_some_and(|negotiated| negotiated.notification);
     if graceful { notification.hard().into() } else { notification.into() }

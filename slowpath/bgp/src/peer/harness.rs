@@ -10,10 +10,10 @@ use crate::session::Direction;
 use crate::session::negotiate::{OmitCapabilities, local_open};
 use crate::wire::{Framer, frame};
 
-/// Feeds octets to the state machine in pieces. The first octet decides whether the session is
-/// established first; then each piece begins with its length and an octet for the time that passes
-/// before it. Checks that the machine sends only complete messages, sends nothing on a closed
-/// connection, and always has a deadline in the future or none.
+/// Feeds octets to the state machine in pieces. The first octet decides whether a session is
+/// established before the first piece. Each piece has two octets before it: its length, and the
+/// time that passes before it. Checks that the machine sends only complete messages, sends nothing
+/// on a closed connection, and always has a deadline in the future or none.
 pub fn harness(octets: &[u8]) {
     let mut now = Instant::now();
     let mut fixture = Fixture { peer: Peer::new(settings(1, 2), now), open: None, last_id: 0 };

@@ -26,14 +26,14 @@ pub struct Settings {
     pub connect_retry: Duration,
     /// Hold time to propose: 3 s to 65,535 s, or 0 for no hold timer.
     pub hold: Duration,
-    /// Maximum time between two keepalives; a third of the negotiated hold time applies if it is
-    /// shorter. With a negotiated hold time of 0, none are sent.
+    /// Maximum time between two keepalives; a third of the negotiated hold time applies if that is
+    /// shorter. With a negotiated hold time of 0, no keepalives are sent.
     pub keepalive: Duration,
     /// Address families to negotiate.
     pub families: Vec<Family>,
     /// Negotiate IPv6 next hops for IPv4 prefixes (RFC 8950).
     pub extended_next_hop: bool,
-    /// Graceful restart to negotiate (RFC 4724); `None` for none.
+    /// Graceful restart to negotiate (RFC 4724); `None` does not offer it.
     pub graceful_restart: Option<GracefulRestart>,
     /// After a BFD failure, neither connect nor accept connections until BFD is up again or the
     /// neighbor reports AdminDown.
@@ -45,17 +45,18 @@ pub struct Settings {
 pub struct GracefulRestart {
     /// Restart Time: how long the peer keeps the routes while this speaker is away, 0 s to 4,095 s.
     pub time: Duration,
-    /// How much longer the peer keeps them as a last resort (RFC 9494), up to 2^24 - 1 s.
+    /// How much longer the peer keeps the routes as a last resort (RFC 9494), up to 2^24 - 1 s.
     pub long_lived: Option<Duration>,
-    /// This process comes back from a restart and its routes survived (R bit). Sent to each peer
-    /// until it has all routes.
+    /// This process was restarted (R bit). The bit is sent to each peer until the peer has all
+    /// routes.
     pub restarted: bool,
     /// The data plane kept forwarding while this process was away (F bit); otherwise a peer drops
     /// the routes at once. Set to true once the peer has all routes.
     pub forwarding: bool,
 }
 
-/// Socket options of a peer.
+/// Socket options of a peer. The speaker can replace the keys of an open session
+/// ([`Transport::can_rekey_to`]).
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Transport {
     /// Local address to connect from; `None` leaves the choice to the kernel.
@@ -117,6 +118,24 @@ impl std::fmt::Debug for Transport {
     }
 }
 
+impl Transport {
+    /// Returns whether an open session can get the keys of `new` without a restart: its TCP-MD5 key
+    /// is replaced by another, or TCP-AO keys are added and removed. A TCP-AO key must not change
+    /// under IDs that are in use (RFC 5925 section 3.1), and a session neither gains nor loses
+    /// authentication.
+    pub fn can_rekey_to(&self, new: &Transport) -> bool {
+        let in_use = |key: &AoKey| {
+            let shares = |old: &AoKey| {
+                old != key && (old.send_id == key.send_id || old.receive_id == key.receive_id)
+            };
+            self.tcp_ao.iter().any(shares)
+        };
+        self.md5.is_some() == new.md5.is_some()
+            && self.tcp_ao.is_empty() == new.tcp_ao.is_empty()
+            && !new.tcp_ao.iter().any(in_use)
+    }
+}
+
 /// Validation errors of [`Settings`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingsError {
@@ -132,7 +151,7 @@ pub enum SettingsError {
     /// The keepalive time must be greater than 0 and at most the hold time.
     #[error("keepalive time {0:?} is 0 or above the hold time {1:?}: set a third of the hold time")]
     Keepalive(Duration, Duration),
-    /// A time of less than 1 s would connect without pause.
+    /// A time of less than 1 s would repeat attempts almost without pause.
     #[error("connect retry time is too short: set at least 1 s")]
     ConnectRetry,
     /// The Restart Time field has 12 bits.
@@ -203,5 +222,37 @@ impl Settings {
     /// Returns whether a peer with this AS number is internal (iBGP).
     pub fn is_internal(&self, peer_asn: u32) -> bool {
         self.local_asn == peer_asn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_keys_with_fresh_ids_replace_others_in_an_open_session() {
+        let ao = |ids: (u8, u8), secret: &str| AoKey {
+            send_id: ids.0,
+            receive_id: ids.1,
+            algorithm: AoAlgorithm::HmacSha1,
+            secret: secret.to_owned(),
+        };
+        let with = |md5: Option<&str>, tcp_ao: Vec<AoKey>| {
+            let md5 = md5.map(str::to_owned);
+            Transport { md5, tcp_ao, ..Transport::default() }
+        };
+        let (none, md5) = (with(None, Vec::new()), with(Some("old"), Vec::new()));
+        let first = with(None, vec![ao((1, 1), "old")]);
+        assert!(md5.can_rekey_to(&with(Some("new"), Vec::new())));
+        assert!(!md5.can_rekey_to(&none) && !none.can_rekey_to(&md5));
+        assert!(!md5.can_rekey_to(&first) && !first.can_rekey_to(&md5));
+        assert!(!first.can_rekey_to(&none));
+        let both = with(None, vec![ao((2, 2), "new"), ao((1, 1), "old")]);
+        let second = with(None, vec![ao((2, 2), "new")]);
+        assert!(first.can_rekey_to(&both) && both.can_rekey_to(&second));
+        assert!(both.can_rekey_to(&first) && first.can_rekey_to(&second));
+        for ids in [(1, 1), (1, 2), (2, 1)] {
+            assert!(!first.can_rekey_to(&with(None, vec![ao(ids, "new")])), "{ids:?}");
+        }
     }
 }

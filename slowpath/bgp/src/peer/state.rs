@@ -17,7 +17,7 @@ pub enum State {
     Connect,
     /// Waiting for the peer to connect, or for the next attempt.
     Active,
-    /// OPEN sent; waiting for the peer's.
+    /// OPEN sent; waiting for the peer's OPEN.
     OpenSent,
     /// OPENs exchanged; waiting for a KEEPALIVE.
     OpenConfirm,
@@ -31,7 +31,7 @@ impl std::fmt::Display for State {
     }
 }
 
-/// Counters and last events, which outlive sessions.
+/// Counters and last events of a peer over all of its sessions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct History {
     /// Time of the last change of state.
@@ -46,7 +46,7 @@ pub struct History {
     pub sent: Option<(Instant, Notification)>,
     /// The last NOTIFICATION received.
     pub received: Option<(Instant, Notification)>,
-    /// Why the last connection that ended without a NOTIFICATION did so.
+    /// Why the last connection without a NOTIFICATION ended.
     pub lost: Option<(Instant, &'static str)>,
 }
 

@@ -20,13 +20,20 @@ pub(crate) fn settings(octet: u8, other: u8, asn: u32, other_asn: u32) -> Settin
     settings
 }
 
-pub(crate) fn graceful(restarted: bool) -> GracefulRestart {
+/// Returns graceful restart settings with a Restart Time of 120 s, without the R bit and with the F
+/// bit.
+pub(crate) fn graceful_restart() -> GracefulRestart {
     GracefulRestart {
         time: Duration::from_secs(120),
         long_lived: None,
-        restarted,
+        restarted: false,
         forwarding: true,
     }
+}
+
+/// Returns the settings of [`graceful_restart`] with the R bit.
+pub(crate) fn after_restart() -> GracefulRestart {
+    GracefulRestart { restarted: true, ..graceful_restart() }
 }
 
 /// Returns `count` prefixes of each family, with attributes that depend on `salt`.

@@ -20,10 +20,10 @@ use crate::wire::{
 pub struct OmitCapabilities(bool);
 
 impl OmitCapabilities {
-    /// Learns from a NOTIFICATION in response to our OPEN. Only Unsupported Optional Parameter
-    /// (2/4) calls for an OPEN without capabilities (RFC 5492 section 3). Unsupported Capability
-    /// (2/7) lists capabilities that the peer requires and that we did not advertise (section 5),
-    /// so that advertising fewer does not help.
+    /// Learns from a NOTIFICATION in response to the local OPEN. Only Unsupported Optional
+    /// Parameter (2/4) calls for an OPEN without capabilities (RFC 5492 section 3). Unsupported
+    /// Capability (2/7) lists capabilities that the peer requires and that were not advertised
+    /// (section 5), so advertising fewer does not help.
     pub fn learn(&mut self, notification: &Notification) {
         self.0 |= (notification.code, notification.subcode) == (2, 4);
     }
@@ -166,7 +166,7 @@ pub fn negotiate(
     })
 }
 
-/// Returns the peer's AS number if it is valid and the configured one.
+/// Returns the peer's AS number if it is valid and allowed by the settings.
 fn check_asn(settings: &Settings, remote: &Open) -> Result<u32, Notification> {
     let long = remote.capabilities.iter().rev().find_map(|capability| match capability {
         Capability::FourOctetAs(asn) => Some(*asn),

@@ -36,10 +36,11 @@ pub struct Messages {
     pub withdrawn: u64,
 }
 
-/// Number of prefixes received from a peer.
+/// Number of prefixes of one family received from a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Count {
-    /// Number of prefixes remembered.
+    /// Number of prefixes that the peer has announced and not withdrawn, as far as they are
+    /// remembered.
     pub prefixes: usize,
     /// The peer announced more prefixes than are remembered.
     pub or_more: bool,
@@ -55,7 +56,7 @@ pub struct Count {
 pub struct Received {
     families: BTreeMap<Family, FamilyRoutes>,
     messages: Messages,
-    /// Why the last malformed UPDATE was not treated as sent.
+    /// What was wrong with the last malformed UPDATE.
     last_malformed: Option<&'static str>,
 }
 

@@ -22,9 +22,9 @@ const TCP_AO_ADD_KEY: libc::c_int = 38;
 const TCP_AO_DEL_KEY: libc::c_int = 39;
 /// `TCP_AO_INFO`.
 const TCP_AO_INFO: libc::c_int = 40;
-/// `set_current` of `struct tcp_ao_add`: send with this key from the start.
+/// `set_current` of the structures of TCP-AO: send with this key.
 const SET_CURRENT: u32 = 1;
-/// `set_rnext` of `struct tcp_ao_add`: request that the peer sends with this key.
+/// `set_rnext` of the structures of TCP-AO: request that the peer sends with this key.
 const SET_RNEXT: u32 = 1 << 1;
 /// `ao_required` of `struct tcp_ao_info_opt`: accept no segment without TCP-AO.
 const AO_REQUIRED: u32 = 1 << 2;
@@ -115,7 +115,7 @@ pub struct AoInfoOptions {
     counters: [u64; 5],
 }
 
-/// Returns a `struct sockaddr_storage` with port 0.
+/// Returns the address of a peer as a `struct sockaddr_storage` with port 0.
 fn storage(peer: IpAddr) -> [u8; 128] {
     let mut storage = [0; 128];
     let (family, at) = match peer {
@@ -147,7 +147,7 @@ fn padded(key: &str, option: &str) -> io::Result<[u8; MAX_KEY_LENGTH]> {
 }
 
 impl Md5Signature {
-    /// Returns the option value; an empty key removes the previous one.
+    /// Returns the option value for the key of `peer`; an empty key removes the previous one.
     fn new(peer: IpAddr, key: &str) -> io::Result<Md5Signature> {
         let length = key.len() as u16;
         let key = padded(key, "TCP-MD5")?;
@@ -185,7 +185,23 @@ impl AoAddition {
     }
 }
 
+impl AoInfoOptions {
+    /// Returns options with these flags. `ids` are the send and receive ID of the key that they
+    /// concern.
+    fn new(flags: u32, (current_key, receive_next): (u8, u8)) -> AoInfoOptions {
+        AoInfoOptions { flags, reserved: 0, current_key, receive_next, counters: [0; 5] }
+    }
+}
+
 impl AoDeletion {
+    /// Returns the option value that removes a key of an open connection. The key with the IDs
+    /// `successor` is used in its place from then on.
+    fn replaced(peer: IpAddr, ids: (u8, u8), (send_id, receive_id): (u8, u8)) -> AoDeletion {
+        let flags = SET_CURRENT | SET_RNEXT;
+        let deletion = AoDeletion::new(peer, ids);
+        AoDeletion { flags, current_key: send_id, receive_next: receive_id, ..deletion }
+    }
+
     fn new(peer: IpAddr, (send_id, receive_id): (u8, u8)) -> AoDeletion {
         AoDeletion {
             address: storage(peer),
@@ -237,6 +253,41 @@ impl InstalledKeys {
     }
 }
 
+/// Replaces the keys of an open connection with `peer` by those of `transport`, which the caller
+/// has checked by [`Transport::can_rekey_to`]. `installed` are the IDs of the TCP-AO keys that may
+/// have to be removed. The connection goes on if the peer replaces its key before its hold timer
+/// expires. With TCP-AO, the peer is requested to send with the first key, and this side sends with
+/// it once the peer requests that, or at once if the key in use is removed.
+///
+/// # Errors
+/// A key could not be installed.
+pub(super) fn rekey(
+    socket: &impl AsFd,
+    peer: IpAddr,
+    transport: &Transport,
+    installed: &mut Vec<(u8, u8)>,
+) -> io::Result<()> {
+    if let Some(key) = &transport.md5 {
+        return set_md5(socket, peer, Some(key));
+    }
+    let ids = |key: &AoKey| (key.send_id, key.receive_id);
+    let Some(first) = transport.tcp_ao.first().map(ids) else { return Ok(()) };
+    let added = transport.tcp_ao.iter().filter(|key| !installed.contains(&ids(key)));
+    for key in added.collect::<Vec<_>>() {
+        add_ao(socket, peer, key, 0)?;
+        installed.push(ids(key));
+    }
+    let request = AoInfoOptions::new(AO_REQUIRED | SET_RNEXT, first);
+    setsockopt(socket, AoInfo, &request).map_err(unavailable)?;
+    let removed = |of: &(u8, u8)| !transport.tcp_ao.iter().any(|key| ids(key) == *of);
+    while let Some(at) = installed.iter().position(removed) {
+        let removal = AoDeletion::replaced(peer, installed[at], first);
+        setsockopt(socket, AoDelete, &removal).map_err(unavailable)?;
+        installed.remove(at);
+    }
+    Ok(())
+}
+
 /// Installs the keys on a socket that is about to connect to `peer`: the TCP-MD5 key, or the TCP-AO
 /// keys, of which the first is used from the start.
 pub(super) fn before_connect(
@@ -261,14 +312,7 @@ pub(super) fn after_accept(socket: &impl AsFd, transport: &Transport) -> io::Res
     if transport.tcp_ao.is_empty() {
         return Ok(());
     }
-    let options = AoInfoOptions {
-        flags: AO_REQUIRED,
-        reserved: 0,
-        current_key: 0,
-        receive_next: 0,
-        counters: [0; 5],
-    };
-    setsockopt(socket, AoInfo, &options).map_err(unavailable)
+    setsockopt(socket, AoInfo, &AoInfoOptions::new(AO_REQUIRED, (0, 0))).map_err(unavailable)
 }
 
 fn set_md5(socket: &impl AsFd, peer: IpAddr, key: Option<&str>) -> io::Result<()> {
@@ -284,7 +328,7 @@ fn add_ao(socket: &impl AsFd, peer: IpAddr, key: &AoKey, flags: u32) -> io::Resu
     setsockopt(socket, AoAdd, &AoAddition::new(peer, key, flags)?).map_err(unavailable)
 }
 
-/// Names the requirement in the error if the kernel lacks TCP-AO.
+/// Converts an error; if the kernel lacks TCP-AO, the text names the remedy.
 fn unavailable(error: Errno) -> io::Error {
     match error {
         Errno::ENOPROTOOPT => io::Error::new(

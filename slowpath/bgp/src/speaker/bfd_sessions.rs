@@ -29,7 +29,9 @@ struct Inner {
     paths: BTreeMap<Key, MonitoredPath>,
     /// `None` until BFD's ports are open.
     bfd: Option<Bfd>,
+    /// The task that runs the driver was started.
     started: bool,
+    /// [`BfdSessions::stop`] was called.
     stopped: bool,
     last_error: Option<String>,
 }
@@ -42,7 +44,8 @@ struct MonitoredPath {
 
 /// Returns the key and settings of the BFD session for a peer; `None` without BFD.
 fn key(peer_task: &PeerTask) -> Option<(Key, bfd::Settings)> {
-    let PeerConfig { settings, interface, bfd, .. } = &peer_task.config;
+    let config = peer_task.config();
+    let PeerConfig { settings, interface, bfd, .. } = &*config;
     let bfd = (*bfd)?;
     let key = Key {
         peer: settings.peer.ip(),
@@ -111,6 +114,7 @@ impl BfdSessions {
         self.inner.lock().bfd.clone()
     }
 
+    /// Opens BFD's ports, which is retried until it succeeds, and runs the driver until its end.
     async fn run(self: Arc<Self>) {
         while !self.inner.lock().stopped {
             let (events, mut received) = mpsc::unbounded_channel();
@@ -174,6 +178,7 @@ impl BfdSessions {
 }
 
 impl Inner {
+    /// Passes the settings of a path to the driver, if it runs.
     fn set(&mut self, key: &Key, settings: bfd::Settings) {
         if let Some(Err(error)) = self.bfd.as_ref().map(|bfd| bfd.set(key.clone(), settings)) {
             tracing::warn!(session = %key, %error, "BFD session has invalid settings");

@@ -15,8 +15,9 @@ pub(super) struct SpeakerContext {
     runtime: Handle,
     /// Signals the end of the speaker, which ends all of its tasks.
     shutdown: watch::Receiver<()>,
-    /// Number of changes so far.
+    /// Number of changes of peers' status or progress so far.
     changes: watch::Sender<u64>,
+    /// ID of the next connection.
     next_id: AtomicU64,
 }
 

@@ -1,6 +1,7 @@
 //! Listeners for peers' connections: one per address, interface and port. The kernel delivers a
-//! connection to the most specific of them, whichever peer it is meant for; therefore each listener
-//! has all peers of its port and family. Connections of other addresses are refused.
+//! connection to the most specific listener, not to the one that was opened for the peer; therefore
+//! each listener has all peers of its port and family. Connections from other addresses are
+//! refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,7 +33,7 @@ pub(super) struct ListenAddress {
 }
 
 impl ListenAddress {
-    /// Returns where a peer connects to; `None` if it must not connect.
+    /// Returns where a peer may connect to; `None` if its connections are not accepted.
     pub(super) fn of(config: &PeerConfig) -> Option<ListenAddress> {
         let at = socket::listen_address(&config.settings, config.listen_port?);
         Some(ListenAddress { at, interface: config.interface.clone() })
@@ -98,6 +99,15 @@ impl Listener {
             inner.peers.remove(&address);
         }
         inner.update_socket(self.listen_address.at, address);
+    }
+
+    /// Applies the changed keys of a peer, for connections that are opened from now on.
+    pub(super) fn set_keys(&self, peer_task: &Arc<PeerTask>) {
+        let mut inner = self.inner.lock();
+        let address = peer_task.key.peer.ip();
+        if inner.peers.contains_key(&address) {
+            inner.update_socket(self.listen_address.at, address);
+        }
     }
 
     /// Closes the socket.
@@ -184,12 +194,12 @@ impl Listener {
             // A connection that was closed meanwhile has no local address and matches no peer.
             let local = stream.local_addr().map(|local| local.ip()).ok();
             let applies = |peer_task: &&Arc<PeerTask>| {
-                local.is_some_and(|local| socket::allows(&peer_task.config, from, local))
+                local.is_some_and(|local| socket::allows(&peer_task.config(), from, local))
             };
             let peer_task = peer_tasks.find(applies).cloned();
             let authenticated = |peer_task: &Arc<PeerTask>| {
                 !inner.keyless.contains(&from.ip())
-                    && authentication::after_accept(&stream, &peer_task.config.settings.transport)
+                    && authentication::after_accept(&stream, &peer_task.config().settings.transport)
                         .is_ok()
             };
             let peer_task = peer_task.filter(authenticated);
@@ -222,33 +232,30 @@ impl Inner {
         }
     }
 
-    /// Makes the kernel drop packets that came over more hops than any peer of this listener
-    /// allows. A connection inherits this limit and gets that of its own peer once it is accepted;
-    /// without it, packets between handshake and accept would not be checked.
+    /// Makes the kernel drop packets that came over more hops than every peer of this listener
+    /// allows. A connection inherits this limit until it is accepted and gets the limit of its own
+    /// peer. Without the listener's limit, packets before that would not be checked.
     fn limit_ttl(&self, socket: &impl AsFd, at: SocketAddr) {
         let peers = self.peers.values().flatten();
-        let minimum = peers.map(|peer_task| socket::minimum_ttl(&peer_task.config.settings)).min();
+        let minimum =
+            peers.map(|peer_task| socket::minimum_ttl(&peer_task.config().settings)).min();
         if let Err(error) = socket::set_minimum_ttl(socket, at.is_ipv4(), minimum.unwrap_or(0)) {
             tracing::warn!(address = %at, ?minimum, %error, "BGP listener has no minimum TTL");
         }
     }
 
-    /// Installs in the kernel the key for a peer address on a listener at address `at`, or removes
-    /// it. Two router instances may have the same neighbor, each with its own local address: the
-    /// key is that of the instance with the listener's address.
+    /// Installs in the kernel the key for a peer at `address` on a listener at `at`, or removes it
+    /// if there is none. Two router instances may have the same neighbor, each with its own local
+    /// address; the key is then that of the instance with the listener's address.
     fn install_key(&mut self, socket: &impl AsFd, at: IpAddr, address: IpAddr) {
-        let local = |peer_task: &&Arc<PeerTask>| peer_task.config.settings.transport.local;
-        let applies = |peer_task: &&Arc<PeerTask>| {
-            at.is_unspecified() || local(peer_task).is_none_or(|local| local == at)
-        };
-        let mut peers = self.peers.get(&address).into_iter().flatten().filter(applies);
-        let has_key = |peer_task: &&Arc<PeerTask>| {
-            let transport = &peer_task.config.settings.transport;
-            transport.md5.is_some() || !transport.tcp_ao.is_empty()
-        };
-        let transport = peers.find(has_key).map(|peer_task| &peer_task.config.settings.transport);
+        let peers = self.peers.get(&address).into_iter().flatten();
+        let mut transports = peers.map(|peer_task| peer_task.config().settings.transport.clone());
+        let transport = transports.find(|transport| {
+            let applies = at.is_unspecified() || transport.local.is_none_or(|local| local == at);
+            applies && (transport.md5.is_some() || !transport.tcp_ao.is_empty())
+        });
         let installed = self.keys.entry(address).or_default();
-        match installed.replace(socket, address, transport) {
+        match installed.replace(socket, address, transport.as_ref()) {
             Ok(()) => drop(self.keyless.remove(&address)),
             Err(error) => {
                 tracing::warn!(peer = %address, %error, "BGP key not installed, peer is refused");

@@ -1,23 +1,25 @@
 //! A peer's state machine with its connections, from connect or accept to the last NOTIFICATION,
 //! and its timers. Events are handled under the peer's lock, and the resulting actions are started
-//! before the lock is released, so that a query right after a call ([`PeerTask::all_sent`]) sees
-//! its effect.
+//! before the lock is released, so that a later query such as [`PeerTask::all_sent`] sees the
+//! effect of the event.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use super::authentication;
 use super::config::{PeerConfig, PeerKey};
 use super::context::SpeakerContext;
 use super::socket;
 use super::status::{BfdStatus, PeerSocketStatus};
+use crate::peer::settings::Transport;
 use crate::peer::{Action, ConnectionId, Event, History, Peer, State};
 use crate::session::Direction;
 
@@ -30,7 +32,8 @@ const READ_BUFFER: usize = 64 * 1024;
 /// A peer with its state machine, connections and timer.
 pub(super) struct PeerTask {
     pub(super) key: PeerKey,
-    pub(super) config: PeerConfig,
+    /// Only the keys ever change.
+    config: RwLock<Arc<PeerConfig>>,
     context: Arc<SpeakerContext>,
     inner: Mutex<Inner>,
     /// Wakes the timer task.
@@ -46,6 +49,7 @@ struct Inner {
     attempts: u64,
     /// When the timer task wakes up by itself.
     due: Option<Instant>,
+    /// The peer was removed: the timer task ends once the last connection is closed.
     removed: bool,
     last_error: Option<String>,
     bfd: Option<BfdStatus>,
@@ -54,10 +58,17 @@ struct Inner {
 /// Output queue of a connection.
 struct Connection {
     unwritten: VecDeque<u8>,
-    /// Set once the state machine closed the connection: it ends when all is written, at this time
-    /// at the latest.
+    /// Set once the state machine has closed the connection: the socket is closed when all is
+    /// written, at this time at the latest.
     close_by: Option<Instant>,
+    /// Wakes the connection's task.
     wake: Arc<Notify>,
+    /// The keys in [`PeerTask::config`] may differ from those on the socket.
+    keys_due: bool,
+    /// Nothing was received since the keys were replaced.
+    unheard: bool,
+    /// Send and receive IDs of the TCP-AO keys on the socket.
+    ao: Vec<(u8, u8)>,
 }
 
 /// Result of a write.
@@ -89,7 +100,7 @@ impl PeerTask {
         };
         let peer_task = Arc::new(PeerTask {
             key,
-            config,
+            config: RwLock::new(Arc::new(config)),
             context: Arc::clone(context),
             inner: Mutex::new(inner),
             wake: Notify::new(),
@@ -99,12 +110,59 @@ impl PeerTask {
         peer_task
     }
 
+    /// Returns the configuration.
+    pub(super) fn config(&self) -> Arc<PeerConfig> {
+        Arc::clone(&self.config.read())
+    }
+
+    /// Replaces the keys by those of `transport`. The tasks of open connections install them. An
+    /// attempt to connect starts again, because its SYNs have a previous key.
+    pub(super) fn set_keys(self: &Arc<Self>, transport: &Transport) {
+        let PeerKey { local_asn, peer } = self.key;
+        tracing::info!(%peer, local_asn, "BGP keys replaced; the neighbor needs the same ones");
+        let mut inner = self.inner.lock();
+        {
+            let mut config = self.config.write();
+            let own = &mut Arc::make_mut(&mut config).settings.transport;
+            own.md5.clone_from(&transport.md5);
+            own.tcp_ao.clone_from(&transport.tcp_ao);
+        }
+        for connection in inner.connections.values_mut() {
+            (connection.keys_due, connection.unheard) = (true, true);
+            connection.wake.notify_one();
+        }
+        if inner.attempt.is_some() {
+            abort_attempt(&mut inner);
+            self.connect(&mut inner);
+        }
+    }
+
+    /// Installs changed keys on the socket of a connection, unless the state machine has closed it:
+    /// its last messages then have the key of the messages before. Returns false if a key could not
+    /// be installed.
+    fn install_keys(&self, id: ConnectionId, stream: &TcpStream) -> bool {
+        let mut inner = self.inner.lock();
+        let open = |connection: &&mut Connection| connection.close_by.is_none();
+        let Some(connection) = inner.connections.get_mut(&id).filter(open) else { return true };
+        if !std::mem::take(&mut connection.keys_due) {
+            return true;
+        }
+        let (config, peer) = (self.config(), self.key.peer);
+        let transport = &config.settings.transport;
+        let installed = authentication::rekey(stream, peer.ip(), transport, &mut connection.ao);
+        if let Err(error) = &installed {
+            let error = format!("cannot replace the keys of the session with {peer}: {error}");
+            self.record_error(&mut inner, error);
+        }
+        installed.is_ok()
+    }
+
     /// Passes an event to the state machine and performs the resulting actions.
     pub(super) fn handle(self: &Arc<Self>, event: Event<'_>) {
         self.step(&mut self.inner.lock(), event);
     }
 
-    /// Stops the peer for good; its connections end once their last messages are written.
+    /// Stops the peer permanently; its connections end once their last messages are written.
     pub(super) fn remove(self: &Arc<Self>, stop: crate::peer::Stop) {
         let mut inner = self.inner.lock();
         self.step(&mut inner, Event::Stop(stop));
@@ -160,7 +218,8 @@ impl PeerTask {
 
     fn connect(self: &Arc<Self>, inner: &mut Inner) {
         if inner.attempt.is_some() {
-            let transport = &self.config.settings.transport;
+            let config = self.config();
+            let transport = &config.settings.transport;
             let hint = match (&transport.md5, &transport.tcp_ao[..]) {
                 (Some(_), _) => "; check that it has the same TCP-MD5 key",
                 (None, [_, ..]) => "; check that it has the same TCP-AO keys, IDs and algorithms",
@@ -190,12 +249,13 @@ impl PeerTask {
     fn record_error(&self, inner: &mut Inner, last_error: String) {
         if inner.last_error.as_ref() != Some(&last_error) {
             let PeerKey { local_asn, peer } = self.key;
-            tracing::warn!(%peer, local_asn, error = %last_error, "BGP connection attempt failed");
+            tracing::warn!(%peer, local_asn, error = %last_error, "BGP connection failed");
             inner.last_error = Some(last_error);
         }
     }
 
-    /// Handles a successful attempt to connect; `None` if it was abandoned meanwhile.
+    /// Handles a successful attempt to connect and returns the ID of the connection; `None` if the
+    /// attempt was abandoned meanwhile.
     pub(super) fn connected(
         self: &Arc<Self>,
         number: u64,
@@ -211,8 +271,16 @@ impl PeerTask {
 
     /// Handles a connection that the peer opened.
     pub(super) fn accepted(self: &Arc<Self>, stream: &TcpStream) -> io::Result<ConnectionId> {
-        socket::prepare(stream, &self.config.settings)?;
-        self.add_connection(&mut self.inner.lock(), Direction::Inbound, stream)
+        socket::prepare(stream, &self.config().settings)?;
+        let mut inner = self.inner.lock();
+        // A router that ends the session when its key changes cannot tell: its last segments have
+        // the previous key. Its new connection has the new one, so the old connection is dead.
+        let open = |connection: &Connection| connection.close_by.is_none();
+        let unheard = inner.connections.iter().filter(|(_, c)| c.unheard && open(c));
+        for id in unheard.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.step(&mut inner, Event::Closed(id));
+        }
+        self.add_connection(&mut inner, Direction::Inbound, stream)
     }
 
     fn add_connection(
@@ -223,10 +291,16 @@ impl PeerTask {
     ) -> io::Result<ConnectionId> {
         let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
         let id = self.context.next_connection_id();
+        let config = self.config();
+        let transport = &config.settings.transport;
         let connection = Connection {
             unwritten: VecDeque::new(),
             close_by: None,
             wake: Arc::new(Notify::new()),
+            // An accepted socket has the key that its listener had at the handshake.
+            keys_due: transport.md5.is_some(),
+            unheard: false,
+            ao: transport.tcp_ao.iter().map(|key| (key.send_id, key.receive_id)).collect(),
         };
         inner.connections.insert(id, connection);
         inner.last_error = None;
@@ -238,7 +312,9 @@ impl PeerTask {
     /// Passes an event of a connection, unless the state machine has closed it.
     pub(super) fn handle_for(self: &Arc<Self>, id: ConnectionId, event: Event<'_>) {
         let mut inner = self.inner.lock();
-        if inner.connections.get(&id).is_some_and(|connection| connection.close_by.is_none()) {
+        let connection = inner.connections.get_mut(&id).filter(|c| c.close_by.is_none());
+        if let Some(connection) = connection {
+            connection.unheard &= !matches!(event, Event::Bytes(..));
             self.step(&mut inner, event);
         }
     }
@@ -276,7 +352,7 @@ impl PeerTask {
         Ok(WriteOutcome::All)
     }
 
-    /// Forgets a connection whose socket is closed.
+    /// Removes a connection whose socket is closed.
     pub(super) fn remove_connection(&self, id: ConnectionId) {
         self.inner.lock().connections.remove(&id);
         self.wake.notify_one();
@@ -359,9 +435,9 @@ fn last_end_reason(history: &History) -> String {
     last.map_or_else(|| "unknown".to_owned(), |(_, why)| why)
 }
 
-/// Connects, and serves the connection.
+/// Performs attempt `number` to connect, and serves the connection until its end.
 async fn attempt(peer_task: Arc<PeerTask>, number: u64) {
-    let stream = match socket::connect(&peer_task.config).await {
+    let stream = match socket::connect(&peer_task.config()).await {
         Ok(stream) => stream,
         Err(error) => return peer_task.failed(number, &error),
     };
@@ -373,7 +449,7 @@ async fn attempt(peer_task: Arc<PeerTask>, number: u64) {
     }
 }
 
-/// Transfers octets in both directions until the connection ends.
+/// Transfers octets in both directions until the connection ends, and removes the connection.
 pub(super) async fn serve(peer_task: Arc<PeerTask>, id: ConnectionId, mut stream: TcpStream) {
     let mut buffer = vec![0; READ_BUFFER];
     let closed = transfer(&peer_task, id, &stream, &mut buffer).await;
@@ -392,8 +468,9 @@ pub(super) async fn serve(peer_task: Arc<PeerTask>, id: ConnectionId, mut stream
     peer_task.remove_connection(id);
 }
 
-/// Transfers octets until the connection is closed and all is written, which returns the remaining
-/// deadline, or until the deadline passes or the connection fails.
+/// Transfers octets until the connection ends. Returns the deadline for closing the socket if the
+/// state machine has closed the connection and all is written; `None` if the deadline has passed or
+/// the connection was lost.
 async fn transfer(
     peer_task: &Arc<PeerTask>,
     id: ConnectionId,
@@ -401,6 +478,10 @@ async fn transfer(
     buffer: &mut [u8],
 ) -> io::Result<Option<Instant>> {
     while let Some((unwritten, close_by, wake)) = peer_task.due(id) {
+        if !peer_task.install_keys(id, stream) {
+            peer_task.handle_for(id, Event::Closed(id));
+            return Ok(None);
+        }
         let interest = match (unwritten, close_by) {
             (false, Some(close_by)) => return Ok(Some(close_by)),
             (true, Some(_)) => Interest::WRITABLE,

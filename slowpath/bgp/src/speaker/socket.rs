@@ -36,7 +36,7 @@ sockopt_impl!(
     libc::c_int
 );
 
-/// Returns a bound socket that does not listen yet.
+/// Returns a socket bound to `at` and `interface`, which does not listen yet.
 pub(super) fn bind(at: SocketAddr, interface: Option<&str>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(at), Type::STREAM.nonblocking(), None)?;
     if at.is_ipv6() {
@@ -55,7 +55,7 @@ pub(super) fn bind(at: SocketAddr, interface: Option<&str>) -> io::Result<Socket
     Ok(socket)
 }
 
-/// Accepts connections on a bound socket, whose keys must be installed by now.
+/// Starts to listen on a bound socket. The peers' keys must already be installed on it.
 pub(super) fn listen(socket: Socket) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
@@ -102,8 +102,8 @@ pub(super) async fn connect(config: &PeerConfig) -> io::Result<TcpStream> {
     socket.connect(with_scope(*peer, scope)).await
 }
 
-/// Returns the scope ID of an IPv6 address: its own, or the index of `interface`; otherwise 0. The
-/// kernel only uses it for link-local addresses (fe80::/10).
+/// Returns the scope ID of a peer's IPv6 address: the one that it has, or the index of `interface`;
+/// otherwise 0. The kernel uses scope IDs only for link-local addresses (fe80::/10).
 fn scope(peer: SocketAddr, interface: Option<&str>) -> io::Result<u32> {
     match (peer, interface) {
         (SocketAddr::V6(peer), _) if peer.scope_id() != 0 => Ok(peer.scope_id()),
@@ -121,11 +121,11 @@ fn with_scope(address: SocketAddr, scope: u32) -> SocketAddr {
 
 /// Sets the options of every connection with a peer, whichever side opened it.
 pub(super) fn prepare(socket: &impl AsFd, settings: &Settings) -> io::Result<()> {
-    let (four, transport) = (settings.peer.is_ipv4(), &settings.transport);
+    let (is_ipv4, transport) = (settings.peer.is_ipv4(), &settings.transport);
     let hops = transport.hops.unwrap_or(1).max(1);
     let full_ttl = transport.ttl_security || settings.is_internal(settings.peer_asn);
-    set_hops(socket, four, if full_ttl { u8::MAX } else { hops })?;
-    set_minimum_ttl(socket, four, minimum_ttl(settings))?;
+    set_hops(socket, is_ipv4, if full_ttl { u8::MAX } else { hops })?;
+    set_minimum_ttl(socket, is_ipv4, minimum_ttl(settings))?;
     SockRef::from(socket).set_tcp_nodelay(true)
 }
 
@@ -137,18 +137,19 @@ pub(super) fn minimum_ttl(settings: &Settings) -> u8 {
 }
 
 /// Makes the kernel drop packets that arrive at `socket` with a TTL lower than `minimum`.
-pub(super) fn set_minimum_ttl(socket: &impl AsFd, four: bool, minimum: u8) -> io::Result<()> {
+pub(super) fn set_minimum_ttl(socket: &impl AsFd, is_ipv4: bool, minimum: u8) -> io::Result<()> {
     let minimum = libc::c_int::from(minimum);
-    match four {
+    match is_ipv4 {
         true => setsockopt(socket, MinimumTtlV4, &minimum)?,
         false => setsockopt(socket, MinimumTtlV6, &minimum)?,
     }
     Ok(())
 }
 
-fn set_hops(socket: &impl AsFd, four: bool, hops: u8) -> io::Result<()> {
+/// Sets the TTL or hop limit of sent packets, and their traffic class.
+fn set_hops(socket: &impl AsFd, is_ipv4: bool, hops: u8) -> io::Result<()> {
     let socket = SockRef::from(socket);
-    match four {
+    match is_ipv4 {
         true => socket.set_ttl_v4(hops.into()).and_then(|()| socket.set_tos_v4(CLASS)),
         false => socket.set_unicast_hops_v6(hops.into()).and_then(|()| socket.set_tclass_v6(CLASS)),
     }

@@ -26,22 +26,23 @@ pub struct PeerSocketStatus {
 pub struct BfdStatus {
     /// The BFD session is up.
     pub up: bool,
-    /// Why it is not up.
+    /// Why the session is not up; absent if it is up.
     pub why: Option<String>,
 }
 
 /// Status of a listener.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ListenerStatus {
-    /// Address and port on which it listens.
+    /// Address and port of the listener.
     pub address: SocketAddr,
-    /// Interface to which it is bound, if any.
+    /// Interface to which the listener is bound, if any.
     pub interface: Option<String>,
     /// The listening socket is open.
     pub listens: bool,
-    /// Connections accepted from configured peers.
+    /// Number of connections accepted from configured peers.
     pub accepted: u64,
-    /// Connections refused: of no configured peer, or without authentication.
+    /// Number of connections refused because they were from no configured peer, or without the
+    /// peer's authentication.
     pub refused: u64,
     /// Why the socket could not be opened, or the last error in installing a peer's key.
     #[serde(rename = "error")]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::context::Context;
 use super::read::Reader;
 
-/// AS number that replaces a 4-octet number towards a speaker with 2-octet numbers (RFC 6793).
+/// AS number that is sent instead of a 4-octet number to a speaker with 2-octet numbers (RFC 6793).
 pub const AS_TRANS: u16 = 23_456;
 
 /// Type codes of path attributes.
@@ -62,6 +62,7 @@ pub mod flag {
 }
 /// Segment type AS_SEQUENCE of an AS_PATH.
 pub const SEQUENCE: u8 = 2;
+/// Segment type AS_SET of an AS_PATH.
 const SET: u8 = 1;
 /// Segment types AS_CONFED_SEQUENCE and AS_CONFED_SET (RFC 5065).
 const CONFEDERATION: [u8; 2] = [3, 4];
@@ -88,8 +89,8 @@ pub struct Attributes {
     pub next_hop: IpAddr,
     /// ORIGIN.
     pub origin: Origin,
-    /// Number of additional copies of the local AS number in the AS_PATH. Not used on internal
-    /// sessions, where the path is empty.
+    /// Number of additional copies of the local AS number in the AS_PATH. Without effect on
+    /// internal sessions, where the path is empty.
     pub prepend: u8,
     /// MULTI_EXIT_DISC.
     pub med: Option<u32>,
@@ -196,8 +197,8 @@ pub fn flags(code: u8) -> Option<u8> {
 }
 
 impl Path {
-    /// Decodes an attribute other than the two of RFC 4760. Attributes without use for an
-    /// announce-only speaker are only validated as far as their treatment requires.
+    /// Decodes an attribute other than MP_REACH_NLRI and MP_UNREACH_NLRI. Attributes that an
+    /// announce-only speaker does not use are validated only as far as RFC 7606 requires.
     pub(super) fn decode(
         &mut self,
         code: u8,

@@ -86,7 +86,7 @@ impl Capability {
         Capability::Multiprotocol(family.afi(), family.safi())
     }
 
-    /// Appends code, length and value.
+    /// Appends code, length and value. A value of more than 255 octets is truncated.
     pub fn write(&self, to: &mut Vec<u8>) {
         let value = self.value();
         let length = value.len().min(255);
@@ -133,8 +133,8 @@ impl Capability {
         value
     }
 
-    /// Decodes all capabilities of one optional parameter. A capability that exceeds it makes the
-    /// parameter malformed; one with a malformed value is ignored (RFC 5492).
+    /// Decodes all capabilities of one optional parameter. A capability that exceeds the parameter
+    /// makes it malformed; a capability with a malformed value is ignored (RFC 5492).
     pub fn read_all(value: &[u8], to: &mut Vec<Capability>) -> Result<(), Fault> {
         let mut reader = Reader(value);
         while !reader.is_empty() {

@@ -32,8 +32,8 @@ impl Kind {
             .find(|kind| *kind as u8 == octet)
     }
 
-    /// Returns the minimum and maximum size of a message of this type; `limit` is that of the
-    /// session.
+    /// Returns the minimum and maximum size of a message of this type; `limit` is the maximum
+    /// message size of the session.
     pub(super) fn lengths(self, limit: usize) -> (usize, usize) {
         match self {
             Kind::Open => (29, MESSAGE),

@@ -19,7 +19,8 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// Accepts extended messages, which was advertised in the OPEN (RFC 8654).
+    /// Accepts extended messages from now on (RFC 8654); to be called if the local OPEN advertises
+    /// them.
     pub fn extend(&mut self) {
         self.limit = EXTENDED_MESSAGE;
     }

@@ -12,7 +12,7 @@ use super::{ErrorHandling, Fault, Framer, HEAD, Kind, MESSAGE, Message, Notifica
 /// - Announced and withdrawn prefixes have no host bits.
 /// - An OPEN that was decoded and encodes to at most [`MESSAGE`] octets decodes to the same OPEN.
 /// - A decoded ROUTE-REFRESH encodes and decodes to the same message.
-/// - An UPDATE that was treated as withdrawn announces nothing.
+/// - An UPDATE with error handling treat-as-withdraw announces nothing.
 /// - An error has a NOTIFICATION that fits in a message.
 pub fn harness(octets: &[u8]) {
     let (messages, end) = split(octets, octets.len());

@@ -33,7 +33,7 @@ const MAX_SHUTDOWN_MESSAGE: usize = 255;
 pub struct Notification {
     /// Error code.
     pub code: u8,
-    /// Error subcode; 0 is unspecific.
+    /// Error subcode; 0 if none is defined.
     pub subcode: u8,
     /// Data, whose format depends on code and subcode.
     pub data: Vec<u8>,
@@ -94,7 +94,7 @@ impl Notification {
         Notification::new(CEASE, cease::HARD_RESET, data)
     }
 
-    /// Encodes the message; data that does not fit is cut.
+    /// Encodes the message; data that exceeds the maximum message size is truncated.
     pub fn write(&self) -> Vec<u8> {
         let capacity = MESSAGE - HEAD - 2;
         let mut body = vec![self.code, self.subcode];
@@ -102,8 +102,8 @@ impl Notification {
         frame::message(Kind::Notification, &body)
     }
 
-    /// Decodes a NOTIFICATION. An error in it cannot be reported by another one (RFC 4271 section
-    /// 6.4).
+    /// Decodes a NOTIFICATION. An error in a NOTIFICATION cannot be reported to the peer (RFC 4271
+    /// section 6.4).
     pub(super) fn read(body: &[u8]) -> Result<Notification, Fault> {
         match body {
             [code, subcode, data @ ..] => Ok(Notification::new(*code, *subcode, data.to_vec())),
@@ -120,6 +120,7 @@ impl Notification {
         Some(message).filter(|message| !message.is_empty())
     }
 
+    /// Returns the names of the error code and the subcode.
     fn name(&self) -> (&'static str, Option<&'static str>) {
         let code = match self.code {
             1 => "message header error",

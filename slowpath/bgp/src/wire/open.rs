@@ -11,14 +11,14 @@ use super::read::Reader;
 const VERSION: u8 = 4;
 /// The optional parameter that holds capabilities.
 const CAPABILITIES: u8 = 2;
-/// As length and as type of the first parameter: the extended format, with 2-octet lengths,
-/// follows.
+/// Marks the extended format with 2-octet lengths (RFC 9072), as length of all parameters and as
+/// type of the first one.
 const LONG: u8 = 255;
 
 /// An OPEN.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Open {
-    /// AS number in two octets; [`super::AS_TRANS`] if it does not fit.
+    /// AS number; [`super::AS_TRANS`] if it does not fit in two octets.
     pub asn: u16,
     /// Proposed hold time in seconds.
     pub hold_time: u16,

@@ -54,7 +54,7 @@ impl Refresh {
             2 => RefreshKind::End,
             other => RefreshKind::Other(other),
         };
-        // RFC 7313 section 5: the length of these two is checked.
+        // RFC 7313 section 5: only the length of these two subtypes is checked.
         if !rest.is_empty() && matches!(subtype, RefreshKind::Begin | RefreshKind::End) {
             let message = frame::message(Kind::Refresh, body);
             return Err(Notification::new(7, 1, message).into());

@@ -47,7 +47,7 @@ pub enum ErrorHandling {
 struct Multiprotocol {
     reach: Option<(Family, Vec<IpNet>)>,
     unreach: Option<(Family, Vec<IpNet>)>,
-    /// One of them is of an unsupported family, which is ignored.
+    /// One of the attributes is of an unsupported family and was ignored.
     unsupported: bool,
 }
 
@@ -57,6 +57,7 @@ struct UpdateDecoder<'a> {
     multiprotocol: Multiprotocol,
     disabled: Option<Family>,
     error_handling: ErrorHandling,
+    /// Attribute types that were present.
     present: [bool; 256],
     /// Number of attributes other than MP_UNREACH_NLRI.
     others: usize,
@@ -218,8 +219,8 @@ impl UpdateDecoder<'_> {
         Ok(())
     }
 
-    /// Returns the global next hop; an IPv6 next hop may be followed by a link-local one (RFC
-    /// 2545).
+    /// Decodes the global next hop. A link-local address may follow an IPv6 next hop (RFC 2545) and
+    /// is ignored.
     fn next_hop(&self, family: Family, octets: &[u8]) -> Option<IpAddr> {
         let ipv6_allowed = family == Family::Ipv6Unicast || self.context.extended_next_hop;
         match octets.len() {
@@ -231,8 +232,9 @@ impl UpdateDecoder<'_> {
         }
     }
 
-    /// Checks for mandatory attributes of routes (RFC 4271 section 5, RFC 7606 section 3 d).
-    /// `classic` if IPv4 prefixes are in the field of RFC 4271, which requires NEXT_HOP.
+    /// Checks that the mandatory attributes of announced routes are present (RFC 4271 section 5,
+    /// RFC 7606 section 3 d). `classic`: IPv4 prefixes are in the field of RFC 4271, which requires
+    /// NEXT_HOP.
     fn check_mandatory(&mut self, classic: bool) {
         if !classic && self.multiprotocol.reach.is_none() {
             return;

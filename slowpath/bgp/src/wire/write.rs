@@ -43,7 +43,7 @@ impl EncodeContext {
     }
 
     /// Encodes an UPDATE that announces as many of `prefixes` as fit, taken from the end, and
-    /// returns it with these prefixes. `None` if not even one fits, because of too many
+    /// returns the UPDATE with these prefixes. `None` if not even one fits, because of too many
     /// communities.
     pub fn announce(
         &self,
@@ -136,7 +136,7 @@ impl EncodeContext {
     }
 
     /// Encodes an UPDATE that withdraws as many of `prefixes`, all of `family`, as fit, taken from
-    /// the end, and returns it with these prefixes.
+    /// the end, and returns the UPDATE with these prefixes.
     pub fn withdraw(&self, family: Family, prefixes: &mut Vec<IpNet>) -> (Vec<u8>, Vec<IpNet>) {
         // Flags, type, 2-octet length, AFI, SAFI.
         let around = if family == Family::Ipv4Unicast { 0 } else { 4 + 3 };
@@ -185,8 +185,8 @@ fn push(to: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     to.extend_from_slice(value);
 }
 
-/// Appends an attribute with a 2-octet length even if it is short, because the size calculation
-/// counts on it.
+/// Appends an attribute with a 2-octet length even if a 1-octet length would do, because the size
+/// calculation assumes 2 octets.
 fn push_long(to: &mut Vec<u8>, code: u8, value: &[u8]) {
     to.extend_from_slice(&[flag::OPTIONAL | flag::EXTENDED, code]);
     to.extend_from_slice(&(value.len() as u16).to_be_bytes());

@@ -1,4 +1,5 @@
-//! Tests of TCP-AO (RFC 5925) between two kernels, with BIRD as neighbor; `tcp-ao.sh` sets up both.
+//! Test of TCP-AO (RFC 5925) with BIRD as neighbor. `tcp-ao.sh` provides a kernel and a BIRD that
+//! support TCP-AO.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -36,7 +37,8 @@ fn ao(ids: (u8, u8), algorithm: AoAlgorithm, secret: &str) -> AoKey {
     AoKey { send_id: ids.0, receive_id: ids.1, algorithm, secret: secret.to_owned() }
 }
 
-/// Over IPv4, BIRD connects with its first key; over IPv6, the speaker connects with the second.
+/// Returns the configuration of the peer at `address` with these secrets of two keys. Over IPv4,
+/// BIRD connects with the first key; over IPv6, the speaker connects with the second.
 fn authenticated(address: &str, secrets: [&str; 2]) -> PeerConfig {
     let mut config = peer_config(key(address));
     let first = ao((5, 5), AoAlgorithm::HmacSha1, secrets[0]);
@@ -71,7 +73,7 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
         Ok(crate::lifetime::counter(&text, "TCPAOBad"))
     };
 
-    // Known key IDs with other secrets: the kernels drop each SYN.
+    // The key IDs match but the secrets differ: the kernel drops each SYN.
     add(&mut local, ["Third", "Fourth"]);
     for ns in [&local_ns, &remote_ns] {
         wait_for("segments dropped for a wrong MAC", DEFAULT_TIMEOUT, || {
@@ -97,7 +99,7 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
         wait_for(name, DEFAULT_TIMEOUT, || Ok((up(name)?, String::new())))?;
     }
 
-    // From the neighbor's address but without TCP-AO, SYNs are not answered.
+    // SYNs from the neighbor's address but without TCP-AO are not answered.
     drop(neighbor);
     let opened = remote_ns.run(|| {
         let to = ([10, 0, 0, 1], 179).into();

@@ -1,4 +1,5 @@
-//! What each router receives over the lifetime of a session, from the first route to a drain.
+//! Tests of the routes that each router receives over the lifetime of a session, from the first
+//! route to a drain, and of TCP-MD5.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ fn rich(next_hop: &str, med: u32) -> Attributes {
     }
 }
 
-/// Returns the same route as the neighbor shows it.
+/// Returns the route with the attributes of [`rich`] as the neighbor shows it.
 fn expected_rich(next_hop: &str, med: u32) -> Route {
     Route {
         next_hop: next_hop.to_owned(),
@@ -38,13 +39,14 @@ fn expected_rich(next_hop: &str, med: u32) -> Route {
     }
 }
 
-/// Both sessions, and both of their ends.
+/// The speaker and the neighbor, with an IPv4 and an IPv6 session.
 struct Both {
     local: LocalSpeaker,
     neighbor: Neighbor,
     before: [Session; 2],
-    /// Number of sessions that ended before: if both sides connect at once, each may close the
-    /// connection that the other already counts as established (RFC 4271 section 6.8).
+    /// Number of sessions that ended before both were established: if both sides connect at once,
+    /// each may close the connection that the other already counts as established (RFC 4271 section
+    /// 6.8).
     flaps: Vec<u64>,
 }
 
@@ -84,7 +86,7 @@ fn establish(kind: Kind) -> Outcome<Both> {
         let mut config = peer_config(key(address));
         config.settings.hold = Duration::from_secs(9);
         config.settings.keepalive = Duration::from_secs(3);
-        config.settings.graceful_restart = graceful(false);
+        config.settings.graceful_restart = Some(graceful_restart());
         config.settings.extended_next_hop = kind != Kind::Gobgp;
         local.speaker.add(key(address), config);
     }
@@ -110,7 +112,7 @@ fn establish(kind: Kind) -> Outcome<Both> {
     if kind != Kind::Gobgp {
         both.wait_for("192.0.2.6/32", &expected_rich("fd00::1", 8))?;
     }
-    // Received routes are counted and not installed.
+    // The neighbor's routes are counted. GoBGP announces none.
     if kind != Kind::Gobgp {
         both.local.wait(key(FOUR), "a route of the neighbor in each family", |status| {
             status.peer.families.iter().all(|family| family.received.prefixes >= 1)
@@ -144,10 +146,11 @@ fn wait_for_count(neighbor: &Neighbor, count: usize) -> Outcome {
     Ok(())
 }
 
+/// Tests both sessions from the first route to the end, with changes, a refresh and a drain.
 fn full_lifecycle(kind: Kind) -> Outcome {
     let mut both = establish(kind)?;
 
-    // Changed attributes and a withdrawn route leave the session alone.
+    // Changed attributes and a withdrawn route arrive without an end of the session.
     let other = [("192.0.2.1/32", rich("10.0.0.1", 9)), ("2001:db8::1/128", via("fd00::1"))];
     both.local.speaker.set_routes(key(FOUR), &table(other));
     both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
@@ -160,8 +163,8 @@ fn full_lifecycle(kind: Kind) -> Outcome {
     both.neighbor.wait_until_gone("198.51.100.0/24")?;
     both.assert_still_up()?;
 
-    // All routes are sent again on request. GoBGP never requests them because it keeps received
-    // routes.
+    // All routes are sent again on request. GoBGP never requests them, because it stores all routes
+    // that it received.
     both.neighbor.request_refresh("10.0.0.1")?;
     both.local.wait(key(FOUR), "all routes sent again after a route refresh", |status| {
         let connection = status.peer.connection.as_ref();
@@ -208,7 +211,7 @@ impl Both {
         })?;
         self.neighbor.wait_until_gone("192.0.2.1/32")?;
         if let Neighbor::Frr(frr) = &self.neighbor {
-            // FRR's status soon shows the next event instead.
+            // The log is read because FRR's status soon shows a later event instead.
             wait_for("the message in FRR's log", DEFAULT_TIMEOUT, || {
                 let output = frr.log(Daemon::Bgpd);
                 let reason = "received from neighbor 10.0.0.1 6/2 (Cease/Administrative Shutdown)";
@@ -258,7 +261,7 @@ fn signed(kind: Kind) -> Outcome {
     let failures = |ns: &routers::Netns| -> routers::Result<u64> {
         Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMD5Failure"))
     };
-    // The SYNs of either side fail authentication at the other.
+    // The SYNs of each side fail authentication at the other side.
     add(&mut local, "Secret");
     for ns in [&local_ns, &remote_ns] {
         wait_for("signatures that fail", DEFAULT_TIMEOUT, || {

@@ -10,6 +10,7 @@ use crate::plan::Topology;
 
 const LINK_LOCAL: &str = "fe80::2";
 
+/// Returns the configuration of a link-local peer on `here`.
 fn near(key: PeerKey) -> PeerConfig {
     let mut config = peer_config(key);
     config.settings.transport.local = Some("fe80::1".parse().expect("an address"));
@@ -17,8 +18,8 @@ fn near(key: PeerKey) -> PeerConfig {
 }
 
 /// Establishes a link-local session on an interface, opened by the neighbor and then by the
-/// speaker, while another peer listens on the same port on all interfaces; with BFD where the
-/// neighbor supports it.
+/// speaker, while the listener of another peer has the same port on all interfaces. BFD is used
+/// where the neighbor supports it.
 fn link_local(kind: Kind) -> Outcome {
     let [local_ns, remote_ns] = [namespace("local")?, namespace("remote")?];
     for ns in [&local_ns, &remote_ns] {

@@ -13,13 +13,13 @@ const RETAINED: &str = "192.0.2.1/32";
 /// Community of routes that the neighbor keeps as a last resort (RFC 9494).
 const LLGR_STALE: u32 = 0xffff_0006;
 
-/// The speaker is killed and stays away for longer than the restart time: the neighbor keeps the
-/// route as a last resort, marks it with the community, and restores it afterwards.
+/// The speaker is killed and stays away for longer than the restart time. The neighbor keeps the
+/// route as a last resort, marked with LLGR_STALE, until the speaker announces it again.
 fn away_for_longer(kind: Kind) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let plan = Plan { long_lived: true, ..Plan::default() };
     let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
-    let begin = |restarted: bool| -> Outcome<LocalSpeaker> {
+    let start_speaker = |restarted: bool| -> Outcome<LocalSpeaker> {
         let mut local = LocalSpeaker::start(&local_ns)?;
         let mut config = peer_config(key(FOUR));
         config.settings.graceful_restart = Some(GracefulRestart {
@@ -35,7 +35,7 @@ fn away_for_longer(kind: Kind) -> Outcome {
         local.wait_until_all_sent()?;
         Ok(local)
     };
-    let local = begin(false)?;
+    let local = start_speaker(false)?;
     neighbor.wait_for(RETAINED, "present", |route| {
         route.is_some_and(|route| !route.communities.contains(&LLGR_STALE))
     })?;
@@ -47,7 +47,7 @@ fn away_for_longer(kind: Kind) -> Outcome {
         Ok((marked, format!("{route:?}")))
     })?;
     assert!(!neighbor.session("10.0.0.1")?.up);
-    let _local = begin(true)?;
+    let _local = start_speaker(true)?;
     neighbor.wait_for(RETAINED, "as before", |route| {
         route.is_some_and(|route| !route.communities.contains(&LLGR_STALE) && !route.stale)
     })
@@ -80,31 +80,30 @@ fn admin_down_at_frr_ends_no_session_and_unblocks_strict_peers() -> Outcome {
     let plan = Plan { bfd: true, frr: " no neighbor ADDRESS bfd\n", ..Plan::default() };
     let neighbor = Neighbor::start(Kind::Frr, &remote_ns, &plan)?;
     let Neighbor::Frr(frr) = &neighbor else { unreachable!() };
-    let hold = |down: bool| {
-        frr.configure(&["bfd", "peer 10.0.0.1", if down { "shutdown" } else { "no shutdown" }])
-    };
-    hold(false)?;
+    let set_admin_down = || frr.configure(&["bfd", "peer 10.0.0.1", "shutdown"]);
+    let undo_admin_down = || frr.configure(&["bfd", "peer 10.0.0.1", "no shutdown"]);
+    undo_admin_down()?;
     let mut local = LocalSpeaker::start(&local_ns)?;
     let mut config = peer_config(key(FOUR));
     config.settings.strict_bfd = true;
     config.bfd = Some(peer_bfd());
     local.speaker.add(key(FOUR), config);
-    let up = |local: &LocalSpeaker, up: bool| {
-        local.wait(key(FOUR), "BFD", |status| status.bfd.as_ref().is_some_and(|bfd| bfd.up == up))
+    let wait_for_bfd = |what: &str, up: bool| {
+        local.wait(key(FOUR), what, |status| status.bfd.as_ref().is_some_and(|bfd| bfd.up == up))
     };
     local.wait_until_up(key(FOUR))?;
-    let before = up(&local, true)?.peer.flaps;
+    let before = wait_for_bfd("BFD up", true)?.peer.flaps;
 
     // AdminDown while the session is up: the speaker keeps the BGP session.
-    hold(true)?;
-    let status = up(&local, false)?;
+    set_admin_down()?;
+    let status = wait_for_bfd("BFD down", false)?;
     assert_eq!((status.peer.state, status.peer.flaps), (State::Established, before), "{status:?}");
-    hold(false)?;
-    up(&local, true)?;
+    undo_admin_down()?;
+    wait_for_bfd("BFD up", true)?;
     local.wait_until_up(key(FOUR))?;
 
-    // BFD lost: a strict peer waits, even if it receives the neighbor's packets again but not vice
-    // versa.
+    // BFD detects a failure: a strict peer waits for BFD, also when the neighbor's packets arrive
+    // again but the neighbor still receives none.
     local_ns.command_with_input("nft", &["-f", "-"], DROP_BFD)?;
     local.wait(key(FOUR), "waits", |status| status.peer.state == State::Idle)?;
     local_ns.command("nft", &["flush", "chain", "inet", "silent", "to"])?;
@@ -114,7 +113,7 @@ fn admin_down_at_frr_ends_no_session_and_unblocks_strict_peers() -> Outcome {
     })?;
     assert_eq!(local.status(key(FOUR)).peer.state, State::Idle);
     // AdminDown: the peer does not wait for BFD.
-    hold(true)?;
+    set_admin_down()?;
     let status = local.wait_until_up(key(FOUR))?;
     assert!(status.bfd.is_some_and(|bfd| !bfd.up), "{:?}", local.bfd_status());
     neighbor.wait_until_up("10.0.0.1").map(drop)

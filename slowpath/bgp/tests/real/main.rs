@@ -9,4 +9,5 @@ mod neighbor;
 mod network;
 mod plan;
 mod restarts;
+mod rotation;
 mod sockets;

@@ -14,6 +14,8 @@ use crate::restarts::DETECTED;
 
 const PREFIXES: [&str; 2] = ["192.0.2.1/32", "2001:db8::1/128"];
 
+/// Returns the configuration of a peer at most `hops` away, with multihop BFD if `minimum_ttl` is
+/// given.
 fn far(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConfig {
     let mut config = peer_config(key);
     config.settings.transport.local = Some(local.parse().expect("an address"));
@@ -23,8 +25,9 @@ fn far(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConf
     PeerConfig { interface: None, bfd, ..config }
 }
 
-/// With one hop no packets arrive; with two, both sessions are established and routes arrive.
-/// `minimum_ttl` is the TTL of the neighbor's BFD packets behind the router.
+/// With one hop no packets arrive; with two, both sessions are established and routes arrive. With
+/// `minimum_ttl`, the TTL of the neighbor's BFD packets behind the router, BFD detects a failure of
+/// the path.
 fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     let [local_ns, middle, remote_ns] = routed_namespaces()?;
     let plan = Plan { topology: Topology::Routed, bfd: minimum_ttl.is_some(), ..Plan::default() };
@@ -72,7 +75,7 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
         return Ok(());
     }
 
-    // All links stay up, and the router drops forwarded packets.
+    // The path fails while all links stay up: the router drops forwarded packets.
     wait_for("negotiated timers", DEFAULT_TIMEOUT, || {
         let output: Vec<u64> =
             local.bfd_status().sessions.iter().map(|status| status.detection_us).collect();

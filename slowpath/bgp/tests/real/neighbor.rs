@@ -36,8 +36,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Returns whether the session has not ended since. BIRD recomputes the start time at each
-    /// query, with an error of a millisecond.
+    /// Returns whether the session has not ended since `before`. BIRD recomputes the start time at
+    /// each query, with an error of about a millisecond.
     pub fn is_still(&self, before: &Session) -> bool {
         let milliseconds = |epoch: &str| {
             let parts: Vec<f64> = epoch.split(':').map_while(|part| part.parse().ok()).collect();
@@ -76,7 +76,7 @@ impl Neighbor {
         })
     }
 
-    /// Kills the daemon.
+    /// Kills the daemon; of FRR, bgpd alone.
     pub fn kill(&mut self) -> Outcome {
         match self {
             Neighbor::Frr(frr) => frr.kill(Daemon::Bgpd)?,
@@ -86,9 +86,10 @@ impl Neighbor {
         Ok(())
     }
 
-    /// Waits until FRR shows that the initial exchange of routes is complete in both directions. If
-    /// BFD comes up at the same time as BGP, FRR 8.4 may end the new BGP session with Cease/BFD
-    /// Down just after it received our routes; that is over by then.
+    /// Waits until FRR shows that the initial exchange of routes is complete in both directions;
+    /// returns at once for other daemons. If BFD comes up at the same time as BGP, FRR 8.4 may end
+    /// the new BGP session with Cease/BFD Down just after it received our routes. After the
+    /// exchange this no longer happens.
     pub fn wait_until_exchanged(&self, local: &str) -> Outcome {
         let Neighbor::Frr(frr) = self else { return Ok(()) };
         wait_for(&format!("{local}: all routes exchanged"), DEFAULT_TIMEOUT, || {
@@ -100,8 +101,24 @@ impl Neighbor {
     pub fn restart(&mut self) -> Outcome {
         match self {
             Neighbor::Frr(frr) => frr.restart(Daemon::Bgpd)?,
-            Neighbor::Bird(bird) => bird.restart(false)?,
-            Neighbor::Gobgp(gobgp) => gobgp.restart(false)?,
+            Neighbor::Bird(bird) => bird.restart()?,
+            Neighbor::Gobgp(gobgp) => gobgp.restart()?,
+        }
+        Ok(())
+    }
+
+    /// Replaces the TCP-MD5 key of the session with 10.0.0.1 of FRR, or of both sessions of BIRD.
+    pub fn set_password(&self, password: &'static str) -> Outcome {
+        match self {
+            Neighbor::Frr(frr) => {
+                let router = format!("router bgp {}", crate::network::THEIR_ASN);
+                let neighbor = format!("neighbor 10.0.0.1 password {password}");
+                frr.configure(&[&router, &neighbor])?;
+            }
+            Neighbor::Bird(bird) => {
+                bird.configure(&Plan { password: Some(password), ..Plan::default() }.bird())?;
+            }
+            Neighbor::Gobgp(_) => return Err("GoBGP has no command for it".into()),
         }
         Ok(())
     }
@@ -116,7 +133,7 @@ impl Neighbor {
         Ok(())
     }
 
-    /// Returns the session with one of the speaker's addresses.
+    /// Returns the neighbor's status of the session with one of the speaker's addresses.
     pub fn session(&self, local: &str) -> routers::Result<Session> {
         Ok(match self {
             Neighbor::Frr(frr) => {
@@ -181,7 +198,7 @@ impl Neighbor {
         }
     }
 
-    /// Returns the number of IPv4 or IPv6 routes.
+    /// Returns the number of IPv6 routes if `six`, else of IPv4 routes.
     pub fn count(&self, six: bool) -> routers::Result<usize> {
         let number = |output: &str, at: usize| {
             let fields = output.split([' ', ',', '\n']).filter(|word| !word.is_empty());

@@ -74,7 +74,7 @@ impl LocalSpeaker {
         drop((speaker, thread));
     }
 
-    /// Ends the speaker once removed peers were sent their NOTIFICATIONs.
+    /// Ends the speaker after removed peers were sent their NOTIFICATIONs.
     pub fn end(self) {
         let LocalSpeaker { speaker, runtime, thread } = self;
         runtime.block_on(speaker.end());
@@ -130,8 +130,9 @@ pub fn neighbors() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
     Ok((local, neighbor))
 }
 
-/// Addresses of the neighbor.
+/// IPv4 address of the neighbor.
 pub const FOUR: &str = "10.0.0.2";
+/// IPv6 address of the neighbor.
 pub const SIX: &str = "fd00::2";
 
 /// Returns the key of the peer at an address.
@@ -139,27 +140,28 @@ pub fn key(address: &str) -> PeerKey {
     PeerKey { local_asn: OUR_ASN, peer: SocketAddr::new(address.parse().expect("an address"), 179) }
 }
 
-/// Returns the configuration of a peer, with short timers.
+/// Returns the configuration of a peer, with a short connect retry time.
 pub fn peer_config(key: PeerKey) -> PeerConfig {
     let identifier = Ipv4Addr::new(10, 0, 0, 1);
     let mut settings = Settings::new(key.local_asn, identifier, key.peer, THEIR_ASN);
     settings.connect_retry = Duration::from_secs(2);
-    // FRR sends router advertisements, so that the kernel has further source addresses.
+    // FRR sends router advertisements, by which the kernel gets further IPv6 source addresses.
     settings.transport.local =
         key.peer.is_ipv6().then(|| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]));
     let interface = key.peer.is_ipv6().then(|| "here".to_owned());
     PeerConfig { settings, listen_port: Some(179), interface, bfd: None }
 }
 
-/// Returns BFD settings with 300 ms and multiplier 3.
+/// Returns single-hop BFD settings with intervals of 300 ms and multiplier 3.
 pub fn peer_bfd() -> PeerBfd {
     PeerBfd { multihop: false, settings: bfd::Settings::default() }
 }
 
-/// Returns graceful restart settings.
-pub fn graceful(restarted: bool) -> Option<GracefulRestart> {
+/// Returns graceful restart settings with a Restart Time of 60 s, without the R bit and with the F
+/// bit.
+pub fn graceful_restart() -> GracefulRestart {
     let time = Duration::from_secs(60);
-    Some(GracefulRestart { time, long_lived: None, restarted, forwarding: true })
+    GracefulRestart { time, long_lived: None, restarted: false, forwarding: true }
 }
 
 /// Returns a table of prefixes with these attributes.

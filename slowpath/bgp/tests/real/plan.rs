@@ -5,13 +5,13 @@ use crate::network::{OUR_ASN, THEIR_ASN};
 /// Configuration of a neighbor with two sessions.
 #[derive(Clone, Default)]
 pub struct Plan {
-    /// Network topology.
+    /// How the speaker and the neighbor are connected.
     pub topology: Topology,
     /// The neighbor is internal (iBGP).
     pub internal: bool,
     /// TCP-MD5 key of both sessions.
     pub password: Option<&'static str>,
-    /// BFD on both paths.
+    /// BFD for both sessions; ignored for GoBGP.
     pub bfd: bool,
     /// Long-lived graceful restart (RFC 9494).
     pub long_lived: bool,
@@ -20,7 +20,7 @@ pub struct Plan {
     pub frr: &'static str,
 }
 
-/// Network topology.
+/// How the speaker and the neighbor are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub enum Topology {
     /// On one link.

@@ -1,4 +1,4 @@
-//! Tests of restarts of the neighbor and of the speaker.
+//! Tests of restarts of the neighbor and of the speaker, and of a cut path that BFD detects.
 
 use std::time::{Duration, Instant};
 
@@ -13,20 +13,24 @@ const RETAINED_V6: &str = "2001:db8::1/128";
 /// A route that is not announced any more after the restart.
 const OLD: &str = "192.0.2.2/32";
 
-fn begin(local: &mut LocalSpeaker, restarted: bool, bfd: bool) {
+/// Adds the IPv4 peer with graceful restart, with BFD if `bfd`, and with the R bit if `restarted`.
+fn add_peer(local: &mut LocalSpeaker, restarted: bool, bfd: bool) {
+    let mut restart = graceful_restart();
+    restart.restarted = restarted;
     let mut config = peer_config(key(FOUR));
-    config.settings.graceful_restart = graceful(restarted);
+    config.settings.graceful_restart = Some(restart);
     config.bfd = bfd.then(peer_bfd);
     local.speaker.add(key(FOUR), config);
 }
 
-/// The speaker dies with its sockets and comes back; the neighbor keeps its routes until
-/// End-of-RIB, and never misses a route that stays.
-fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
+/// Tests a restart of the speaker after its sockets were closed without a message: the neighbor
+/// keeps the routes until End-of-RIB, and never loses a route that is announced again. Then tests a
+/// restart of the neighbor.
+fn restart_both(kind: Kind, bfd: bool) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let mut neighbor = Neighbor::start(kind, &remote_ns, &Plan { bfd, ..Plan::default() })?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    begin(&mut local, false, bfd);
+    add_peer(&mut local, false, bfd);
     let rows = || [(RETAINED, via("10.0.0.1")), (RETAINED_V6, via("fd00::1"))];
     local.speaker.set_routes(key(FOUR), &table(rows().into_iter().chain([(OLD, via("10.0.0.1"))])));
     local.speaker.complete();
@@ -53,7 +57,7 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
     assert!(!neighbor.session("10.0.0.1")?.up);
 
     let mut local = LocalSpeaker::start(&local_ns)?;
-    begin(&mut local, true, bfd);
+    add_peer(&mut local, true, bfd);
     local.speaker.set_routes(key(FOUR), &table(rows()));
     for prefix in [RETAINED, RETAINED_V6] {
         wait_for(&format!("{prefix} advertised again"), DEFAULT_TIMEOUT, || {
@@ -94,24 +98,24 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
 
 #[test]
 fn frr_keeps_routes_over_our_restart_and_gets_them_after_its_own() -> Outcome {
-    we_come_back(Kind::Frr, true)
+    restart_both(Kind::Frr, true)
 }
 
 #[test]
 fn bird_keeps_routes_over_our_restart_and_gets_them_after_its_own() -> Outcome {
-    we_come_back(Kind::Bird, true)
+    restart_both(Kind::Bird, true)
 }
 
 #[test]
 fn gobgp_keeps_routes_over_our_restart_and_gets_them_after_its_own() -> Outcome {
-    we_come_back(Kind::Gobgp, false)
+    restart_both(Kind::Gobgp, false)
 }
 
-/// Maximum time until both sides detect the loss by BFD with 900 ms; the rest is slack for busy
-/// machines. Only BFD detects it before the hold time of 90 s.
+/// Maximum time until the speaker detects a cut path by BFD, whose detection time is 900 ms; the
+/// rest is slack for busy machines. Without BFD, detection takes the hold time of 90 s.
 pub const DETECTED: Duration = Duration::from_secs(10);
 
-/// Cuts the path while all links stay up, so that only BFD detects it.
+/// Cuts the path while all links stay up, so that only BFD detects the cut.
 fn cut(kind: Kind) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let neighbor = Neighbor::start(kind, &remote_ns, &Plan { bfd: true, ..Plan::default() })?;
@@ -119,8 +123,8 @@ fn cut(kind: Kind) -> Outcome {
     let keys = [key(FOUR), key(SIX)];
     for key in keys {
         let mut config = peer_config(key);
-        // Routes are not kept if BFD detects a failure.
-        config.settings.graceful_restart = graceful(false);
+        // Graceful restart must not keep the routes if BFD detects a failure.
+        config.settings.graceful_restart = Some(graceful_restart());
         config.bfd = Some(peer_bfd());
         local.speaker.add(key, config);
     }
@@ -151,7 +155,7 @@ fn cut(kind: Kind) -> Outcome {
         assert!(output.contains("BFD down"), "{output}");
         assert!(status.bfd.is_some_and(|bfd| !bfd.up && bfd.why.is_some()));
     }
-    // BIRD is configured to keep the routes as in a restart (`bfd graceful`); FRR removes them.
+    // FRR removes the routes. BIRD is configured to keep them nevertheless (`bfd graceful`).
     match kind {
         Kind::Bird => {
             neighbor.wait_for(RETAINED, "stale", |route| route.is_some_and(|r| r.stale))?

@@ -1,5 +1,5 @@
-//! Tests of sockets: which connections are accepted, TTL checks, traffic class, and the memory that
-//! a peer costs that does not read.
+//! Tests of sockets: which connections are accepted, TTL checks, traffic class, occupied ports, and
+//! the memory used for a peer that does not read.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,14 +15,16 @@ use crate::lifetime::counter;
 use crate::neighbor::{self, Neighbor, Plan};
 use crate::network::*;
 
-fn guarded(key: bgp::speaker::PeerKey, guarded: bool) -> PeerConfig {
+/// Returns the configuration of a directly connected peer, with or without TTL security.
+fn with_ttl_security(key: bgp::speaker::PeerKey, ttl_security: bool) -> PeerConfig {
     let mut config = peer_config(key);
     config.settings.transport.hops = Some(1);
-    config.settings.transport.ttl_security = guarded;
+    config.settings.transport.ttl_security = ttl_security;
     config
 }
 
-/// Counts received BGP packets with another traffic class than CS6.
+/// Counters of received BGP packets with another traffic class than CS6. The last one counts IPv4
+/// packets with CS6, to show that the rules match.
 const CLASSES: &str = "table inet look { chain in { type filter hook input priority 0; \
     tcp dport 179 ip dscp != cs6 counter; tcp sport 179 ip dscp != cs6 counter; \
     tcp dport 179 ip6 dscp != cs6 counter; tcp sport 179 ip6 dscp != cs6 counter; \
@@ -40,15 +42,15 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
         Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMinTTLDrop"))
     };
     // The speaker sends with TTL 1, and the neighbor has TTL security.
-    keys.iter().for_each(|key| local.speaker.add(*key, guarded(*key, false)));
+    keys.iter().for_each(|key| local.speaker.add(*key, with_ttl_security(*key, false)));
     wait_for("drops at the neighbor", DEFAULT_TIMEOUT, || {
         let output = drops(&remote_ns)?;
         Ok((output > 2, output.to_string()))
     })?;
     assert!(!frr.session("10.0.0.1")?.up && !frr.session("fd00::1")?.up);
-    keys.iter().for_each(|key| local.speaker.add(*key, guarded(*key, true)));
+    keys.iter().for_each(|key| local.speaker.add(*key, with_ttl_security(*key, true)));
     let Neighbor::Frr(daemon) = &frr else { unreachable!() };
-    // The end of the previous connections did not reach the neighbor either.
+    // The neighbor did not notice the end of the previous connections either.
     daemon.query("clear bgp *")?;
     for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
         local.wait_until_up(*key)?;
@@ -69,7 +71,7 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
     })?;
     assert!(keys.iter().all(|key| local.status(*key).peer.state != State::Established));
 
-    // All packets had the class of network control traffic.
+    // All packets had the traffic class CS6: four of the five counters are 0.
     let output = remote_ns.command("nft", &["list", "table", "inet", "look"])?;
     let counts: Vec<&str> = output.lines().filter(|line| line.contains("counter")).collect();
     let silent = |line: &&&str| line.contains("packets 0 ");
@@ -79,12 +81,12 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
 
 /// The TTL limit also applies to packets before the connection is accepted.
 #[test]
-fn listener_with_ttl_security_ignores_distant_syns() -> Outcome {
+fn listener_ignores_distant_syns_if_all_peers_have_ttl_security() -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let mut local = LocalSpeaker::start(&local_ns)?;
     let keys = [key(FOUR), key(SIX)];
     for key in keys {
-        let mut passive = guarded(key, true);
+        let mut passive = with_ttl_security(key, true);
         passive.settings.passive = true;
         local.speaker.add(key, passive);
     }
@@ -110,9 +112,9 @@ fn listener_with_ttl_security_ignores_distant_syns() -> Outcome {
         assert_eq!(from_afar.kind(), std::io::ErrorKind::TimedOut, "{from_afar}");
         connect(255, to)?.map_err(|error| format!("a SYN with 255 hops left: {error}"))?;
     }
-    // A peer without TTL security is added: its connections are accepted.
+    // With a peer without TTL security, the listener accepts distant connections.
     local.speaker.remove(keys[0], Stop::Changed);
-    let mut open = guarded(keys[0], false);
+    let mut open = with_ttl_security(keys[0], false);
     open.settings.passive = true;
     local.speaker.add(keys[0], open);
     connect(254, "10.0.0.1".parse()?)?.map_err(|error| format!("without TTL security: {error}"))?;
@@ -156,7 +158,7 @@ fn connect(ns: &Arc<Netns>, to: &'static str) -> Outcome<TcpStream> {
 }
 
 #[test]
-fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outcome {
+fn unconfigured_addresses_are_refused_and_slow_readers_use_bounded_memory() -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     remote_ns.ip(&["address add 10.0.0.3/24 dev there"])?;
     let mut local = LocalSpeaker::start(&local_ns)?;
@@ -216,7 +218,7 @@ fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outco
     assert!(unwritten <= BURST * MESSAGE, "{unwritten}");
     assert!(advertised < count && !local.speaker.all_sent(), "{advertised}");
 
-    // Once it reads again, it receives all routes, with keepalives in between.
+    // Once the peer reads again, it receives all routes, with keepalives in between.
     let reads = std::thread::spawn(move || message_kinds(silent));
     local.wait_until_all_sent()?;
     assert_eq!(progress(&local), (0, count));

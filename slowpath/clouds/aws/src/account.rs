@@ -22,8 +22,8 @@ use clouds::failure::{AttemptError, Operation};
 use clouds::requests::{Counts, Requests};
 use clouds::retry::{Pause, Policy};
 
-/// Settings of the access to an account. Missing ones are taken from the environment, the files in
-/// `~/.aws`, and the instance metadata, in the SDKs' usual order.
+/// Settings of the access to an account. A missing region or credential is taken from the
+/// environment, the files in `~/.aws` or the instance metadata, in the SDKs' usual order.
 #[derive(Clone)]
 pub struct Settings {
     /// Region, `eu-central-1` for instance.
@@ -65,8 +65,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Loads region and credentials. No request is sent yet, except to the instance metadata if no
-    /// region is given. When `cancel` becomes true, all requests end.
+    /// Loads the region and the source of credentials. No request is sent, except to the instance
+    /// metadata if no region is configured. When `cancel` becomes true, all requests end.
     pub async fn load(
         settings: Settings,
         cancel: watch::Receiver<bool>,
@@ -138,12 +138,12 @@ impl Account {
         &self.signed.region
     }
 
-    /// Returns the number of calls since start.
+    /// Returns the number of attempts since start, by operation and outcome.
     pub fn counts(&self) -> Counts {
         self.requests.counts()
     }
 
-    /// Sends a request of an SDK, with the time limit.
+    /// Makes one attempt of an SDK's request, limited to the timeout, and counts it.
     pub(super) async fn sdk<T, E>(
         &self,
         operation: Operation,
@@ -156,8 +156,8 @@ impl Account {
         self.requests.attempt(operation, self.timeout, sent).await
     }
 
-    /// Sends a self-signed request, with the time limit: for services without SDK, and for scripts
-    /// that need operations which `Aws` does not have.
+    /// Makes one attempt of a request that Weir signs itself, limited to the timeout, and counts
+    /// it. Public because the tests against moto need operations that `Aws` does not have.
     pub async fn signed(
         &self,
         operation: Operation,

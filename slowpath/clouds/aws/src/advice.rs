@@ -1,4 +1,4 @@
-//! Advice about AWS settings that are harmful together, or together with Weir's: one finding each.
+//! Advice about AWS settings that are harmful together or with Weir's settings: one finding each.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::types::{Attributes, Group, HealthCheck, Stickiness};
 
 pub mod permissions;
 
-/// Limit for the time in which the failure of a target should be detected.
+/// Maximum time for the detection of a failed target, above which a finding is reported.
 const MAX_DETECTION_TIME: Duration = Duration::from_secs(30);
 /// Idle timeout of non-TCP flows at the gateway, in seconds; AWS has no setting for it.
 const OTHER_IDLE_S: u32 = 120;
 
-/// The part of Weir's configuration that affects the gateway.
+/// The part of Weir's configuration that must fit the settings at AWS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalSettings {
     /// Lifecycle settings.
@@ -73,8 +73,8 @@ pub fn advise(group: &Group, attributes: &Attributes, local: &LocalSettings) -> 
     if attributes.cross_zone && local.sources < 2 {
         found.push(finding(
             "sources-of-one-zone",
-            "cross-zone is on, but gateway.sources names one network: packets from the gateway's \
-             nodes in other zones are dropped"
+            "cross-zone is on, but gateway.sources names fewer than two networks: packets from the \
+             gateway's nodes in other zones are dropped"
                 .to_owned(),
             "add the gateway's subnets of all zones to gateway.sources",
         ));

@@ -23,7 +23,7 @@ pub trait Aws: Send + Sync {
     /// DescribeListenerAttributes).
     fn attributes<'a>(&'a self, group: &'a Group) -> Call<'a, Attributes>;
     /// Returns all targets of a group, including draining ones, or only one (DescribeTargetHealth).
-    /// A target that is not in the group is returned as `Unused`.
+    /// If `only` is not in the group, it is returned as `Unused`.
     fn targets<'a>(&'a self, group: &'a str, only: Option<&'a str>) -> Call<'a, Vec<Target>>;
     /// Registers an instance id or address; no change if it is registered (RegisterTargets).
     fn register<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()>;
@@ -46,10 +46,11 @@ pub trait Aws: Send + Sync {
     fn security_groups<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<SecurityGroup>>;
     /// Returns the route tables of a VPC, with their subnets (DescribeRouteTables).
     fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>>;
-    /// Points an existing route to an interface (ReplaceRoute). A dry run only checks permissions.
+    /// Points an existing route to an interface (ReplaceRoute). With `dry`, AWS only checks the
+    /// permission.
     fn replace_route<'a>(&'a self, route: &'a RouteReplacement, dry: bool) -> Call<'a, ()>;
-    /// Sets the source/destination check of an interface (ModifyNetworkInterfaceAttribute). A dry
-    /// run only checks permissions.
+    /// Sets the source/destination check of an interface (ModifyNetworkInterfaceAttribute). With
+    /// `dry`, AWS only checks the permission.
     fn set_source_dest_check<'a>(&'a self, interface: &'a str, on: bool, dry: bool)
     -> Call<'a, ()>;
 
@@ -60,15 +61,16 @@ pub trait Aws: Send + Sync {
         script: &'a str,
         timeout: Duration,
     ) -> Call<'a, String>;
-    /// Returns the status of a command (GetCommandInvocation). It may be `Absent` for a moment
-    /// after the command was sent.
+    /// Returns the status of a command (GetCommandInvocation). For a moment after the command was
+    /// sent, the call may fail with `Absent`.
     fn invocation<'a>(&'a self, command: &'a str, instance: &'a str) -> Call<'a, Invocation>;
 
     /// Returns the Auto Scaling group of an instance, if any (DescribeAutoScalingInstances).
     fn scaling_instance<'a>(&'a self, instance: &'a str) -> Call<'a, Option<ScalingInstance>>;
     /// Returns the lifecycle hooks of an Auto Scaling group (DescribeLifecycleHooks).
     fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> Call<'a, Vec<Hook>>;
-    /// Completes a lifecycle action with `CONTINUE` (CompleteLifecycleAction).
+    /// Lets Auto Scaling continue with an instance that a hook holds: completes the lifecycle
+    /// action with `CONTINUE` (CompleteLifecycleAction).
     fn complete_lifecycle<'a>(&'a self, hooked: &'a HookedInstance) -> Call<'a, ()>;
     /// Extends the timeout of a lifecycle action (RecordLifecycleActionHeartbeat).
     fn lifecycle_heartbeat<'a>(&'a self, hooked: &'a HookedInstance) -> Call<'a, ()>;

@@ -11,8 +11,8 @@ use aws_smithy_runtime_api::client::http::{
 /// Time limit for establishing a connection.
 pub(super) const CONNECT: Duration = Duration::from_secs(3);
 
-/// Returns a connector for the SDKs, IMDS and self-signed requests: TLS by rustls and ring, with
-/// the system's root certificates.
+/// Returns a connector for the SDKs, IMDS and the requests that Weir signs itself: TLS by rustls
+/// and ring, with the system's root certificates.
 pub fn connector() -> SharedHttpConnector {
     let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT).build();
     let builder = Connector::builder().connector_settings(settings);

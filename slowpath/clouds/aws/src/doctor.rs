@@ -1,7 +1,7 @@
 //! Checks of `weir cloud doctor` for this machine's setup at AWS, each with a remedy.
 //!
-//! [`collect`] collects observations, [`evaluate`] evaluates them. Nothing is changed: writes are
-//! only tried as EC2 dry runs, or not at all.
+//! [`collect`] collects observations, [`evaluate`] turns them into checks. Nothing is changed:
+//! writes are only tried as EC2 dry runs, or not at all.
 
 use super::advice::advise;
 use super::types::{CallError, Failure, Identity, NetworkInterface, Target, TargetState};
@@ -21,7 +21,7 @@ pub use collect::{Observations, TriedOperations, collect};
 use collect::own_target;
 pub use security::admits;
 
-/// Size in bytes of the gateway's largest packet: an MTU of 8,500 and 68 of encapsulation.
+/// Size in bytes of the gateway's largest packet: its MTU of 8,500 and 68 of encapsulation.
 const MTU: u32 = 8_568;
 
 /// Returns all checks, in the order in which to troubleshoot.
@@ -88,7 +88,7 @@ fn credentials(observed: &Observations) -> Check {
     }
 }
 
-/// Returns true if AWS does not accept the credentials, so that no policy would help.
+/// Returns true if AWS does not accept the credentials: a change of the policy would not help.
 fn is_rejected(error: &CallError) -> bool {
     error.kind == Failure::Denied && super::failure::is_unauthenticated(&error.code)
 }

@@ -12,7 +12,7 @@ use responses::Page;
 
 mod responses;
 
-const VERSION: &str = "2016-11-15";
+const API_VERSION: &str = "2016-11-15";
 /// Error code of a dry run that would have succeeded.
 const DRY_RUN_OK: &str = "DryRunOperation";
 
@@ -23,7 +23,7 @@ const DESCRIBE_TABLES: Operation = Operation::new("ec2", "DescribeRouteTables");
 const REPLACE_ROUTE: Operation = Operation::new("ec2", "ReplaceRoute");
 const MODIFY_INTERFACE: Operation = Operation::new("ec2", "ModifyNetworkInterfaceAttribute");
 
-/// Reads all pages of a list, with one request each.
+/// Reads all pages of a list, one request per page.
 async fn all<P: Page + DeserializeOwned>(
     account: &Account,
     operation: Operation,
@@ -35,12 +35,12 @@ async fn all<P: Page + DeserializeOwned>(
             Some(token) => members().with("NextToken", token),
             None => members(),
         };
-        let body = account.signed(operation, &members.into_body(VERSION)).await?;
+        let body = account.signed(operation, &members.into_body(API_VERSION)).await?;
         let (items, next) = xml::<P>(operation, &body)?.into_page();
         found.extend(items);
         match next.filter(|next| !next.is_empty()) {
             None => return Ok(found),
-            // The loop would not end.
+            // Another request would return the same page again.
             same if same == token => {
                 return Err(operation.malformed("the next page has the same token"));
             }
@@ -49,7 +49,7 @@ async fn all<P: Page + DeserializeOwned>(
     }
 }
 
-/// Performs a change; a dry run only checks whether it is permitted.
+/// Performs a change; with `dry`, AWS only checks whether it is permitted.
 async fn change(
     account: &Account,
     operation: Operation,
@@ -58,12 +58,12 @@ async fn change(
 ) -> Result<(), AttemptError> {
     #[derive(Deserialize)]
     struct Answer {
-        // Documented by AWS for some operations only.
+        // AWS documents this element for some operations only.
         #[serde(rename = "return")]
         done: Option<bool>,
     }
     let members = if dry { members.with("DryRun", true) } else { members };
-    let result = account.signed(operation, &members.into_body(VERSION)).await;
+    let result = account.signed(operation, &members.into_body(API_VERSION)).await;
     match result {
         Err(failed) if dry && failed.error.code == DRY_RUN_OK => Ok(()),
         Err(failed) => Err(failed),

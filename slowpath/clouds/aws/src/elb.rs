@@ -1,4 +1,5 @@
-//! Target groups: lookup by tag, description, registration and deregistration, through AWS's SDKs.
+//! Target groups and their targets, through AWS's SDKs: lookup by tag, reads of groups, attributes
+//! and target health, registration and deregistration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +59,7 @@ fn next(
     next: Option<String>,
 ) -> Result<Option<String>, AttemptError> {
     match next.filter(|next| !next.is_empty()) {
-        // The loop would not end.
+        // Another request would return the same page again.
         Some(same) if Some(&same) == last.as_ref() => {
             Err(operation.malformed("the next page has the same token"))
         }
@@ -157,7 +158,7 @@ fn merge<'a>(
     set.extend(complete);
 }
 
-/// Converts attributes; missing ones have AWS's default.
+/// Converts attributes; a missing one gets AWS's default.
 fn parse_attributes(set: &BTreeMap<String, String>) -> Result<Attributes, String> {
     let get = |key: &str| set.get(key).map(String::as_str);
     let on = |key: &str| get(key) == Some("true");
@@ -225,7 +226,7 @@ fn target(item: &elb::TargetHealthDescription) -> Option<Target> {
             Some(E::UnhealthyDraining) => TargetState::UnhealthyDraining,
             Some(E::Unused) => TargetState::Unused,
             Some(E::Draining) => TargetState::Draining,
-            // Includes states that AWS may add later.
+            // Also for states that AWS may add later.
             _ => TargetState::Unavailable,
         },
         reason: health.and_then(|h| h.reason()).map(|r| r.as_str().to_owned()),

@@ -34,13 +34,12 @@ pub const TRANSIENT_STATUS: [u16; 4] = [500, 502, 503, 504];
 
 /// Error codes for a missing permission: AWS accepts the credentials, but a policy denies the
 /// operation.
-const FORBIDDEN: [&str; 6] = [
+const FORBIDDEN: [&str; 5] = [
     "AccessDenied",
     "AccessDeniedException",
     "UnauthorizedOperation",
     "UnauthorizedAccess",
     "NotAuthorized",
-    "Client.UnauthorizedOperation",
 ];
 /// Error codes for credentials or signatures that AWS does not accept.
 const UNAUTHENTICATED: [&str; 12] = [
@@ -81,7 +80,7 @@ impl ErrorMapping for Operation {
         let Operation { service, name } = self;
         let text = if text.is_empty() { "(no message)" } else { text };
         let message = match kind {
-            Failure::Denied if UNAUTHENTICATED.contains(&code) => format!(
+            Failure::Denied if is_unauthenticated(code) => format!(
                 "AWS rejected this machine's credentials ({code}): check the role of the instance, \
                  and its clock; AWS reports: {text}"
             ),
@@ -115,8 +114,8 @@ impl ErrorMapping for Operation {
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => {
                 self.failed(Failure::Transient, "NoAnswer", context)
             }
-            // A response that was read completely and cannot be parsed is garbled. If it was not
-            // read completely, the connection broke; the SDK reports that as a response error, too.
+            // The SDK reports a response error in two cases: the connection broke before the body
+            // was read completely, or the complete response is malformed.
             SdkError::ResponseError(_) if TRANSIENT_STATUS.contains(&status) => {
                 self.failed(Failure::Transient, "NoAnswer", context)
             }
@@ -148,7 +147,14 @@ impl ErrorMapping for Operation {
 
 /// Returns true if the code means that AWS does not accept the credentials.
 pub fn is_unauthenticated(code: &str) -> bool {
-    UNAUTHENTICATED.contains(&code)
+    UNAUTHENTICATED.contains(&without_side(code))
+}
+
+/// Returns the code without the side that caused the error, `Client.` or `Server.`, with which
+/// services with the query protocol may prefix it.
+fn without_side(code: &str) -> &str {
+    let stripped = code.strip_prefix("Client.").or_else(|| code.strip_prefix("Server."));
+    stripped.unwrap_or(code)
 }
 
 /// Parses the delay from a [`RETRY_AFTER`] header; a malformed header is ignored.
@@ -158,16 +164,12 @@ pub fn retry_after(header: Option<&str>) -> Option<Duration> {
 
 /// Classifies an error by HTTP status and code.
 pub fn classify(status: u16, code: &str) -> Failure {
-    // Services with the query protocol may prefix the code with the side at fault.
-    let code = code.trim_start_matches("Client.").trim_start_matches("Server.");
+    let code = without_side(code);
     if THROTTLING.contains(&code) || status == 429 {
         Failure::Throttled
     } else if TRANSIENT.contains(&code) || TRANSIENT_STATUS.contains(&status) {
         Failure::Transient
-    } else if FORBIDDEN.contains(&code)
-        || UNAUTHENTICATED.contains(&code)
-        || matches!(status, 401 | 403)
-    {
+    } else if FORBIDDEN.contains(&code) || is_unauthenticated(code) || matches!(status, 401 | 403) {
         Failure::Denied
     } else if ABSENT.contains(&code)
         || status == 404

@@ -94,7 +94,8 @@ pub fn tag(prefix: &str, cluster: &str) -> (String, String) {
     (format!("{prefix}:cluster"), cluster.to_owned())
 }
 
-/// Returns the only target group with the tag. `arns` are the groups found by it.
+/// Returns the ARN of the target group with the tag, or an error unless there is exactly one.
+/// `arns` are those of all groups with the tag.
 pub fn by_tag<'a>(
     arns: &'a [String],
     (key, value): (&str, &str),
@@ -108,7 +109,8 @@ pub fn by_tag<'a>(
     }
 }
 
-/// Returns the group with this ARN, or an error if it is not a gateway load balancer's.
+/// Returns the group with this ARN, or an error if there is none, or if the group does not belong
+/// to a gateway load balancer.
 pub fn by_arn<'a>(groups: &'a [Group], arn: &str) -> Result<&'a Group, GroupError> {
     let not_found = || GroupError::NotFound { arn: arn.to_owned() };
     let group = groups.iter().find(|group| group.arn == arn).ok_or_else(not_found)?;

@@ -46,8 +46,9 @@ pub struct Notices {
 }
 
 impl Metadata {
-    /// Returns a client for `endpoint`, else `AWS_EC2_METADATA_SERVICE_ENDPOINT`, else AWS's
-    /// address.
+    /// Returns a client for the URL `endpoint`, else the one in the environment variable
+    /// `AWS_EC2_METADATA_SERVICE_ENDPOINT`, else AWS's address. When `cancel` becomes true, all
+    /// requests end.
     pub fn new(
         endpoint: Option<&str>,
         seed: u64,
@@ -143,6 +144,24 @@ impl Metadata {
             vpc_id: self.require(&of("vpc-id")).await?.trim().to_owned(),
             security_groups: groups.split_whitespace().map(str::to_owned).collect(),
         })
+    }
+
+    /// Reads the networks of an interface's subnet, with prefix lengths, and that of IPv4 first.
+    pub async fn subnets(&self, interface: &Interface) -> Result<Vec<(IpAddr, u8)>, CallError> {
+        let mac = interface.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let mut subnets = Vec::new();
+        for name in ["subnet-ipv4-cidr-block", "subnet-ipv6-cidr-blocks"] {
+            let found = self.get(&format!("{MACS}{mac}/{name}")).await?.unwrap_or_default();
+            for text in found.split_whitespace() {
+                let subnet = text.split_once('/').and_then(|(address, length)| {
+                    Some((address.parse().ok()?, length.parse().ok()?))
+                });
+                subnets.push(subnet.ok_or_else(|| {
+                    GET.malformed(format!("{name} of interface {mac} is `{text}`")).error
+                })?);
+            }
+        }
+        Ok(subnets)
     }
 
     /// Reads the notices about the end of this instance.

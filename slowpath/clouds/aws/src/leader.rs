@@ -1,5 +1,5 @@
-//! Mode routes: election of the leader, and the route changes it has to make. Deprecated: a gateway
-//! load balancer detects failed appliances, a route table does not.
+//! Mode routes: election of the leader, and the route changes that the leader has to make.
+//! Deprecated: a gateway load balancer detects failed appliances, a route table does not.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct Election<'a> {
     pub unfit: Vec<(&'a str, String)>,
 }
 
-/// Why no leader could be elected.
+/// Why no leader can be elected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LeaderError {
     /// There are no peers.
@@ -136,8 +136,8 @@ pub enum Change {
     },
 }
 
-/// Returns the changes that point `destination` to `interface` in all of these tables; empty if all
-/// point there.
+/// Returns the changes that point the route of `destination` to `interface` in each of `tables`;
+/// empty if all these routes point there. `routes` are the current routes of the tables.
 pub fn changes(
     tables: &[String],
     routes: &[TableRoute],
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_leads_with_the_lowest_id_among_equals_in_any_order() {
+    fn the_highest_priority_leads_and_among_equals_the_lowest_id_in_any_order_of_peers() {
         let of = |id: &str, priority: &str| peer(id, "running", "v", &[("leader", priority)]);
         let all = [of("i-3", "20"), of("i-2", "20"), of("i-1", "-5"), of("i-0", "high")];
         let none = peer("i-4", "running", "v", &[]);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_routes_with_another_target_are_replaced() {
+    fn routes_with_another_target_are_replaced_and_missing_ones_reported() {
         let route = |table: &str, to: Option<&str>| TableRoute {
             table: table.into(),
             destination: "0.0.0.0/0".into(),

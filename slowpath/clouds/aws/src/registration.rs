@@ -6,8 +6,8 @@
 //! health probe pass.
 //!
 //! - While the state is unknown because AWS does not answer, the probe reflects the appliance's own
-//!   ability alone. A probe comes from the gateway, so the target is registered, and an outage of
-//!   the API during a restart must not take a working machine out of service.
+//!   ability alone. If probes arrive at all, the target is registered, and an outage of the API
+//!   during a restart must not take a working machine out of service.
 //! - If the target is known not to be registered, the probe gets 503 with the reason.
 //! - After a permission error the call is retried every 5 minutes and the process keeps running:
 //!   once the IAM policy is fixed, registration succeeds without a restart. `weir cloud status`
@@ -31,7 +31,7 @@ use clouds::lifecycle::{Machine, Never};
 use clouds::report::Finding;
 use drain::Drain;
 
-/// Interval of target health queries while the target is healthy, and otherwise.
+/// Interval of target health queries while the target is healthy; the second one applies otherwise.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
 const PENDING_HEALTH_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of attribute queries.
@@ -40,8 +40,8 @@ const ATTRIBUTES_INTERVAL: Duration = Duration::from_secs(300);
 const NOTICES_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of heartbeats; the minimum heartbeat timeout of a hook is 30 s.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
-/// Delay before repeating a call that failed after all its retries, and one that failed
-/// permanently.
+/// Delay before repeating a call that failed after all its retries; the second one applies after a
+/// permanent error.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
 const PERMANENT_ERROR_DELAY: Duration = Duration::from_secs(300);
 /// Maximum time for which an unanswered health query makes the probe fail. It must be shorter than
@@ -49,7 +49,7 @@ const PERMANENT_ERROR_DELAY: Duration = Duration::from_secs(300);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after the target became healthy within which a packet is expected.
 const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long AWS's view of the health may differ from the appliance's before it is reported.
+/// How long AWS's view of the health may differ from the appliance's before that is reported.
 const DIFFERS_AFTER: Duration = Duration::from_secs(60);
 
 /// What is known about this appliance's entry in the target group.
@@ -72,7 +72,7 @@ impl Entry {
         }
     }
 
-    /// Returns true if the target is known not to be registered, or to be draining.
+    /// Returns true if it is known that the target is not registered, or that it is draining.
     fn is_gone(&self) -> bool {
         matches!(self, Entry::Absent) || self.state() == Some(TargetState::Draining)
     }
@@ -90,8 +90,11 @@ impl Entry {
 #[derive(Clone, Copy, Debug, Default)]
 struct CallState {
     in_progress: bool,
+    /// Start of the last call.
     started: Option<Instant>,
+    /// Earliest start of the next call; `None` for at once.
     not_before: Option<Instant>,
+    /// A call of this kind has ended, with or without an error.
     answered: bool,
 }
 
@@ -102,14 +105,15 @@ pub struct Registration {
     able: Result<Instant, Vec<String>>,
     calls: [CallState; Call::COUNT],
     entry: Entry,
-    /// Set once the target is registered, was found registered, or the query failed or stayed
-    /// unanswered. From then on the probe reflects the appliance's ability.
+    /// The probe reflects the appliance's ability. Set when the target is registered or found
+    /// registered, and when the health query fails or stays unanswered; a failed registration of a
+    /// target that was never a member clears it.
     admitted: bool,
     /// Why the last registration failed.
     registration_error: Option<String>,
-    /// True if the target was registered, by this process or before.
+    /// The target was found registered, or this process has registered it.
     member: bool,
-    /// The registration was removed by another party.
+    /// The target was a member and no longer is: another party removed the registration.
     lost: bool,
     healthy_since: Option<Instant>,
     reported_no_packets: bool,
@@ -235,18 +239,18 @@ impl Registration {
         let started = call_state.started;
         (call_state.in_progress, call_state.answered) = (false, true);
         if let Some(error) = answer.error() {
-            let refused = !error.kind.is_temporary();
-            let pause = match (refused, self.leaving.is_some()) {
-                // Time is short while leaving, and a temporary error may be over.
+            let permanent = !error.kind.is_temporary();
+            let pause = match (permanent, self.leaving.is_some()) {
+                // While leaving, time is short, and the cause may be over soon.
                 (false, true) => drain::RETRY_DELAY,
                 (false, false) => RETRY_DELAY,
                 (true, _) => PERMANENT_ERROR_DELAY,
             };
             call_state.not_before = Some(now + pause);
-            // `Absent` is no error here: not every instance is in an Auto Scaling group or has
-            // IMDS.
+            // For notices, `Absent` is not reported: the instance may be in no Auto Scaling
+            // group.
             if call != Call::ReadNotices || error.kind != Failure::Absent {
-                self.report(findings::failed(error, refused));
+                self.report(findings::failed(error, permanent));
             }
         }
         match answer {
@@ -282,7 +286,7 @@ impl Registration {
             Ok(()) => {
                 self.registration_error = None;
                 (self.admitted, self.member) = (true, true);
-                // Not at once, because the registration takes time to propagate within AWS.
+                // The query is delayed because the registration takes time to propagate within AWS.
                 self.schedule(Call::ReadHealth, now + PENDING_HEALTH_INTERVAL);
             }
             // The registration may have taken effect despite the error.
@@ -317,7 +321,8 @@ impl Registration {
         self.on_health_while_draining(now, started);
     }
 
-    /// Stops failing the probe if a health query stays unanswered for [`HEALTH_TIMEOUT`].
+    /// Sets `admitted` if the first health query stays unanswered for [`HEALTH_TIMEOUT`] while the
+    /// appliance is able.
     fn admit(&mut self, now: Instant) {
         let call_state = self.calls[Call::ReadHealth as usize];
         let waited =
@@ -326,7 +331,8 @@ impl Registration {
         self.admitted |= silent && self.able.is_ok();
     }
 
-    /// Compares AWS's view of the target's health with the appliance's own.
+    /// Compares AWS's view of the target's health with the appliance's own, and checks that a
+    /// healthy target receives packets.
     fn compare(&mut self, now: Instant) {
         let state = self.entry.state().filter(|_| self.admitted && self.leaving.is_none());
         let since = self.healthy_since.filter(|_| state == Some(TargetState::Healthy));
@@ -360,7 +366,7 @@ impl Registration {
             let waiting = || "not registered with the target group yet".to_owned();
             reasons.push(self.registration_error.clone().unwrap_or_else(waiting));
         }
-        // Not able without any reason given is still not able.
+        // An appliance that is not able fails the probe even if it gives no reason.
         let probe = (reasons.is_empty() && self.able.is_ok(), reasons);
         if self.probe.as_ref() != Some(&probe) {
             self.effects.push(Effect::Probe { pass: probe.0, reasons: probe.1.clone() });
@@ -379,7 +385,7 @@ impl Registration {
         if self.able.is_ok() && notices_read && permitted && is_gone {
             self.start_call(now, Call::Register);
         }
-        // A query during a registration would not reliably see its result.
+        // A query during a registration would not reliably return the new state.
         if !self.is_in_progress(Call::Register) {
             self.start_call(now, Call::ReadHealth);
         }

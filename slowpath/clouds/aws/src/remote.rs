@@ -9,7 +9,8 @@ use clouds::retry::Pause;
 
 /// Interval of status queries.
 const POLL: Duration = Duration::from_secs(1);
-/// Minimum time after which AWS gives up an instance that does not fetch its command.
+/// Time beyond the command's own limit that is waited for its end: the agent on the instance has to
+/// fetch the command first, for which AWS's minimum limit is 30 s.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Characters of standard output that AWS keeps.
 pub const OUTPUT_MAX: usize = 24_000;
@@ -64,13 +65,13 @@ pub enum NextStep {
     Failed(CallError),
 }
 
-/// Decides what to do after a status query, `since` the command was sent. The command may run for
-/// `timeout`, and has 30 s more until the instance fetches it.
+/// Decides what to do after a status query with this result. `since` is the time since the command
+/// was sent; waiting ends 30 s after `timeout`, the time for which the command may run.
 pub fn next(result: Result<Invocation, CallError>, since: Duration, timeout: Duration) -> NextStep {
     let last = match result {
         Ok(invocation) if invocation.done => return NextStep::Done(invocation),
         Ok(invocation) => invocation.status,
-        // For a moment after it was sent, the command is not visible.
+        // For a moment after a command was sent, AWS does not find it.
         Err(error) if error.kind == Failure::Absent => "not visible yet".to_owned(),
         Err(error) if matches!(error.kind, Failure::Transient | Failure::Throttled) => {
             format!("unknown ({error})")

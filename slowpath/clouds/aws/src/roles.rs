@@ -26,7 +26,7 @@ impl Role {
     }
 }
 
-/// Network interfaces by role; interfaces without a role are left out.
+/// Network interfaces of an instance by role; interfaces without a role are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Roles<'a> {
     /// Management access and control plane.
@@ -73,8 +73,8 @@ pub enum RoleError {
     },
 }
 
-/// Returns the interfaces of this instance by role. `configured` is the configuration; the tag key
-/// is `PREFIX:role`.
+/// Returns the interfaces of an instance by role. `configured` are the interface ids in the
+/// configuration (`aws.ingress` and so on); the key of the tag is `PREFIX:role`.
 pub fn roles<'a>(
     interfaces: &'a [NetworkInterface],
     configured: &AwsRoles,
@@ -163,7 +163,7 @@ mod tests {
         let plain = [interface("a", "management", ""), interface("b", " Ingress ", "")];
         let none = AwsRoles::default();
         assert_eq!(found(&plain, &none).unwrap(), ["a", "b", "-"]);
-        // The tag takes precedence over the description.
+        // Both descriptions are ignored, because both interfaces have the tag.
         let tagged = [interface("a", "ingress", "egress"), interface("b", "", "ingress")];
         assert_eq!(found(&tagged, &none).unwrap(), ["-", "b", "a"]);
         let configured = AwsRoles { management: Some("c".into()), ..AwsRoles::default() };

@@ -3,8 +3,8 @@
 //!
 //! Deprecated; for networks without a gateway load balancer. EC2 reports which instances run, but
 //! not whether Weir works on them: a leader whose Weir has failed keeps the routes until its
-//! instance stops or loses its tags. The next leader then takes the routes over within ten seconds
-//! of the change being visible in EC2.
+//! instance stops or loses its tags. The next leader then takes over the routes, in its first round
+//! after the change is visible in EC2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ use super::types::{Instance, RouteTable};
 use clouds::appliance::Appliance;
 use clouds::report::{Finding, Peer, Report};
 
-/// Interval of the rounds.
+/// Pause between two rounds.
 const ROUND_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT4: &str = "0.0.0.0/0";
 const DEFAULT6: &str = "::/0";
@@ -36,7 +36,7 @@ pub enum RoutesError {
     /// No leader could be elected.
     #[error("{0}")]
     Leader(#[from] LeaderError),
-    /// The roles of this instance's interfaces are ambiguous.
+    /// The roles of this instance's interfaces are not clear.
     #[error("{0}")]
     Role(#[from] RoleError),
     /// The leader has no ingress interface to point routes to.
@@ -72,11 +72,11 @@ pub struct Round {
     pub error: Option<RoutesError>,
 }
 
-/// Returns the changes that point the default routes of `subnets` to `interface`: each route to
-/// replace with its current target, and the tables without an IPv4 default route.
+/// Returns the changes that point the default routes of `subnets` to `interface`: the routes to
+/// replace, each paired with its current target, and the tables without an IPv4 default route.
 ///
-/// A subnet without an associated table uses the VPC's main one. An IPv6 default route is changed
-/// where one exists, if the interface has an IPv6 address (`with_ipv6`).
+/// A subnet without an associated table uses the VPC's main one. With `with_ipv6` (the interface
+/// has an IPv6 address), IPv6 default routes are changed too, in the tables that have one.
 pub fn plan(
     tables: &[RouteTable],
     subnets: &BTreeSet<String>,
@@ -119,7 +119,7 @@ pub fn plan(
 
 /// Runs one round: elects the leader, and if this instance leads, points the routes to it. While
 /// the instance is not `able` no route is changed, because the current targets may work.
-/// `addresses` are those of the ingress port.
+/// `addresses` are those of the ingress port; they identify its interface if none has the role.
 pub async fn round(
     aws: &dyn Aws,
     own: &Identity,
@@ -155,7 +155,7 @@ async fn run_round(
     for (id, why) in elected.unfit {
         let remedy = format!("set the tag {prefix}:leader to a number; the highest leads");
         let text = format!("{id} cannot lead: {why}");
-        round.findings.push(Finding { name: "peer-can-not-lead", text, remedy });
+        round.findings.push(Finding { name: "peer-cannot-lead", text, remedy });
     }
     let nics = aws.network_interfaces(&own.instance_id).await?;
     let roles = roles(&nics, &settings.roles, prefix)?;
@@ -273,9 +273,9 @@ impl Routes {
         Routes { settings, addresses, cloud, appliance, report }
     }
 
-    /// Runs until a message on `terminate`, or until that channel is closed. It ends at once:
-    /// routes that point to this instance stay, and the fastpath keeps forwarding, until the
-    /// instance is no longer a peer.
+    /// Runs until a message on `terminate`, or until that channel is closed, and then ends without
+    /// a drain: routes that point to this instance stay, and the fastpath keeps forwarding, until
+    /// the next leader takes over the routes.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
         tracing::warn!(
             "aws.mode = \"routes\" is deprecated: a route table does not detect a failed \

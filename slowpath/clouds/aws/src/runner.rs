@@ -115,7 +115,8 @@ impl Lifecycle for AwsLifecycle {
         calls::perform(call, self.cloud.clone(), Arc::clone(location), leaving)
     }
 
-    /// Settings at AWS are checked whenever the attributes were read.
+    /// Updates the peers after a health query, and checks the settings at AWS after the attributes
+    /// were read.
     fn observe(
         &self,
         location: &Location,

@@ -11,7 +11,7 @@ use super::signed::{Members, xml};
 use super::types::{Hook, ScalingInstance};
 use clouds::failure::{AttemptError, Operation};
 
-const VERSION: &str = "2011-01-01";
+const API_VERSION: &str = "2011-01-01";
 const INSTANCES: Operation = Operation::new("autoscaling", "DescribeAutoScalingInstances");
 const HOOKS: Operation = Operation::new("autoscaling", "DescribeLifecycleHooks");
 const COMPLETE: Operation = Operation::new("autoscaling", "CompleteLifecycleAction");
@@ -78,7 +78,7 @@ async fn send<T: DeserializeOwned>(
     operation: Operation,
     members: Members,
 ) -> Result<T, AttemptError> {
-    xml(operation, &account.signed(operation, &members.into_body(VERSION)).await?)
+    xml(operation, &account.signed(operation, &members.into_body(API_VERSION)).await?)
 }
 
 pub(super) async fn scaling_instance(
@@ -101,8 +101,8 @@ pub(super) async fn lifecycle_hooks(
     let members = Members::default().with("AutoScalingGroupName", group);
     let answer: Hooks = send(account, HOOKS, members).await?;
     let hook = |item: HookItem| {
-        // AWS's defaults: heartbeat timeout one hour; global timeout a hundred times the heartbeat
-        // timeout, at most two days.
+        // AWS's defaults: one hour for the heartbeat timeout; a hundred times the heartbeat
+        // timeout, but at most two days, for the global timeout.
         let heartbeat = item.heartbeat_timeout.unwrap_or(3_600);
         let default = heartbeat.saturating_mul(100).min(172_800);
         let global_timeout = item.global_timeout.unwrap_or(default);
@@ -124,7 +124,8 @@ fn hooked_members(hooked: &HookedInstance) -> Members {
         .with("InstanceId", &hooked.instance)
 }
 
-/// Result element of both operations, without content of interest.
+/// Response to CompleteLifecycleAction and RecordLifecycleActionHeartbeat; its content is not
+/// needed.
 #[derive(Deserialize)]
 struct EmptyResult {}
 

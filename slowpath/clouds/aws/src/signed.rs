@@ -33,7 +33,7 @@ const MAX_RESPONSE_BYTES: usize = 16 << 20;
 pub enum RequestBody {
     /// A form; the response is XML. Members are sent in order.
     Form {
-        /// API version of the service, a date.
+        /// API version of the service: a date, `2016-11-15` for instance.
         version: &'static str,
         /// Members other than `Action` and `Version`.
         members: Vec<(String, String)>,
@@ -47,8 +47,8 @@ pub enum RequestBody {
     },
 }
 
-/// Reads a body to its end; `None` if it is longer than [`MAX_RESPONSE_BYTES`]. The length is
-/// counted and not taken from a header: a chunked response has none.
+/// Reads a body to its end; `None` if it is longer than [`MAX_RESPONSE_BYTES`]. The bytes are
+/// counted while they arrive, because a chunked response has no header with its length.
 async fn collect(body: SdkBody) -> Result<Option<Vec<u8>>, ByteStreamError> {
     let mut stream = ByteStream::new(body);
     let mut all = Vec::new();
@@ -61,7 +61,7 @@ async fn collect(body: SdkBody) -> Result<Option<Vec<u8>>, ByteStreamError> {
     Ok(Some(all))
 }
 
-/// Client for self-signed requests.
+/// Client for requests that Weir signs itself.
 #[derive(Clone, Debug)]
 pub struct SignedClient {
     /// HTTP connector, shared with the SDKs.
@@ -217,7 +217,8 @@ fn percent_encode(text: &str) -> PercentEncode<'_> {
 
 /// Parses an XML response.
 pub fn xml<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, AttemptError> {
-    // Nearly all members are optional, so that a proxy's page would parse as an empty response.
+    // Nearly all members are optional, so without this check an HTML page of a proxy would parse as
+    // an empty response.
     if !body.contains(&format!("<{}Response", operation.name)) {
         return Err(operation.malformed(excerpt(body)));
     }
@@ -269,8 +270,8 @@ fn excerpt(body: &str) -> String {
     body.chars().filter(|c| !c.is_control()).take(120).collect()
 }
 
-/// A credentials provider that caches credentials until shortly before they expire, for the SDKs
-/// and for self-signed requests.
+/// A credentials provider that caches credentials until five minutes before they expire, for the
+/// SDKs and for the requests that Weir signs itself.
 #[derive(Debug)]
 pub struct CachedCredentials {
     /// The underlying provider.

@@ -37,7 +37,8 @@ pub(super) async fn send_command(
         "DocumentName": DOCUMENT,
         "InstanceIds": [instance],
         "Parameters": { "commands": [script], "executionTimeout": [seconds.to_string()] },
-        // Time in which the agent has to fetch the command; the minimum is 30 s.
+        // Time in which the SSM agent has to fetch the command, in seconds; AWS allows 30 to
+        // 2,592,000.
         "TimeoutSeconds": seconds.clamp(30, 2_592_000),
     });
     let body = account.signed(SEND, &RequestBody::Json { prefix: PREFIX, body }).await?;

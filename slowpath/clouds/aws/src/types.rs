@@ -190,7 +190,7 @@ pub struct NetworkInterface {
     pub mac: [u8; 6],
 }
 
-/// An EC2 instance, reduced to what its peers need.
+/// An EC2 instance, reduced to the data that Weir uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Instance {
     /// Instance id: `i-...`.
@@ -227,7 +227,7 @@ pub struct SecurityGroup {
 pub struct Permission {
     /// Protocol: `tcp`, `udp`, an IP protocol number, or `-1` for all.
     pub protocol: String,
-    /// First and last port; `None` for all ports.
+    /// First and last port; `None` for all ports. For ICMP, type and code.
     pub ports: Option<(u16, u16)>,
     /// Source prefixes (CIDR), as EC2 writes them.
     pub prefixes: Vec<String>,

@@ -1,4 +1,4 @@
-//! Waits until an instance or target reaches a state, for scripts.
+//! Waits until an instance or target reaches a state: `weir cloud wait`, for scripts.
 
 use std::future::Future;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct WaitResult {
 /// resources are retried.
 ///
 /// # Errors
-/// Fails if a permission is missing or the request is invalid, because a retry is no use then.
+/// Fails if a permission is missing or the request is invalid: a retry would fail in the same way.
 pub async fn until<F: Future<Output = Result<String, CallError>>>(
     pause: &dyn Pause,
     timeout: Duration,

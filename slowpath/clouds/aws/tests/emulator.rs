@@ -1,4 +1,4 @@
-//! All operations against the emulator: their results, and error handling during outages.
+//! The AWS operations against the emulator: their results, and error handling during outages.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ async fn state(side: &Fixture, arn: &str, id: &str) -> TargetState {
 }
 
 #[tokio::test]
-async fn a_target_is_registered_and_deregistered() {
+async fn a_group_is_read_and_a_target_registered_and_deregistered() {
     let side = fixture("ip").await;
     let arn = arn(&side).await;
     let group = side.account.groups(std::slice::from_ref(&arn)).await.unwrap().remove(0);
@@ -204,6 +204,11 @@ async fn the_identity_is_read_from_the_metadata() {
     assert_eq!((ingress.device_number, ingress.mac), (1, [2, 0, 10, 0, 1, 1]));
     let addresses: Vec<String> = ingress.addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, [OWN_IP, "fd00:1::1"]);
+    let subnets = metadata.subnets(ingress).await.unwrap();
+    assert_eq!(subnets, [("10.0.1.0".parse().unwrap(), 24), ("fd00:1::".parse().unwrap(), 64)]);
+    let path = "/latest/meta-data/network/interfaces/macs/02:00:0a:00:01:01/subnet-ipv4";
+    aws.fault(Rule::first(1, path, Fault::Body("10.0.1.0".into())));
+    assert_eq!(metadata.subnets(ingress).await.unwrap_err().kind, Failure::Invalid);
     assert_eq!(metadata.get("/latest/meta-data/none").await.unwrap(), None);
     aws.with(|cloud| {
         cloud.imds.spot =
@@ -327,7 +332,7 @@ async fn a_wrong_signature_is_rejected_by_every_service() {
     let side = fixture("ip").await;
     let arn = arn(&side).await;
     side.account.instances(&[]).await.unwrap();
-    // The role's secret has changed, while the client still has the old one.
+    // From now on the emulator expects another secret than the client has.
     side.aws.with(|cloud| {
         cloud.keys.values_mut().for_each(|secret| *secret = "other".to_owned());
     });
@@ -344,7 +349,7 @@ async fn a_wrong_signature_is_rejected_by_every_service() {
     }
 }
 
-/// Performs every operation once, and returns the number of accepted responses.
+/// Performs 15 operations once each, and returns how many returned no error.
 async fn everything(side: &Fixture, group: &Group) -> usize {
     let once = side.account.with_policy(Policy::ONCE);
     let (metadata, ids) = (side.metadata.with_policy(Policy::ONCE), [OWN.to_owned()]);
@@ -405,7 +410,7 @@ async fn malformed_responses_never_panic() {
     }
 }
 
-/// Name of this test, for the process that it starts.
+/// Name of the test below, which starts itself again in a child process.
 const CHILD: &str = "region_keys_and_endpoint_are_taken_from_the_environment_and_metadata";
 
 #[tokio::test]
@@ -443,7 +448,7 @@ async fn region_keys_and_endpoint_are_taken_from_the_environment_and_metadata() 
 }
 
 #[tokio::test]
-async fn the_state_round_trips_as_json() {
+async fn the_emulators_state_round_trips_as_json() {
     let cloud = AwsState::sample("ip");
     let text = serde_json::to_string(&cloud).unwrap();
     assert_eq!(serde_json::from_str::<AwsState>(&text).unwrap(), cloud);

@@ -1,5 +1,6 @@
-//! Checks the wire format against moto (PyPI), an independent implementation. It has no `initial`
-//! or `draining` states, no throttling and no signatures, which the emulator covers.
+//! Checks the wire format against moto (PyPI), an independent emulator of AWS. Moto has no
+//! `initial` and `draining` states, no throttling and no check of signatures; Weir's own emulator
+//! has them.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use clouds::failure::Operation;
 use clouds::retry::Policy;
 
-/// Returns the path as installed by `make setup`, or from `MOTO`.
+/// Returns the path of `moto_server`: that in the environment variable `MOTO`, else the one that
+/// `make setup` installs.
 fn program() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../.tools/moto/bin/moto_server");
     std::env::var_os("MOTO").map_or(own, PathBuf::from)
@@ -36,7 +38,7 @@ impl Drop for Moto {
 fn moto() -> (Moto, String) {
     let program = program();
     assert!(program.exists(), "{} is missing: type `make setup`", program.display());
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free = patience::ports::free_port();
     let mut command = Command::new(program);
     command.args(["-H", "127.0.0.1", "-p", &free.to_string()]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -48,7 +50,8 @@ fn moto() -> (Moto, String) {
     (moto, format!("http://127.0.0.1:{free}"))
 }
 
-/// Sends a request that only this test needs; returns the text of the first element of this name.
+/// Sends a request that only this test needs; returns the text of the first XML element of the name
+/// `element`.
 async fn make(
     account: &Account,
     service: &'static str,
@@ -65,7 +68,7 @@ async fn make(
 }
 
 #[tokio::test]
-async fn every_operation_works_against_moto() {
+async fn tagging_elb_ec2_and_ssm_operations_work_against_moto() {
     let (_moto, url) = moto();
     let key = Credentials::new("AKIDEXAMPLE", "secret", None, None, "moto");
     let (_cancel, cancel) = tokio::sync::watch::channel(false);

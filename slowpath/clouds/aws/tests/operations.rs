@@ -1,4 +1,4 @@
-//! Operator commands and scripts: remote commands, waiting, and doctor.
+//! Operator commands against the emulator: remote commands, waiting, and doctor.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::future::Future;
@@ -21,7 +21,8 @@ use fixture::{Fixture, fixture};
 const OWN: &str = "i-00000000000000001";
 const OTHER: &str = "i-00000000000000002";
 
-/// A clock that advances the emulator at once, and performs an action at a given time.
+/// A clock whose pauses end at once and advance the emulator. From the given time on, it performs
+/// an action after each pause.
 struct ScriptedClock<F: Fn(&mut AwsState) + Send + Sync>(Emulator, Duration, F);
 
 impl<F: Fn(&mut AwsState) + Send + Sync> Pause for ScriptedClock<F> {
@@ -129,7 +130,7 @@ fn check_config(aws: &str) -> CheckConfig {
     CheckConfig::of(&config, config.aws.as_ref().unwrap())
 }
 
-/// Returns all checks from the view of the emulator's first instance.
+/// Runs all checks as on the emulator's first instance.
 async fn examine(side: &Fixture, config: &CheckConfig) -> Vec<Check> {
     let report = Report { cloud: "aws".into(), phase: "ready".into(), ..Report::default() };
     let mut observed = Observations::new(config, side.metadata.identity().await, Ok(report));
@@ -157,7 +158,7 @@ async fn doctor_passes_a_good_machine_and_changes_nothing() {
     let group = side.aws.with(|cloud| cloud.groups[0].arn.clone());
     side.account.register(&group, "10.0.1.11").await.unwrap();
     side.aws.advance(seconds(60));
-    // As in config/aws/policy.json.
+    // The role has no SSM permission, as in config/aws/policy.json.
     side.aws.with(|cloud| cloud.forbidden = vec!["GetCommandInvocation".into()]);
     let before = side.aws.with(|cloud| cloud.clone());
     let checks = examine(&side, &check_config("cluster = \"north\"")).await;
@@ -198,7 +199,7 @@ async fn doctor_warns_of_an_appliance_with_the_operators_permissions() {
 }
 
 #[tokio::test]
-async fn doctor_finds_each_defect() {
+async fn doctor_reports_each_of_these_defects_with_a_remedy() {
     let ip = "cluster = \"north\"";
     type Wrong = fn(&mut AwsState);
     let cases: [(&str, &str, &str, Wrong); 9] = [

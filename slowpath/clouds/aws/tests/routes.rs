@@ -33,7 +33,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Starts two appliances; the first has the higher priority.
+/// Starts an emulator whose two instances have a priority; the first has the higher one.
 async fn pair() -> Fixture {
     let side = fixture("ip").await;
     side.aws.with(|cloud| {
@@ -44,17 +44,19 @@ async fn pair() -> Fixture {
     side
 }
 
-/// Runs a round as this instance.
+/// Runs a round as the instance `id`, with the interfaces of the first instance in its metadata.
 async fn round_of(side: &Fixture, id: &str, able: bool) -> Round {
     let own = side.metadata.identity().await.unwrap();
     let own = Identity { instance_id: id.to_owned(), ..own };
     round(&side.account, &own, &settings(), &[], able).await
 }
 
+/// Returns the target of the default route.
 fn leads_to(side: &Fixture) -> String {
     side.aws.with(|cloud| cloud.tables[0].routes[DEFAULT].clone())
 }
 
+/// Returns the number of ReplaceRoute calls since the calls were last taken.
 fn writes(side: &Fixture) -> usize {
     side.aws.take_calls().iter().filter(|call| call.operation == "ReplaceRoute").count()
 }
@@ -80,7 +82,7 @@ async fn the_leader_points_routes_to_itself_once_and_the_other_follows() {
 
     let again = round_of(&side, FIRST, true).await;
     assert!(again.replaced.is_empty() && again.findings.is_empty(), "{again:?}");
-    assert_eq!(writes(&side), 0, "a route that is right is not written");
+    assert_eq!(writes(&side), 0, "a correct route is not written");
 }
 
 #[tokio::test]
@@ -92,8 +94,8 @@ async fn the_source_destination_check_of_both_arms_is_disabled_once() {
         side.aws
             .with(|cloud| cloud.instances[n].interfaces.iter().map(|i| i.check).collect::<Vec<_>>())
     };
-    assert_eq!(checks(0), [true, false, false], "management keeps its own");
-    assert_eq!(checks(1), [true, true, true], "a peer's are the peer's");
+    assert_eq!(checks(0), [true, false, false], "that of the management interface is not changed");
+    assert_eq!(checks(1), [true, true, true], "those of a peer are not changed");
     side.aws.take_calls();
     round_of(&side, FIRST, true).await;
     let calls = side.aws.take_calls();
@@ -137,7 +139,7 @@ async fn without_a_priority_there_is_no_leader_and_no_write() {
 }
 
 #[tokio::test]
-async fn changed_routes_are_restored_unless_unable() {
+async fn changed_routes_are_restored_unless_the_leader_is_unable() {
     let side = pair().await;
     round_of(&side, FIRST, true).await;
     let elsewhere = |target: &str| {
@@ -154,7 +156,7 @@ async fn changed_routes_are_restored_unless_unable() {
     assert_eq!((leads_to(&side).as_str(), writes(&side)), (FIRST_ENI, 2));
     assert_eq!(able.replaced[1].destination, "::/0", "IPv6 where the table has a default route");
     assert_eq!(side.aws.with(|cloud| cloud.tables[0].routes["::/0"].clone()), FIRST_ENI);
-    // A target that no longer exists counts as none.
+    // A target that no longer exists is reported as no target.
     side.aws.with(|cloud| cloud.instances[0].interfaces[1].id = "eni-00000000000000999".into());
     let gone = round_of(&side, FIRST, true).await;
     assert!(gone.findings.iter().any(|f| f.text.contains("before at no target")), "{gone:?}");

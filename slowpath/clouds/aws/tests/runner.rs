@@ -1,5 +1,5 @@
-//! The runner with the AWS lifecycle against the emulator, by the real SDKs. Time passes while no
-//! call is in progress, or if a test lets it pass.
+//! The runner with the AWS lifecycle and the real SDKs, against the emulator. The emulator's clock
+//! advances only while no call is in progress, unless a test sets otherwise.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::{Duration, SystemTime};
@@ -18,6 +18,7 @@ use simulation::TemporaryFile;
 mod machine;
 use machine::{Begin, GROUP, Machine, OWN, OWN_IP, ingress, settings};
 
+/// Returns a rule that answers an operation with 503.
 fn out(operation: &str) -> Rule {
     Rule::always(operation, Fault::Refuse { status: 503, code: "ServiceUnavailable".into() })
 }
@@ -111,7 +112,7 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
 }
 
 #[tokio::test]
-async fn it_waits_for_the_ingress_port_before_calling_aws() {
+async fn aws_is_not_called_before_the_ingress_port_exists() {
     let begin = Begin::at("ip").await;
     *begin.appliance.ingress.lock().unwrap() = None;
     let mut machine = begin.start();
@@ -123,7 +124,7 @@ async fn it_waits_for_the_ingress_port_before_calling_aws() {
 }
 
 #[tokio::test]
-async fn an_unable_appliance_does_not_register_and_its_reasons_come_first() {
+async fn an_unable_appliance_does_not_register_and_its_reasons_fail_the_probe() {
     let begin = Begin::at("ip").await;
     *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
     let mut machine = begin.start();
@@ -172,8 +173,8 @@ async fn an_outage_at_start_keeps_a_machine_with_a_journal_in_service() {
     begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
     first.kill().await;
-    // Outages of all services and metadata, of the services alone, and services that do not
-    // respond.
+    // All services and the metadata answer 503, two services answer 503, and one of them does not
+    // answer at all.
     for (rules, hangs) in [
         (vec![out("*")], false),
         (vec![out("GetResources"), out("DescribeTargetHealth")], false),
@@ -192,7 +193,7 @@ async fn an_outage_at_start_keeps_a_machine_with_a_journal_in_service() {
         assert_eq!(machine.call_count("RegisterTargets", "ok"), 0);
         first.aws.clear_faults();
         machine.until("ready", |report| report.phase == "ready").await;
-        assert_eq!(machine.call_count("RegisterTargets", "ok"), 0, "it remained registered");
+        assert_eq!(machine.call_count("RegisterTargets", "ok"), 0, "it stayed registered");
         machine.kill().await;
     }
 }
@@ -272,13 +273,13 @@ async fn it_forwards_flows_until_the_deregistration_delay_is_over() {
 }
 
 #[tokio::test]
-async fn an_outage_while_draining_ends_by_the_drain_cap() {
+async fn a_drain_during_an_outage_ends_at_the_drain_cap() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.appliance.flows(1);
     machine.aws.fault(out("*"));
     machine.terminate();
     assert_eq!(machine.wait_for_exit().await, Exit::CapOver);
-    assert!(machine.call_count("DeregisterTargets", "transient") > 10, "it keeps trying");
+    assert!(machine.call_count("DeregisterTargets", "transient") > 10, "it is repeated");
     let named = |name: &str| machine.report().findings.iter().any(|found| found.name == name);
     assert!(named("call-failed") && named("drain-unconfirmed"));
 }
@@ -376,7 +377,7 @@ async fn peers_are_reported_with_addresses_for_both_target_types() {
 }
 
 #[tokio::test]
-async fn throttled_calls_are_counted_and_do_not_delay_registration() {
+async fn throttled_calls_are_counted_and_retried_until_registration_succeeds() {
     let begin = Begin::at("ip").await;
     let throttled = Fault::Refuse { status: 400, code: "Throttling".into() };
     begin.aws.fault(Rule::first(3, "RegisterTargets", throttled.clone()));

@@ -1,5 +1,5 @@
-//! Compares requests, and Amazon's examples, with Amazon's published service models (`make
-//! fixtures`).
+//! Checks Weir's requests against the service models that Amazon publishes, and parses Amazon's
+//! example responses (`make fixtures`). In a model, a *shape* describes a data type.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::path::Path;
@@ -21,8 +21,9 @@ fn read(folder: &Path, name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Builds a value from pairs such as `A.member.1.B=c` (lists by number) and reports what the shape
-/// does not contain.
+/// Checks the members of a form at `path` against a shape. Members are pairs such as
+/// `A.member.1.B=c`, lists are numbered. Adds to `problems` what the shape does not allow, and
+/// required members that are missing.
 fn judge(
     model: &Value,
     shape: &str,
@@ -87,7 +88,7 @@ fn required(shape: &Value, name: &str) -> bool {
     shape["required"].as_array().is_some_and(|r| r.iter().any(|r| r == name))
 }
 
-/// Returns the name of a member in a request; EC2 capitalizes it.
+/// Returns the name of a shape's member in a request; the EC2 protocol capitalizes it.
 fn written(name: &str, member: &Value, ec2: bool) -> String {
     let own = member["queryName"].as_str().or(member["locationName"].as_str()).unwrap_or(name);
     match ec2 {
@@ -96,6 +97,7 @@ fn written(name: &str, member: &Value, ec2: bool) -> String {
     }
 }
 
+/// Returns the pairs below `name`, without that prefix.
 fn below(pairs: &[(String, String)], name: &str) -> Vec<(String, String)> {
     let inside = pairs.iter().filter_map(|(key, value)| {
         let rest = key.strip_prefix(name)?;
@@ -105,7 +107,7 @@ fn below(pairs: &[(String, String)], name: &str) -> Vec<(String, String)> {
     inside.collect()
 }
 
-/// Like `judge`, for JSON.
+/// Checks a JSON value against a shape, like `judge`.
 fn judge_json(model: &Value, shape: &str, path: &str, value: &Value, problems: &mut Vec<String>) {
     let found = &model["shapes"][shape];
     let next = |member: &Value| member["shape"].as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,4 @@
-//! Advice about Azure settings that are harmful together, or together with Weir's: one finding
-//! each.
+//! Advice about Azure settings that are harmful together or with Weir's settings: one finding each.
 
 use std::time::Duration;
 
@@ -10,12 +9,13 @@ use serde_json::Value;
 use crate::balancer::{Probe, Rule, rules};
 use crate::location::Location;
 
-/// Limit for the time in which the failure of a member should be detected.
+/// Maximum time for the detection of a failed member, above which a finding is reported.
 const MAX_DETECTION_TIME: Duration = Duration::from_secs(30);
-/// Idle timeouts of TCP flows up to this one are advised to send resets.
+/// If a rule's idle timeout of TCP flows is at most this long, the rule should reset idle flows. 4
+/// minutes are Azure's default and minimum.
 const SHORT_IDLE_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The part of Weir's configuration that affects the gateway.
+/// The part of Weir's configuration that must fit the settings at Azure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApplianceSettings {
     /// Ports that answer HTTP probes, with any path.

@@ -1,6 +1,6 @@
-//! Interface to Azure Resource Manager. Resources are complete JSON bodies, so that unknown members
-//! survive a read and a write. Long operations are handles that can be stored and polled later,
-//! also by another process.
+//! Interface to Azure Resource Manager (ARM). Resources are complete JSON bodies, so that unknown
+//! members survive a read and a write. A long operation is represented by a handle that can be
+//! stored and polled later, also by another process.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub struct ArmRequest {
     /// (`Microsoft.Network/loadBalancers/read`), its name is that of Azure's specification
     /// (`LoadBalancers_List`).
     pub operation: Operation,
-    /// Path from `/subscriptions/` on, as in the resource's id.
+    /// Path from `/subscriptions/` on, as in the resource's id; may have a query.
     pub path: String,
     /// Value of the `api-version` parameter.
     pub version: &'static str,
@@ -44,17 +44,17 @@ pub struct OperationHandle {
     pub location: Option<String>,
     /// Path of the resource.
     pub resource: String,
-    /// Name of the operation that started it, for errors.
+    /// Name of the request's operation, for errors and to recognize deletions.
     pub name: String,
 }
 
 /// Result of a write request.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WriteOutcome {
-    /// The write is complete; with the resource if the response contains it. Deleting an absent
+    /// The write is complete. Contains the resource if the response does. Deleting an absent
     /// resource counts as complete.
     Done(Option<Resource>),
-    /// The write continues.
+    /// The write continues at Azure.
     InProgress {
         /// Handle to poll.
         handle: OperationHandle,
@@ -84,8 +84,9 @@ pub trait Arm: Send + Sync {
     fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource>;
     /// Reads all resources of a list, from all pages.
     fn list<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Vec<Value>>;
-    /// Creates or replaces a resource; with an ETag only if it was not changed since
-    /// ([`Failure::Conflict`](clouds::failure::Failure::Conflict)).
+    /// Creates or replaces a resource. With an ETag, fails with
+    /// [`Failure::Conflict`](clouds::failure::Failure::Conflict) if the resource was changed since
+    /// it had that ETag.
     fn put<'a>(
         &'a self,
         request: &'a ArmRequest,

@@ -1,5 +1,5 @@
-//! Parsing of a load balancer's body: pools, members, tunnels, rules and probes. A single read
-//! returns all of it.
+//! Parsing of a load balancer's body, which contains its pools with their members and tunnels, its
+//! rules and its probes.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,9 +18,9 @@ pub struct Entry {
     pub mode: MembershipMode,
     /// Name of the entry in the pool's list of addresses; an administrative state needs one.
     pub name: Option<String>,
-    /// IP configuration that names the pool.
+    /// The member's IP configuration, if Azure lists it.
     pub configuration: Option<ResourceId>,
-    /// Address that the pool names.
+    /// Address, of an entry by address.
     pub address: Option<IpAddr>,
     /// Virtual network of the address.
     pub network: Option<ResourceId>,
@@ -39,7 +39,7 @@ pub struct Rule {
     pub idle: Duration,
     /// True if a TCP flow is reset when its idle timeout expires.
     pub resets: bool,
-    /// Probe that determines the health of members; without one it is not checked.
+    /// Probe that determines the health of members; without one, members are not checked.
     pub probe: Option<Probe>,
 }
 
@@ -117,8 +117,8 @@ pub fn frontend_addresses(balancer: &Value) -> Vec<IpAddr> {
     frontends.filter_map(|f| text(f, "/properties/privateIPAddress").parse().ok()).collect()
 }
 
-/// Returns all entries of a pool. A pool is by address as soon as one entry has an address: Azure
-/// then lists the interfaces behind those addresses as well.
+/// Returns all entries of a pool. If one entry has an address, the pool is by address; Azure then
+/// lists the interfaces behind the addresses too, and these are no further entries.
 pub fn entries(pool: &Value) -> Vec<Entry> {
     let listed = list(pool, "/properties/loadBalancerBackendAddresses").iter().map(parse_entry);
     let mut entries: Vec<Entry> = listed.collect();
@@ -159,7 +159,7 @@ fn parse_admin_state(text: &str) -> AdminState {
 }
 
 /// Returns a pool's tunnels, or why they cannot be used. Exactly one external and one internal
-/// VXLAN tunnel are required; Microsoft's own example has two internal ones.
+/// VXLAN tunnel are required, although an example of Microsoft's has two internal ones.
 pub fn tunnels(pool: &Value) -> Result<Tunnels, String> {
     let interfaces = list(pool, "/properties/tunnelInterfaces");
     let name = text(pool, "/name");
@@ -220,8 +220,8 @@ fn read_rule(balancer: &Value, rule: &Value) -> Rule {
     }
 }
 
-/// Parses a probe. Azure's documentation is inconsistent about which of the two thresholds applies,
-/// so the larger one is used.
+/// Parses a probe. Azure's documentation is inconsistent about whether `numberOfProbes` or
+/// `probeThreshold` applies, so the larger one is used.
 fn read_probe(probe: &Value) -> Probe {
     let interval = number(probe, "/properties/intervalInSeconds").unwrap_or(15);
     let numbers = ["/properties/numberOfProbes", "/properties/probeThreshold"];

@@ -53,8 +53,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client for an Azure cloud with these credentials. No request is sent yet. When
-    /// `cancel` becomes true, all requests end.
+    /// Returns a client for an Azure environment with these credentials. No request is sent yet.
+    /// When `cancel` becomes true, all requests end.
     ///
     /// # Errors
     /// Fails if TLS cannot be set up.
@@ -86,7 +86,7 @@ impl Client {
         Client { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
-    /// Returns the number of calls since start.
+    /// Returns the number of attempts since start, by operation and outcome.
     pub fn counts(&self) -> Counts {
         self.requests.counts()
     }
@@ -108,8 +108,8 @@ impl Client {
         Ok(url)
     }
 
-    /// Makes one attempt with the time limit, and counts it. An error of `read` counts as a failed
-    /// attempt.
+    /// Makes one attempt, limited to the timeout, and counts it. `read` parses the response; if
+    /// `read` fails, the attempt has failed.
     async fn attempt<T>(
         &self,
         operation: Operation,
@@ -129,8 +129,8 @@ impl Client {
         if u16::from(response.status()) != 401 {
             return Ok(response);
         }
-        // The token was rejected before it expired, after a clock change or a revoked key. The
-        // bearer policy has dropped it; one more attempt is made with a new token.
+        // Azure rejected the token before it expired, for instance after a change of the clock or a
+        // revocation. The bearer policy has dropped it, so this attempt gets a new token.
         self.credentials.discard().await;
         send(&self.pipeline, operation, &mut request).await
     }

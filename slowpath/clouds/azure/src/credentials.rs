@@ -56,8 +56,8 @@ impl Variables {
 
 /// The credential of this machine. No request is made before the first token is needed.
 ///
-/// Tokens are cached by the SDK's bearer policy until five minutes before they expire, or until
-/// they are rejected. Concurrent callers share one request.
+/// The SDK's bearer policy caches tokens until five minutes before they expire, or until Azure
+/// rejects them. Concurrent callers share one request.
 pub struct Credentials {
     kind: AzureCredential,
     client_id: Option<String>,
@@ -120,13 +120,13 @@ impl Credentials {
     }
 
     /// Returns a token of the managed identity. The SDK's own credential is not used: its address
-    /// is fixed, it retries for a minute or longer by its own clock, its attempts cannot be
-    /// counted, and it gives the same reason for every status 400.
+    /// is fixed, it retries for a minute or longer by its own clock, and it gives the same reason
+    /// for every status 400.
     async fn managed_token(&self, scopes: &[&str]) -> Result<AccessToken, AttemptError> {
         let scope = scopes.first().copied().unwrap_or_default();
         let audience = scope.strip_suffix(".default").unwrap_or(scope);
         let token = self.metadata.token(audience, self.client_id.as_deref()).await?;
-        // Counted from the local clock, which the bearer policy uses too.
+        // The expiry is a time of the local clock, because the bearer policy compares it with that.
         let expires = OffsetDateTime::now_utc() + token.lifetime.min(MAX_TOKEN_LIFETIME);
         Ok(AccessToken::new(token.secret, expires))
     }
@@ -156,7 +156,7 @@ impl Credentials {
                 LOGIN.failed(Failure::Denied, "NoCredentials", why)
             })
         };
-        let refused = |error: azure_core::Error| {
+        let invalid = |error: azure_core::Error| {
             LOGIN.failed(Failure::Denied, "NoCredentials", crate::failure::chain(&error))
         };
         let (tenant, client) =
@@ -166,7 +166,7 @@ impl Credentials {
             let secret = Secret::new(required("AZURE_CLIENT_SECRET", secret)?);
             let options = Some(ClientSecretCredentialOptions { client_options });
             let sdk_credential = ClientSecretCredential::new(&tenant, client, secret, options);
-            return Ok(sdk_credential.map_err(refused)?);
+            return Ok(sdk_credential.map_err(invalid)?);
         }
         let options = WorkloadIdentityCredentialOptions {
             credential_options: ClientAssertionCredentialOptions { client_options },
@@ -174,7 +174,7 @@ impl Credentials {
             tenant_id: Some(tenant),
             token_file_path: Some(required("AZURE_FEDERATED_TOKEN_FILE", token_file)?.into()),
         };
-        Ok(WorkloadIdentityCredential::new(Some(options)).map_err(refused)?)
+        Ok(WorkloadIdentityCredential::new(Some(options)).map_err(invalid)?)
     }
 
     fn options(&self) -> Result<ClientOptions, AttemptError> {
@@ -189,7 +189,8 @@ impl Credentials {
     }
 }
 
-/// Upper limit of a token's lifetime; Azure issues tokens for at most a day.
+/// Upper limit of a token's lifetime, so that adding it to the current time cannot overflow; Azure
+/// issues tokens for at most a day.
 const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(48 * 3600);
 
 #[async_trait]
@@ -227,6 +228,7 @@ fn login_failed(error: &azure_core::Error) -> AttemptError {
         }
         next = error.source();
     }
-    // No response of the login service: a proxy's page, or an unreadable federated token file.
+    // The chain has no response of the login service. The cause may be a response that is not the
+    // login service's, such as a proxy's page, or a federated token file that cannot be read.
     LOGIN.failed(Failure::Transient, "NoToken", crate::failure::chain(error))
 }

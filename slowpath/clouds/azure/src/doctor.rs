@@ -1,7 +1,7 @@
 //! Checks of `weir cloud doctor` for this machine's setup at Azure, each with a remedy.
 //!
-//! [`collect`] collects observations, [`evaluate`] checks them. Nothing is changed: write
-//! permissions are read from the role assignments, or not tested.
+//! [`collect`] collects observations, [`evaluate`] turns them into checks. Nothing is changed:
+//! write permissions are read from the machine's role, or not tested.
 
 use clouds::check::from_report;
 use clouds::report::{Finding, TunnelPair};
@@ -75,7 +75,7 @@ fn advice_check(finding: Finding) -> Check {
     Check::new(&format!("advice {name}"), Verdict::Warn, text, &remedy)
 }
 
-/// Checks this machine's entry in a pool, and lists the other members with their kind.
+/// Checks this machine's entry in a pool, and lists the other members with their membership mode.
 fn membership(
     check_config: &CheckConfig,
     location: &Location,
@@ -122,8 +122,8 @@ fn membership(
     }
 }
 
-/// Compares the pool's tunnels with those in force, or if slowpath does not answer, with those
-/// configured.
+/// Compares the pool's tunnels with those in force as slowpath reports them, or without its report
+/// with the configured ones.
 fn tunnels(
     (check_config, pool_gateway): (&CheckConfig, &PoolGateway),
     pool: &Pool,

@@ -29,11 +29,13 @@ const ENVIRONMENTS: [(&str, &str, &str); 3] = [
 ];
 
 impl Environment {
-    /// Returns the environment of that name in the metadata, compared case-insensitively.
-    /// `resource_manager` overrides the address of Resource Manager (`azure.resource_manager`).
+    /// Returns the environment that the metadata service calls `environment`, compared
+    /// case-insensitively. `resource_manager` (`azure.resource_manager`) overrides the address of
+    /// Resource Manager.
     ///
     /// # Errors
-    /// Fails if the cloud is unknown and no address is configured, or if that is not an HTTPS URL.
+    /// Fails if the environment is unknown and no address is configured, or if the configured
+    /// address is not an HTTPS URL.
     pub fn of(
         environment: &str,
         resource_manager: Option<&str>,
@@ -77,7 +79,7 @@ mod tests {
     fn each_environment_has_its_hosts_and_an_override_keeps_the_audience() {
         for (word, resources, login) in [
             ("AzurePublicCloud", "https://management.azure.com/", "microsoftonline.com"),
-            // As in Microsoft's own example.
+            // As in an example of Microsoft's.
             ("AZUREPUBLICCLOUD", "https://management.azure.com/", "microsoftonline.com"),
             ("AzureUSGovernmentCloud", "https://management.usgovcloudapi.net/", ".us"),
             ("AzureChinaCloud", "https://management.chinacloudapi.cn/", "chinacloudapi.cn"),

@@ -26,7 +26,7 @@ const TRANSIENT: [&str; 6] = [
     "ServiceUnavailable",
     "temporarily_unavailable",
 ];
-/// Error codes for a concurrent or a recent other operation.
+/// Error codes for a conflict with another operation, in progress or recent.
 const CONFLICT: [&str; 6] = [
     "AnotherOperationInProgress",
     "CanceledAndSupersededDueToAnotherOperation",
@@ -52,8 +52,8 @@ const UNAUTHENTICATED: [&str; 10] = [
     "InvalidAuthenticationTokenAudience",
     "InvalidAuthenticationTokenTenant",
     "MissingAuthenticationToken",
-    // A subscription of another tenant, or one to which access was revoked. Since its content is
-    // not visible, none of it counts as absent.
+    // Azure returns this code for a subscription of another tenant, and after access was revoked.
+    // It does not mean that a resource is absent, because no resource there is visible.
     "SubscriptionNotFound",
     "invalid_client",
     "invalid_grant",
@@ -62,10 +62,10 @@ const UNAUTHENTICATED: [&str; 10] = [
 /// Error codes for an absent resource.
 const ABSENT: [&str; 4] =
     ["NotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "ResourceNotFound"];
-/// Error codes with the status of a conflict that does not go away by itself.
+/// Error codes that come with status 409 (conflict), although no retry can succeed.
 const PERMANENT: [&str; 2] = ["MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription"];
 
-/// Maximum of a requested delay; a longer one is taken for a mistake and capped.
+/// Maximum of a requested delay; a longer one is probably a mistake, and shortened to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 /// Maximum length, in characters, of a message passed on from Azure.
 const MAX_MESSAGE_LENGTH: usize = 1000;
@@ -101,8 +101,8 @@ pub struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Parses any of these formats, and else returns the beginning of the body, a proxy's page for
-    /// instance:
+    /// Parses any of the following formats. From another body, a proxy's page for instance, it
+    /// returns the beginning as the message.
     ///
     /// - Resource Manager: `{"error": {"code", "message", "details"}}`, or the same without the
     ///   outer key.
@@ -145,7 +145,8 @@ impl ErrorBody {
     }
 }
 
-/// Returns at most `max_length` characters of a text, in one line.
+/// Returns at most `max_length` characters of a text, with white space and control characters
+/// replaced by single spaces.
 fn excerpt(text: &str, max_length: usize) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_control()).collect();
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
@@ -153,8 +154,9 @@ fn excerpt(text: &str, max_length: usize) -> String {
 }
 
 /// Returns the missing action and its scope from an authorization error: `... does not have
-/// authorization to perform action 'A' over scope 'S' ...`, in newer versions `action(s)`. Of a
-/// linked access error it returns the second pair, because the first one is permitted.
+/// authorization to perform action 'A' over scope 'S' ...`, in newer versions `action(s)`. An error
+/// about access to a linked resource has two pairs: the first one is permitted, the second one,
+/// which is returned, is missing.
 fn missing_permission(message: &str) -> Option<(&str, &str)> {
     let quoted = |text: &'_ str, from: usize| {
         let begin = from + text[from..].find('\'')? + 1;
@@ -168,8 +170,8 @@ fn missing_permission(message: &str) -> Option<(&str, &str)> {
     Some((&message[begin..end], &message[from..to]))
 }
 
-/// Returns the delay requested by the `Retry-After` header, in seconds or as a time. A time is
-/// compared with the `Date` of the same response, since both are by Azure's clock; without `Date`
+/// Returns the delay requested by the `Retry-After` header, which has seconds or a time. A time is
+/// compared with the `Date` of the same response, because both are by Azure's clock; without `Date`
 /// it is compared with `now`.
 pub fn retry_after(headers: &Headers, now: SystemTime) -> Option<Duration> {
     let text = |name: &HeaderName| headers.get_optional_str(name).map(str::trim);

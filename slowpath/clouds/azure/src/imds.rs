@@ -3,6 +3,7 @@
 
 mod read;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -18,17 +19,18 @@ use crate::failure::{ClassifyError, ErrorBody, retry_after};
 use crate::transport::{HttpTransport, SETTINGS, send};
 use crate::types::{CallError, Family, Identity, ScheduledEvent, Tunnels};
 
-pub use read::{parse_events, parse_identity, parse_mac, parse_tunnels};
+pub use read::{parse_events, parse_identity, parse_mac, parse_subnets, parse_tunnels};
 
 /// Time limit of one attempt; IMDS runs on the machine's host and answers quickly or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for scheduled events; the first request enables the service, which takes up to two
 /// minutes.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(150);
-/// Minimum delay before a retry, as Azure requires after a 5xx.
+/// Minimum delay before a retry. Azure requires it after a 5xx; Weir uses it after all temporary
+/// errors.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Retry policy. With 410 the service announces that it is back within 70 s, so the last attempt is
-/// made after that.
+/// Retry policy. Status 410 means that the service is back within 70 s, so the retries last longer
+/// than that.
 const RETRY_POLICY: Policy = Policy {
     first_pause: Duration::from_secs(1),
     max_pause: Duration::from_secs(10),
@@ -98,13 +100,27 @@ impl Metadata {
 
     /// Reads the identity of this machine.
     pub async fn instance(&self) -> Result<Identity, CallError> {
-        let url = self.url("/metadata/instance", &self.version, &[]);
-        let response = self.with_retries(INSTANCE, TIMEOUT, &url, None).await?;
+        let response = self.instance_response().await?;
         parse_identity(response.body()).map_err(|why| INSTANCE.malformed(why).error)
     }
 
-    /// Reads the tunnels of the machine's pools; empty if it is in no pool of a gateway load
-    /// balancer.
+    /// Reads the identity of this machine, and the subnets of each of its interfaces.
+    pub async fn instance_with_subnets(
+        &self,
+    ) -> Result<(Identity, Vec<Vec<(IpAddr, u8)>>), CallError> {
+        let response = self.instance_response().await?;
+        let parsed = parse_identity(response.body())
+            .and_then(|identity| Ok((identity, parse_subnets(response.body())?)));
+        parsed.map_err(|why| INSTANCE.malformed(why).error)
+    }
+
+    async fn instance_response(&self) -> Result<RawResponse, CallError> {
+        let url = self.url("/metadata/instance", &self.version, &[]);
+        self.with_retries(INSTANCE, TIMEOUT, &url, None).await
+    }
+
+    /// Reads the tunnels of the machine's pools; empty if the machine is in no pool of a gateway
+    /// load balancer.
     pub async fn tunnels(&self) -> Result<Vec<(Family, Tunnels)>, CallError> {
         let url = self.url("/metadata/loadbalancer", &self.version, &[]);
         match self.with_retries(BALANCER, TIMEOUT, &url, None).await {
@@ -130,8 +146,9 @@ impl Metadata {
         self.with_retries(EVENTS, EVENTS_TIMEOUT, &url, Some(&body)).await.map(drop)
     }
 
-    /// Requests a token for an audience, of the system-assigned or a user-assigned identity. Only
-    /// one attempt is made, because the request that needs the token is retried itself.
+    /// Requests a token for an audience, of the system-assigned identity or of the user-assigned
+    /// one with `client_id`. Only one attempt is made, because the request that needs the token is
+    /// retried itself.
     ///
     /// # Errors
     /// The error contains the delay that the metadata service requests.
@@ -195,7 +212,7 @@ impl Metadata {
     }
 }
 
-/// Adds the most likely reason to a connection error.
+/// Adds the most likely cause, and a delay, to a connection error.
 fn unreached(operation: Operation, failed: AttemptError) -> AttemptError {
     if failed.error.code != "NoAnswer" {
         return failed;
@@ -212,7 +229,8 @@ fn unreached(operation: Operation, failed: AttemptError) -> AttemptError {
 }
 
 /// Returns the error for a metadata response, by IMDS's own retry rules: 404, 410, 429 and 5xx are
-/// temporary, all others permanent.
+/// temporary, all others permanent. Exceptions: a 404 because the machine has no load balancer is
+/// permanent, and 400 and 403 for a token mean that the identity does not exist.
 fn failed(operation: Operation, response: &RawResponse) -> AttemptError {
     let (status, error_body) = (u16::from(response.status()), ErrorBody::read(response.body()));
     if operation == BALANCER

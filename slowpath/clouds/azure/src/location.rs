@@ -1,5 +1,5 @@
-//! Discovery of the machine's location at Azure: the network interface of the ingress port, the
-//! load balancer, and the IP configuration and pool of each address family.
+//! Discovery of the machine's location at Azure: its identity, the network interface of the ingress
+//! port, the load balancer, and for each address family a pool and an IP configuration.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub struct Location {
     pub pools: Vec<Pool>,
 }
 
-/// A pool, and the identity of this machine in it.
+/// A pool, and the IP configuration with which this machine is a member of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pool {
     /// Address family of the pool.
@@ -89,7 +89,7 @@ impl Location {
         Location::from_resources(settings, identity, ingress, nic, &balancer)
     }
 
-    /// Determines the location from resources that were read before.
+    /// Determines the location from resources that the caller has read.
     ///
     /// # Errors
     /// Fails if the interface or the load balancer cannot be used.
@@ -164,8 +164,8 @@ pub fn find_ingress_nic<'a>(nics: &'a [Nic], ingress: &Ingress) -> Result<&'a Ni
     })
 }
 
-/// Returns the gateway load balancer that has all configured pools: the one of the configured id or
-/// name, or the only one in the resource group.
+/// Returns the gateway load balancer that has all configured pools: the one with the configured id
+/// or name, or without those the only one in the resource group.
 ///
 /// # Errors
 /// Fails if there is none or more than one, or if Azure does not answer.

@@ -48,8 +48,8 @@ pub(crate) fn parse_resource(
     Ok(Resource { body, etag })
 }
 
-/// Parses a URL; returns `None` unless it is safe to send the token there: the same service, by
-/// TLS.
+/// Parses a URL; returns `None` unless it leads to the same service by TLS, so that the token may
+/// be sent there.
 pub(crate) fn same_service_url(base: &Url, url: &str) -> Option<Url> {
     let url = Url::parse(url).ok()?;
     let same = url.scheme() == "https"
@@ -136,19 +136,19 @@ pub(crate) fn parse_progress(
 ) -> Result<Progress, AttemptError> {
     let status = u16::from(response.status());
     if !response.status().is_success() {
-        let refused = POLL.error_response(response);
+        let error = POLL.error_response(response);
         if status == 404 && is_deletion(handle) {
             return Ok(Progress::Done);
         }
-        // At `Location` a client error is the operation's own result, unless it concerns the poll
-        // itself.
+        // At the URL of `Location`, most client errors are the operation's own result. The others,
+        // such as 401, 404 and 429, concern the poll itself.
         let own = handle.operation.is_none() && matches!(status, 400 | 405..=407 | 409..=428);
-        return if own { Ok(Progress::Failed(refused)) } else { Err(refused) };
+        return if own { Ok(Progress::Failed(error)) } else { Err(error) };
     }
     let body = parse_json(POLL, response)?;
     let in_progress =
         Progress::InProgress { after: retry_after(response.headers(), SystemTime::now()) };
-    // Some URLs of `Azure-AsyncOperation` answer in the form of `Location`.
+    // Some URLs of `Azure-AsyncOperation` answer like those of `Location`, without a `status`.
     let state = handle.operation.as_ref().and_then(|_| body["status"].as_str());
     match (status, state.or_else(|| unfinished(&body))) {
         (_, Some(state)) => match final_result(state) {
@@ -194,9 +194,9 @@ fn failed(operation: Operation, state: &str, body: &Value) -> AttemptError {
     operation.classified(0, &error_body)
 }
 
-/// Waits until a write is complete, at most for `timeout`; returns the resource if the first
-/// response contained it. The last poll may exceed the timeout by its attempts, of which
-/// [`Policy::ONCE`](clouds::retry::Policy::ONCE) makes a single one.
+/// Waits until a write is complete, for `timeout` at most; returns the resource if the first
+/// response contained it. The last poll may end later than that, because its attempts have their
+/// own limits; with [`Policy::ONCE`](clouds::retry::Policy::ONCE) it makes a single attempt.
 ///
 /// # Errors
 /// Fails if the operation failed, a poll fails permanently, or the timeout is exceeded.

@@ -6,15 +6,15 @@
 //! not, and let the health probe pass.
 //!
 //! - While the membership is unknown because Azure does not answer, the probe reflects the
-//!   appliance's own ability alone. A probe comes from the gateway, so the machine is a member, and
-//!   an outage of the API during a restart must not take a working machine out of service.
-//! - If the machine is known to be in no pool, the probe gets 503 with the reason. If it is in one
-//!   of two, the probe passes, because that pool sends traffic.
+//!   appliance's own ability alone. If probes arrive at all, the machine is a member, and an outage
+//!   of the API during a restart must not take a working machine out of service.
+//! - If the machine is known to be in no pool, the probe gets 503 with the reason. If the machine
+//!   is in one of its two pools, the probe passes, because that pool sends traffic.
 //! - After a permission error the call is retried every 5 minutes and the process keeps running:
 //!   once the role assignment is fixed, joining succeeds without a restart. `weir cloud status`
 //!   shows which permission is missing.
 //!
-//! If a scale set's model owns the membership, it is observed and never written.
+//! If a scale set's model owns the membership, Weir observes the membership and never writes it.
 //!
 //! For tunnels see `tunnels.rs`, for leaving `shutdown.rs`. [`Membership`] must be stepped at least
 //! once a second.
@@ -48,21 +48,23 @@ use drain::{Drain, ScheduledEvents};
 use observed::ObservedEntries;
 use tunnel_reports::TunnelReports;
 
-/// Interval of membership queries while everything is in order. A query makes up to 4 reads.
-/// `Microsoft.Network` allows 10,000 reads in 5 minutes per subscription and region, Resource
-/// Manager 25 a second per subscription and identity: with an interval of a minute, 500 machines
-/// can share a subscription.
+/// Interval of membership queries while everything is in order. A query reads the load balancer,
+/// and the interfaces of members whose addresses are not cached yet. `Microsoft.Network` allows
+/// 10,000 reads in 5 minutes per subscription and region, Resource Manager 25 a second per
+/// subscription and identity: with an interval of a minute, hundreds of machines can share a
+/// subscription.
 const POOLS_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of membership queries while a membership or its tunnels are not as desired.
 const POOLS_INTERVAL_UNSETTLED: Duration = Duration::from_secs(15);
-/// Intervals of IMDS queries; a preemption is announced 30 s in advance.
+/// Interval of tunnel queries to IMDS.
 const TUNNELS_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of event queries to IMDS; a preemption is announced only 30 s in advance.
 const EVENTS_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval of tunnel queries while packets of unknown tunnels arrive.
 const TUNNELS_INTERVAL_UNKNOWN: Duration = Duration::from_secs(2);
 /// How long a write may continue within Azure after its caller was killed or gave up.
 const WRITE_SETTLE_TIME: Duration = Duration::from_secs(180);
-/// Time after the appliance became ready within which a packet is expected.
+/// Time within which a packet is expected after the appliance has become ready.
 const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long Azure may treat an able appliance as not ready, or IMDS and Resource Manager may report
 /// different tunnels, before that is reported.
@@ -72,7 +74,7 @@ const MISMATCH_GRACE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Membership {
     settings: AzureLifecycleSettings,
-    /// A scale set's model owns the membership: it is never written.
+    /// A scale set's model owns the membership, so Weir never writes it.
     managed: bool,
     persisted: PersistedState,
     able: Result<Instant, Vec<String>>,
@@ -83,7 +85,7 @@ pub struct Membership {
     imds_checked: bool,
     observed: ObservedEntries,
     tunnel_reports: TunnelReports,
-    /// A reference instant with its time in seconds since 1970.
+    /// A reference instant, with its Unix time in seconds.
     clock: Option<(Instant, u64)>,
     events: ScheduledEvents,
     flows: u64,
@@ -96,7 +98,7 @@ pub struct Membership {
     drain: Option<Drain>,
     exited: bool,
     probe: Option<(bool, Vec<String>)>,
-    /// Active findings, with the text they were last reported with.
+    /// Active findings, each with the text with which it was last reported.
     active_findings: BTreeMap<&'static str, String>,
     effects: Vec<Effect>,
 }
@@ -117,7 +119,7 @@ impl Machine for Membership {
         }
         self.admit_on_timeout(now);
         self.apply_tunnels(now);
-        self.check_treatment(now);
+        self.check_readiness(now);
         self.update_probe();
         self.query_imds(now);
         if self.drain.is_some() {
@@ -128,8 +130,9 @@ impl Machine for Membership {
         std::mem::take(&mut self.effects)
     }
 
-    /// Returns true if the appliance is able and not leaving, is a member of all pools, is not set
-    /// `Down`, and has the reported tunnels in force (with `tunnels = "report"`, any tunnels).
+    /// Returns true if the appliance is able and not leaving, the machine is a member of all pools
+    /// and nowhere set `Down`, and the reported tunnels are in force (with `tunnels = "report"`:
+    /// any tunnels).
     fn ready(&self) -> bool {
         let member = self.observed.fresh && self.observed.in_all();
         let accepting = member && !self.observed.has_state(AdminState::Down);
@@ -151,7 +154,7 @@ impl Machine for Membership {
 }
 
 impl Membership {
-    /// Returns the initial state: not able, and only `persisted` is known, the state of the
+    /// Returns the initial state: not able, and nothing known but `persisted`, the state of the
     /// previous process.
     pub fn new(
         settings: AzureLifecycleSettings,
@@ -159,7 +162,7 @@ impl Membership {
         persisted: PersistedState,
         now: Instant,
     ) -> Membership {
-        // Writes of the previous process may still be in progress.
+        // A write of the previous process may still be in progress.
         let settled =
             if persisted.down || persisted.joined { now + WRITE_SETTLE_TIME } else { now };
         Membership {
@@ -199,8 +202,8 @@ impl Membership {
         self.tunnel_reports.statuses(self.settings.tunnels, &self.persisted)
     }
 
-    /// Returns the id of the scheduled event to acknowledge, or because of which the machine
-    /// leaves.
+    /// Returns the id of the scheduled event that is being or has to be acknowledged, else that of
+    /// the first event because of which the machine leaves.
     pub fn event(&self) -> Option<&str> {
         self.events.current()
     }
@@ -244,9 +247,9 @@ impl Membership {
         let epoch = state.epoch;
         if let Some(error) = answer.error() {
             let leaving = self.drain.is_some();
-            // `Absent` is no error here: there may be no load balancer, no events or no IMDS.
-            let none = matches!(call, Call::ReadTunnels | Call::ReadEvents);
-            if none && error.kind == Failure::Absent {
+            // For these queries of IMDS, `Absent` only means that there is nothing to report.
+            let optional = matches!(call, Call::ReadTunnels | Call::ReadEvents);
+            if optional && error.kind == Failure::Absent {
                 state.not_before = Some(now + TUNNELS_INTERVAL);
             } else {
                 state.failed = true;
@@ -281,8 +284,7 @@ impl Membership {
         }
     }
 
-    /// Stops failing the probe because of queries that stay unanswered for
-    /// [`call_state::QUERY_TIMEOUT`].
+    /// After [`call_state::QUERY_TIMEOUT`], unanswered first queries no longer make the probe fail.
     fn admit_on_timeout(&mut self, now: Instant) {
         let able = self.able_since();
         let query = self.calls[Call::ReadPools as usize];
@@ -301,8 +303,9 @@ impl Membership {
         self.imds_checked |= queries.into_iter().all(done);
     }
 
-    /// Compares how Azure treats the machine with the appliance's own state.
-    fn check_treatment(&mut self, now: Instant) {
+    /// Reports a ready machine that receives no packets, and determines whether an able machine is
+    /// not ready for too long.
+    fn check_readiness(&mut self, now: Instant) {
         let ready = self.ready();
         let since = *self.ready_since.get_or_insert(now);
         if !ready {
@@ -337,7 +340,7 @@ impl Membership {
                 reasons.push("reading the pool's tunnels from the metadata service".to_owned());
             }
         }
-        // Not able without any reason given is still not able.
+        // An appliance that is not able fails the probe even if it gives no reason.
         let able = self.able.is_ok() || preboot;
         let answer = (reasons.is_empty() && able, reasons);
         if self.probe.as_ref() != Some(&answer) {

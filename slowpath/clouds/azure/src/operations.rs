@@ -14,7 +14,7 @@ pub struct ArmOperation {
     pub operation: Operation,
     /// Value of the `api-version` parameter.
     pub version: &'static str,
-    /// Further permissions, on resources to which the body refers.
+    /// Further permissions, on resources to which the request's body refers.
     pub joins: &'static [&'static str],
 }
 
@@ -37,7 +37,7 @@ impl ArmOperation {
     }
 }
 
-/// Returns the path of all resources of a `Microsoft.Network` type in a resource group.
+/// Returns the path of the list of all resources of a `Microsoft.Network` type in a resource group.
 pub fn in_group(subscription: &str, group: &str, kind: &str) -> String {
     format!(
         "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/{kind}"
@@ -104,7 +104,8 @@ operations! {
     /// Reads a network security group, for `weir cloud doctor`.
     SECURITY_GROUPS_GET = "Microsoft.Network/networkSecurityGroups/read",
         "NetworkSecurityGroups_Get", NETWORK, [];
-    /// Lists the permissions of the machine's identity, for `weir cloud doctor`.
+    /// Lists the permissions of the machine's identity at a resource group, for `weir cloud
+    /// doctor`.
     PERMISSIONS_LIST = "Microsoft.Authorization/permissions/read",
         "Permissions_ListForResourceGroup", AUTHORIZATION, [];
     /// Reads a virtual network.
@@ -202,7 +203,7 @@ operations! {
         "VirtualNetworkLinks_Delete", PRIVATE_DNS, [];
 }
 
-/// Permissions for polling long operations, by either header.
+/// Permissions for polling long operations, by `Azure-AsyncOperation` and by `Location`.
 pub const POLLS: [&str; 2] = [
     "Microsoft.Network/locations/operations/read",
     "Microsoft.Network/locations/operationResults/read",

@@ -1,8 +1,9 @@
-//! This machine's entries in the pools: read, add, set `Down` and lift it, remove.
+//! This machine's entries in the pools: read, add, set to `Down` or back to `None`, remove.
 //!
 //! A write replaces a whole interface or pool. The body that was read is written back with only the
-//! intended change, and only if it was not changed since (`If-Match`). It is read again after the
-//! write, because a concurrent replacement without the change would undo it without an error.
+//! intended change, and only if the resource was not changed since (`If-Match`). After the write
+//! the resource is read again, because another writer may have replaced it by a body without the
+//! change, and Azure reports no error for that.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(crate) use ownership::{display_name, own_entry};
 
 use ownership::{Change, check_membership_mode};
 
-/// Maximum number of writes of one change that other writers may undo before it fails.
+/// Maximum number of writes of one change that other writers may undo before the change fails.
 const MAX_LOST_WRITES: u32 = 8;
 /// Retry policy for conflicts with other writers, and time limit for long operations.
 pub const CONFLICT_POLICY: Policy = Policy {
@@ -87,7 +88,7 @@ impl PoolEntries<'_> {
                 let written =
                     self.change_interface(|body| set_pool_references(body, &to_join, true)).await?;
                 for pool in to_join {
-                    // There was no entry before, so a `Down` was left by an earlier one and no
+                    // There was no entry before, so a `Down` is left from an earlier entry and no
                     // longer applies. If it cannot be lifted, the next query reports it.
                     let _ = self.change_pool(pool, |body| set_admin_state(body, pool, false)).await;
                 }
@@ -97,7 +98,7 @@ impl PoolEntries<'_> {
                 let mut written = false;
                 for pool in to_join {
                     let identity = &self.location.identity;
-                    // The VM id is unique, so that no other machine's entry is overwritten.
+                    // The VM id makes the name unique, so no other machine's entry is overwritten.
                     let name = format!("{}-{}", identity.name, identity.vm_id);
                     written |=
                         self.change_pool(pool, |body| add_address(body, pool, &name)).await?;
@@ -107,8 +108,8 @@ impl PoolEntries<'_> {
         }
     }
 
-    /// Sets the administrative state of this machine's entries to `Down`, or changes `Down` to
-    /// `None`.
+    /// Sets the administrative state of this machine's entries to `Down`, or if `down` is false
+    /// changes `Down` to `None`.
     ///
     /// # Errors
     /// Fails if a write fails, or if the entry in a pool has no such state. The other pools are
@@ -122,7 +123,7 @@ impl PoolEntries<'_> {
         first
     }
 
-    /// Leaves all pools. Only this machine's entries are removed, however they were made.
+    /// Leaves all pools: removes this machine's entries, by interface and by address.
     ///
     /// # Errors
     /// Fails if Azure does not answer, if a write fails, or if a scale set's model owns the
@@ -138,7 +139,7 @@ impl PoolEntries<'_> {
                     let left = self.change_pool(pool, |body| Ok(remove_address(body, pool))).await;
                     first = first.and(left.map(drop));
                 }
-                // The interface may name a pool that does not list it yet.
+                // The interface may refer to a pool whose body does not list the interface yet.
                 None if self.mode == MembershipMode::Nic && !self.location.managed => {
                     of_interface.push(pool)
                 }
@@ -180,8 +181,8 @@ impl PoolEntries<'_> {
         self.change(&requests::pool(&pool.id), &requests::put_pool(&pool.id), change).await
     }
 
-    /// Repeats reading and writing until nothing is left to change. Returns true if a write was
-    /// attempted: if its response was lost, it is unknown whose write took effect.
+    /// Repeats reading and writing until nothing is left to change. Returns true if any write was
+    /// attempted, because a write whose response was lost may have made the change.
     async fn change(
         &self,
         get: &ArmRequest,
@@ -212,7 +213,7 @@ impl PoolEntries<'_> {
         }
     }
 
-    /// Reads once, and writes if a change is needed.
+    /// Reads once, and writes if a change is needed. Returns true if a write was made.
     async fn attempt(
         &self,
         get: &ArmRequest,
@@ -259,7 +260,7 @@ pub(crate) fn find_pool<'a>(balancer: &'a Value, pool: &Pool) -> Result<&'a Valu
     })
 }
 
-/// Returns the error for a change that other writers keep undoing.
+/// Returns the error for a change that another writer has undone.
 fn overwritten(operation: Operation) -> AttemptError {
     let why = "the change was overwritten: another party writes the same resource as a whole; find \
                it in Azure's activity log";

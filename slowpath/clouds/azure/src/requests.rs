@@ -1,4 +1,4 @@
-//! The lifecycle's requests to Resource Manager.
+//! The lifecycle's requests to Azure Resource Manager.
 
 use crate::arm::ArmRequest;
 use crate::id::ResourceId;
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn role_lists_exactly_the_used_permissions() {
+    fn role_lists_exactly_the_permissions_of_lifecycle_and_doctor() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../config/azure/role.json");
         let role: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

@@ -27,12 +27,13 @@ use calls::PoolDetails;
 
 /// The appliance, with the additional methods that the Azure lifecycle needs. No method may block.
 pub trait AzureAppliance: Appliance {
-    /// Returns the tunnels in force of a gateway; `None` until there are any.
+    /// Returns the tunnels of a gateway that are in force in the data plane; `None` until there are
+    /// any.
     fn tunnels(&self, gateway: &str) -> Option<Tunnels>;
     /// Sets the tunnels of the gateways.
     fn set_tunnels(&self, tunnels: &[(String, Tunnels)]);
-    /// Sets whether health probes pass although the appliance is not able: with `preboot_health =
-    /// "pass"`, until it is able for the first time. Reasons set by
+    /// Sets whether health probes pass although the appliance is not able. With `preboot_health =
+    /// "pass"` they do so until the appliance is able for the first time. Reasons set by
     /// [`set_probe_failures`](Appliance::set_probe_failures) take precedence.
     fn preboot(&self, pass: bool);
 }
@@ -134,7 +135,8 @@ impl Lifecycle for AzureLifecycle {
         now: Instant,
     ) -> (Membership, Option<PersistedState>) {
         let persisted = before.map(|before| valid_state(before, location)).unwrap_or_default();
-        // An entry by address is written in the pool, which no scale set's model owns.
+        // A scale set's model owns the interface, but not the pool in which an entry by address is
+        // written.
         let managed = location.managed && self.settings.membership == MembershipMode::Nic;
         (Membership::new(self.settings.lifecycle, managed, persisted.clone(), now), Some(persisted))
     }
@@ -146,9 +148,7 @@ impl Lifecycle for AzureLifecycle {
         membership: &Membership,
     ) -> impl Future<Output = calls::CallOutput> + Send + 'static {
         let leaving = membership.leaving().is_some();
-        if leaving {
-            self.cloud.cut_retries();
-        }
+        self.cloud.set_leaving(leaving);
         calls::perform(calls::CallRequest {
             call,
             cloud: self.cloud.clone(),
@@ -196,9 +196,10 @@ impl Lifecycle for AzureLifecycle {
         self.appliance.preboot(pass);
     }
 
-    /// Returns the current time and the tunnels in force in the data plane.
+    /// Returns events with the current time and with the tunnels in force in the data plane.
     fn poll_events(&self, location: &Location, now: Instant) -> Vec<Event> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // In tests, the runner's clock may be ahead of the system's; the wall clock follows it.
         let ahead = now.saturating_duration_since(Instant::now());
         let of = |pool: &Pool| Some((pool.family, self.appliance.tunnels(&pool.gateway)?));
         let in_force = location.pools.iter().filter_map(of).collect();
@@ -219,8 +220,9 @@ impl Lifecycle for AzureLifecycle {
     }
 }
 
-/// Returns the part of the journal that still applies at a location. A `Down` set in a pool
-/// that is still configured stays Weir's to lift, even if other pools changed.
+/// Returns the part of the journal's state that still applies at a location. If the pools have
+/// changed but one of them is still configured, only `down` is kept, so that Weir resets
+/// `adminState` from `Down` where it has set it.
 fn valid_state(
     Journal { location: before, state, .. }: Journal<Location, PersistedState>,
     now: &Location,

@@ -18,13 +18,14 @@ use crate::failure::{ClassifyError, chain};
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum length of a response in bytes; a page of a list has at most some hundred resources.
+/// Maximum length of a response in bytes. A page of a list has at most some hundred resources, so
+/// it is much shorter.
 const MAX_RESPONSE_LENGTH: u64 = 16 << 20;
 
 /// Operation name for errors in the client's settings.
 pub(crate) const SETTINGS: Operation = Operation::new("the settings of [azure]", "Settings");
 
-/// HTTP connections to services.
+/// HTTP transport for the SDK's pipelines.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpTransport(reqwest::Client);
 
@@ -32,7 +33,8 @@ impl HttpTransport {
     /// Returns a transport that accepts certificates of the system's roots and of additional roots
     /// (PEM). Proxies are used according to `HTTPS_PROXY` and `NO_PROXY`.
     pub fn to_services(roots: Option<&str>) -> Result<HttpTransport, AttemptError> {
-        // The first call sets the process's provider; it is always ring, so an error is ignored.
+        // The first call sets the process's provider. Later ones fail, which is ignored because the
+        // provider is always ring.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut additional = Vec::new();
         if let Some(pem) = roots {

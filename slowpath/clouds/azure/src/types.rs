@@ -23,7 +23,7 @@ pub struct Tunnels {
     pub internal: End,
 }
 
-/// Address family of a pool. A gateway has at most one pool of each family.
+/// Address family of a pool. A machine has at most one configured pool of each family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Family {
     /// IPv4.
@@ -74,15 +74,15 @@ pub struct ScheduledEvent {
     pub id: String,
     /// Type of the event.
     pub kind: EventKind,
-    /// True if the event has started, so that it need not be acknowledged.
+    /// True if the event has started; it then needs no acknowledgment.
     pub started: bool,
-    /// Earliest start, in seconds since 1970; `None` if it may start at once.
+    /// Earliest start as Unix time in seconds; `None` if the event may start at once.
     pub not_before: Option<u64>,
-    /// Azure's description of origin and reason.
+    /// Origin of the event and Azure's description.
     pub description: String,
 }
 
-/// Effect of a scheduled event on a machine.
+/// Type of a scheduled event, by its effect on the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum EventKind {
     /// Paused for some seconds; memory and connections are kept.

@@ -132,7 +132,7 @@ async fn path_traversal_is_rejected() {
         assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "NotSent"), "{wrong}");
     }
     assert!(side.azure.take_calls().is_empty());
-    // Reserved characters of URLs are part of the name here.
+    // Characters that are reserved in URLs are escaped, and so remain a part of the name.
     let odd = gateway().child("backendAddressPools", "a b#c");
     let error = side.client.get(&operations::POOLS_GET.at(&odd)).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Absent);
@@ -191,7 +191,7 @@ async fn stale_etag_is_a_conflict() {
     let result = side.client.put(&request, &member(&found.body), found.etag.as_deref()).await;
     let error = result.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Conflict, "PreconditionFailed"));
-    // The caller has to read the resource anew: the client does not retry.
+    // The client does not retry, because the caller has to read the resource again.
     assert_eq!(side.call_count("PUT loadBalancers/backendAddressPools"), 1);
     // Another write in progress is a conflict too.
     side.azure.with(|cloud| cloud.pace = Duration::from_secs(30));
@@ -337,7 +337,7 @@ async fn temporary_errors_are_retried_and_permanent_ones_returned() {
         assert_eq!(side.client.list(&list()).await.unwrap_err().error.kind, kind);
         assert_eq!(side.call_count("LIST loadBalancers"), 1);
     }
-    // It gives up when the policy does.
+    // The client gives up when the policy does.
     side.azure.fault(Rule::always("LIST*", Fault::Status(503)));
     let before = side.azure.with(|cloud| cloud.now);
     let error = side.client.list(&list()).await.unwrap_err().error;
@@ -385,7 +385,7 @@ async fn missing_permission_is_named_with_its_scope() {
     assert_eq!((error.kind, error.code.as_str()), (Failure::Denied, "AuthorizationFailed"));
     let allow = format!("allow {} on {}", list().operation.service, list().path);
     assert!(error.message.contains(&allow), "{error}");
-    // Joining also needs a permission at the pool.
+    // To join a pool, the identity also needs a permission at the pool.
     let join = "Microsoft.Network/loadBalancers/backendAddressPools/join/action";
     side.azure.with(|cloud| cloud.forbidden = vec![join.into()]);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
@@ -400,7 +400,7 @@ async fn missing_permission_is_named_with_its_scope() {
 }
 
 #[tokio::test]
-async fn malformed_responses_are_errors() {
+async fn malformed_responses_cause_no_panic() {
     let side = fixture(slow(4)).await;
     let begun = join(&side).await.unwrap();
     let handle = in_progress(begun);

@@ -1,4 +1,5 @@
-//! Leaving: SIGTERM, scheduled events, and processes that are killed and restarted.
+//! Leaving the pools, against the emulator: SIGTERM, scheduled events, and processes that are
+//! killed and restarted.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
@@ -153,7 +154,8 @@ async fn killed_process_recovers_and_becomes_ready() {
             begin.azure.with(|cloud| cloud.pace = Duration::from_secs(3));
             begin.journal = Some(file.0.clone());
             let mut machine = begin.start().await;
-            // The process is killed after this number of calls; it leaves if it is ready before.
+            // The process is killed after this number of calls to Resource Manager. If it becomes
+            // ready before, it first gets a SIGTERM.
             let azure = machine.azure.clone();
             let enough = 4 + after;
             let calls = || azure.calls().iter().filter(|c| !c.path.contains("metadata")).count();
@@ -178,7 +180,7 @@ async fn killed_process_recovers_and_becomes_ready() {
             again.terminate();
             again.wait_for_exit().await;
             let members = again.azure.with(|cloud| memberships(cloud));
-            assert_eq!(members, 0, "it is Weir's after {enough} calls, leaving: {leaving}");
+            assert_eq!(members, 0, "killed after {enough} calls, leaving: {leaving}");
         }
     }
 }
@@ -209,8 +211,8 @@ async fn event_drains_acknowledges_and_waits_for_the_machines_end() {
     }
 }
 
-#[tokio::test]
-async fn canceled_event_returns_to_service_and_freeze_is_only_reported() {
+/// Returns a machine that went out of service for a reboot and back when the reboot was canceled.
+async fn ready_after_canceled_reboot() -> Machine {
     let mut machine = ready(Begin::new().await).await;
     machine.appliance.flows(1);
     machine.azure.with(|cloud| cloud.schedule("Reboot", "weir-0", Duration::from_secs(600)));
@@ -220,12 +222,35 @@ async fn canceled_event_returns_to_service_and_freeze_is_only_reported() {
         cloud.incarnation += 1;
     });
     machine.ready().await;
+    machine
+}
+
+#[tokio::test]
+async fn canceled_event_returns_to_service_and_freeze_is_only_reported() {
+    let mut machine = ready_after_canceled_reboot().await;
     assert_ne!(machine.azure.with(|cloud| admin(cloud, "weir", &FIRST.address())), "Down");
     machine.azure.with(|cloud| cloud.schedule("Freeze", "weir-0", Duration::from_secs(60)));
     machine.until_found("event").await;
     machine.azure.with(|cloud| cloud.schedule("Reboot", "weir-1", Duration::from_secs(60)));
     machine.pass(30).await;
     assert_eq!(machine.report().phase, "ready", "events of other machines are ignored");
+}
+
+#[tokio::test]
+async fn retries_have_pauses_again_after_a_canceled_event() {
+    let mut machine = ready_after_canceled_reboot().await;
+    let refused = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
+    machine.azure.fault(Rule::always("GET loadBalancers", refused));
+    machine.azure.take_calls();
+    // The pause after the first attempt never ends.
+    machine.clock.block_retries(true);
+    machine.clock.run_during_calls(true);
+    let azure = machine.azure.clone();
+    let attempts =
+        || azure.calls().iter().filter(|call| call.operation == "GET loadBalancers").count();
+    machine.until("called without success", |_| attempts() > 0).await;
+    machine.pass(20).await;
+    assert_eq!(attempts(), 1);
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ async fn identity_is_read_from_imds() {
 #[tokio::test]
 async fn pool_tunnels_are_read_from_imds() {
     let side = fixture(AzureState::sample()).await;
-    // In no pool there is no such document, which is not an error.
+    // For a machine in no pool IMDS has no such document, which is not an error.
     assert_eq!(side.metadata.tunnels().await.unwrap(), []);
     assert_eq!(side.call_count(BALANCER), 1);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
@@ -144,7 +144,7 @@ async fn imds_is_retried_by_its_own_rules() {
         let side = fixture(AzureState::sample()).await;
         side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
         side.metadata.instance().await.unwrap();
-        // The policy's first pause would be shorter.
+        // The policy's first pause, with jitter, would be shorter.
         assert_eq!(side.azure.with(|cloud| cloud.now), Duration::from_secs(1), "{status}");
         side.azure.take_calls();
         side.azure.fault(Rule::first(3, INSTANCE, Fault::Status(status)));
@@ -253,8 +253,8 @@ async fn token_is_renewed_before_expiry_and_after_rejection() {
         side.client.list(&list()).await.unwrap();
         side.client.list(&list()).await.unwrap();
         assert_eq!(side.call_count(TOKEN), 1, "{skew}");
-        // Expired by Azure's clock but not by the local one: it is rejected, and a new one is
-        // requested.
+        // The token has now expired by Azure's clock, but not by the local one: Azure rejects it,
+        // and the client requests a new one.
         side.azure.advance(Duration::from_secs(311));
         assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
         assert_eq!(side.call_count(TOKEN), 2, "{skew}");
@@ -456,7 +456,7 @@ async fn check_in_child(url: &str, imds: &str) {
     let client =
         Client::new(settings.clone(), &cloud, credentials.clone(), cancel.clone()).unwrap();
     assert_eq!(client.list(&list()).await.unwrap().len(), 2);
-    // The same by an address that `NO_PROXY` does not contain.
+    // `NO_PROXY` does not contain this address, so the request goes through the proxy and fails.
     let cloud =
         Environment::of(&response.environment, Some(&url.replace("localhost", "127.0.0.1")));
     let client = Client::new(settings, &cloud.unwrap(), credentials, cancel).unwrap();

@@ -1,4 +1,4 @@
-//! Writes of the membership, with concurrent writers and errors of Azure.
+//! Writes of the membership, against the emulator, with concurrent writers and errors of Azure.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn entry(name: &str, address: &str) -> Value {
     }})
 }
 
-/// Adds another machine's address to a pool.
+/// Sets a pool's entries to one by another machine's address.
 fn list_other(cloud: &mut AzureState, name: &str, address: &str) {
     change_pool(cloud, name, |pool| {
         pool["properties"]["loadBalancerBackendAddresses"] = json!([entry("other", address)]);
@@ -91,7 +91,7 @@ async fn writes_preserve_all_other_content() {
         assert_eq!(after["properties"][key], before["properties"][key], "{key}");
     }
     let entries = after["properties"]["loadBalancerBackendAddresses"].as_array().unwrap().clone();
-    assert_eq!(entries[0]["properties"]["adminState"], "Up", "others' entries stay");
+    assert_eq!(entries[0]["properties"]["adminState"], "Up", "another machine's entry stays");
     assert_eq!(entries[1]["properties"]["ipAddress"], "10.1.0.11");
     assert_eq!(machine.report().target, "10.1.0.11");
     assert_eq!((machine.call_count(PUT_POOL, "ok"), machine.call_count(PUT_NIC, "ok")), (1, 0));
@@ -122,8 +122,8 @@ async fn pool_with_other_membership_kind_is_rejected_by_name() {
     let begin = Begin::new().await;
     begin.azure.with(|cloud| list_other(cloud, "weir", "10.1.0.77"));
     let mut machine = begin.start().await;
-    let report = machine.until_found("call-refused").await;
-    let found = report.findings.iter().find(|found| found.name == "call-refused").unwrap();
+    let report = machine.until_found("call-rejected").await;
+    let found = report.findings.iter().find(|found| found.name == "call-rejected").unwrap();
     for part in ["pool weir has members by ip (other)", "azure.membership = \"ip\""] {
         assert!(found.text.contains(part), "no {part:?} in {}", found.text);
     }
@@ -206,7 +206,7 @@ async fn overwritten_membership_is_restored() {
     for (line, forget) in [("", nic(0)), (BY_IP, gateway())] {
         let mut machine = Begin::new().await.with(line).start().await;
         machine.ready().await;
-        // Another writer writes an older version, which does not contain the entry.
+        // Another writer writes an older body, which does not contain the entry.
         machine.azure.with(|cloud| {
             change_body(cloud, &forget, |body| match line {
                 "" => {
@@ -240,7 +240,7 @@ async fn overwritten_membership_is_restored() {
         });
         machine.until_probe("not a member of the pool").await;
         machine.pass(300).await;
-        assert_eq!(machine.call_count(name, "ok"), 1, "it is reported, and not changed");
+        assert_eq!(machine.call_count(name, "ok"), 1, "the loss is only reported");
     }
 }
 

@@ -240,9 +240,9 @@ async fn doctor_handles_scale_sets_other_membership_and_slowpath_report() {
     azure.fault(Rule::always("GET permissions", refused));
     let pools = "Microsoft.Network/loadBalancers/backendAddressPools/write";
     let nic_write = "Microsoft.Network/networkInterfaces/write";
-    let without_report = examine(&azure, FIRST, BOTH, ready_report()).await;
-    assert_eq!(find_check(&without_report, pools).verdict, Verdict::Untested);
-    assert_eq!(find_check(&without_report, nic_write).text, "allowed: slowpath has used it");
+    let without_grants = examine(&azure, FIRST, BOTH, ready_report()).await;
+    assert_eq!(find_check(&without_grants, pools).verdict, Verdict::Untested);
+    assert_eq!(find_check(&without_grants, nic_write).text, "allowed: slowpath has used it");
     let own = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read";
     assert_eq!(find_check(&checks, own).verdict, Verdict::Ok);
     assert!(checks.iter().all(|check| check.name != "Microsoft.Network/networkInterfaces/write"));

@@ -1,5 +1,6 @@
 //! The runner with the Azure lifecycle and the real client, against the emulator: discovery,
-//! joining, tunnels, reports. Time passes while no call is in progress, or if a test lets it pass.
+//! joining, tunnels, reports. The emulator's clock advances only while no call is in progress,
+//! unless a test sets otherwise.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use machine::{
     change_body, change_pool, gateway, machine_id, named, network, nic, pool, tunnels,
 };
 
+/// Returns a rule that answers an operation with 503.
 fn out(operation: &str) -> Rule {
     Rule::always(operation, Fault::Refuse { status: 503, code: "ServiceUnavailable".into() })
 }
@@ -187,7 +189,7 @@ async fn existing_foreign_membership_is_not_changed() {
 }
 
 #[tokio::test]
-async fn does_not_join_while_not_able_and_reports_own_reasons_first() {
+async fn an_unable_machine_does_not_join_and_its_probe_names_its_own_reasons_first() {
     let begin = Begin::new().await;
     *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
     let mut machine = begin.start().await;
@@ -225,7 +227,8 @@ async fn outage_at_start_uses_the_journal() {
     begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
     first.kill().await;
-    // Outages of Azure and the metadata, of Azure alone, and an Azure that does not respond.
+    // Resource Manager and the metadata answer 503, Resource Manager alone answers 503, and
+    // Resource Manager does not answer at all.
     let hang = |operation: &str| Rule::always(operation, Fault::Hang);
     for (rules, hangs) in [
         (vec![out("*"), out("/metadata")], false),
@@ -244,7 +247,7 @@ async fn outage_at_start_uses_the_journal() {
         clock.run_during_calls(false);
         first.azure.clear_faults();
         machine.ready().await;
-        assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "it was a member all the time");
+        assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "it stayed a member");
         machine.kill().await;
     }
 }
@@ -307,7 +310,7 @@ async fn tunnel_changes_are_applied() {
     let follows = |report: &Report| of(report, "gw").in_force.external_port == 2001;
     let report = machine.until("followed", follows).await;
     let took = machine.azure.with(|cloud| cloud.now) - began;
-    assert!(took.as_secs() <= 5, "{took:?}: it waited for the next query");
+    assert!(took.as_secs() <= 5, "{took:?}: the query was not expedited");
     use azure::runner::AzureAppliance;
     let now = machine.appliance.tunnels("gw").unwrap();
     assert_eq!(now, tunnels((2001, 901), (10800, 800)));

@@ -1,4 +1,5 @@
-//! Compares requests, and parsed responses, with Microsoft's published examples (`make fixtures`).
+//! Compares Weir's requests with the examples that Microsoft publishes, and parses the responses in
+//! them (`make fixtures`).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ impl Example {
     }
 }
 
-/// Sets the body of the next responses.
+/// Sets the body of all further responses, and forgets earlier calls.
 fn answers(side: &Fixture, body: &Value) {
     side.azure.take_calls();
     side.azure.clear_faults();
@@ -225,7 +226,7 @@ async fn requests_match_published_examples_and_responses_are_parsed() {
         let call = last(&side);
         assert_eq!(call.path, request.path, "{file}");
         assert_eq!(call.query.keys().collect::<Vec<_>>(), ["api-version"], "{file}");
-        // Six examples are of an older API version.
+        // Some examples are of an older API version.
         let version = call.query["api-version"].as_str();
         let example_version = example.of("api-version");
         let older = (version, example_version) == ("2024-05-01", "2024-03-01");

@@ -1,4 +1,4 @@
-//! A switch that cuts retries short: during shutdown, no request may be retried for minutes.
+//! A switch that cuts retries short: during a drain, no request may be retried for minutes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,13 +20,20 @@ impl Default for RetryCutoff {
 }
 
 impl RetryCutoff {
-    /// Cuts retries short from now on: pauses end at once, and each request is attempted at most
-    /// once more.
+    /// Cuts retries short from now on: pauses end at once, and a request that has begun before is
+    /// attempted at most once more. A request that begins later, before [`RetryCutoff::reset`],
+    /// must use [`Policy::ONCE`](super::Policy::ONCE): its elapsed time is not affected, so another
+    /// policy would retry it without pauses.
     pub fn trigger(&self) {
         self.0.send_replace(true);
     }
 
-    /// Wraps a clock so that its pauses end when [`RetryCutoff::trigger`] is called.
+    /// Lets requests retry with pauses again, because the machine no longer leaves.
+    pub fn reset(&self) {
+        self.0.send_replace(false);
+    }
+
+    /// Wraps a clock so that its pauses end while the cutoff is triggered.
     pub fn wrap(&self, pause: Arc<dyn Pause>) -> Arc<dyn Pause> {
         Arc::new(CutoffPause { pause, cutoff: self.0.subscribe() })
     }
@@ -39,7 +46,8 @@ struct CutoffPause {
 
 impl Pause for CutoffPause {
     fn now(&self) -> Duration {
-        // Longer than any policy retries, so that the next failure gives up.
+        // A day is longer than any policy retries, so a request that began before the cutoff gives
+        // up at its next failure.
         let elapsed =
             if *self.cutoff.borrow() { Duration::from_secs(86_400) } else { Duration::ZERO };
         self.pause.now() + elapsed

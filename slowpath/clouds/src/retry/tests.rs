@@ -1,6 +1,6 @@
 //! Tests of the retry decision and of the retry loop, with simulated time.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 
@@ -89,4 +89,34 @@ async fn cancellation_ends_an_attempt_and_a_pause() {
         Err::<(), _>(failed(Failure::Transient))
     });
     assert_eq!(waiting.await.unwrap_err().error.code, "Code");
+}
+
+#[tokio::test]
+async fn a_cutoff_ends_retries_until_it_is_reset() {
+    let (_sender, cancel) = watch::channel(false);
+    let (time, cutoff) = (Arc::new(Simulated::default()), RetryCutoff::default());
+    let pause = cutoff.wrap(Arc::clone(&time) as Arc<dyn Pause>);
+    let attempts = |cut_at: Option<usize>| {
+        let (cutoff, cancel, pause) = (cutoff.clone(), cancel.clone(), Arc::clone(&pause));
+        async move {
+            let mut attempts = 0;
+            let retry = Retry::new(Policy::API, 1);
+            let result = with_retries(retry, &*pause, cancel, || {
+                attempts += 1;
+                if cut_at == Some(attempts) {
+                    cutoff.trigger();
+                }
+                std::future::ready(Err::<(), _>(failed(Failure::Transient)))
+            });
+            assert_eq!(result.await.unwrap_err().error.code, "Code");
+            attempts
+        }
+    };
+    let usual = attempts(None).await;
+    assert!(usual > 4, "{usual}");
+    assert_eq!(attempts(Some(2)).await, 2);
+    cutoff.reset();
+    let (before, again) = (time.now(), attempts(None).await);
+    assert_eq!(again, usual);
+    assert!(time.now() - before > Duration::from_secs(60), "the pauses are waited for");
 }

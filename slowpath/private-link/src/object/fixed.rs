@@ -61,7 +61,8 @@ impl Fixed {
         })
     }
 
-    /// Returns an error for the first field that has changed. Only an endpoint may be added later.
+    /// Returns an error for the first field that has changed in `now`. The only permitted change is
+    /// the addition of an endpoint.
     pub fn differs(&self, now: &Fixed) -> Option<ValidationError> {
         let (was, is) = (&self.service, &now.service);
         let error_if_changed = |field, was: &str, is: &str| {

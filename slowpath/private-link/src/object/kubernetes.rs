@@ -24,9 +24,9 @@ pub fn status_for_kubernetes(status: &Status, time: impl Fn(Time) -> String) -> 
         .collect();
     written.insert("conditions".to_owned(), conditions.into());
     let (service, endpoint) = (&status.service, &status.endpoint);
-    // Zones are sorted by name; the cluster's own zone is recognized by its suffix.
+    // The suffix identifies the cluster's own zone; the other zone is that of the base domain.
     let own = |zone: &&String| zone.ends_with(".hypershift.local");
-    let named = endpoint.zones.keys().find(own);
+    let own_zone = endpoint.zones.keys().find(own);
     let base = endpoint.zones.iter().find(|(name, _)| !own(name));
     for (key, value) in [
         ("internalLoadBalancerID", service.balancer.as_ref().map(|(id, _)| id.to_string())),
@@ -34,8 +34,8 @@ pub fn status_for_kubernetes(status: &Status, time: impl Fn(Time) -> String) -> 
         ("privateLinkServiceAlias", service.alias.clone()),
         ("privateEndpointID", endpoint.id.as_ref().map(ToString::to_string)),
         ("privateEndpointIP", endpoint.address.map(|address| address.to_string())),
-        ("privateDNSZoneID", named.map(|name| endpoint.zones[name].id.to_string())),
-        ("dnsZoneName", named.cloned()),
+        ("privateDNSZoneID", own_zone.map(|name| endpoint.zones[name].id.to_string())),
+        ("dnsZoneName", own_zone.cloned()),
         ("baseDomainDNSZoneID", base.map(|(_, zone)| zone.id.to_string())),
     ] {
         if let Some(value) = value {

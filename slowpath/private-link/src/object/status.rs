@@ -1,4 +1,4 @@
-//! Status of an object. All of it is stored; a round has no other memory.
+//! Status of an object. All of it is stored: rounds keep no other state.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,7 +41,8 @@ pub struct ServiceStatus {
     pub made_subnet: Option<ResourceId>,
     /// Endpoint connections, as last read.
     pub connections: Vec<Connection>,
-    /// Generation and time of the last change, until the change is visible.
+    /// Generation and time of the last update of the service that Azure accepted; `None` once the
+    /// service is as desired.
     pub changed: Option<(u64, Time)>,
     /// Long operation in progress.
     pub running: Option<RunningOperation>,
@@ -68,7 +69,7 @@ pub struct EndpointStatus {
 }
 
 /// A delay during which one side makes no calls, independently of the other. A change of the
-/// desired state ends it.
+/// desired state ends the delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backoff {
@@ -175,7 +176,8 @@ pub enum ConditionStatus {
     False,
 }
 
-/// Aspects of an object, by the condition types of HyperShift and three of Weir's own.
+/// Aspects of an object, serialized as condition types: those of HyperShift, and three of Weir's
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Aspect {
     /// Everything that is desired works.
@@ -226,7 +228,7 @@ pub enum Reason {
     NotApproved,
     /// The load balancer's address is not set yet.
     WaitingForAddress,
-    /// No load balancer has that address yet.
+    /// No load balancer has the address yet.
     BalancerNotFound,
     /// The service points to another frontend than the one with the load balancer's address.
     FrontendDiffers,
@@ -309,7 +311,7 @@ impl Status {
         self.condition(aspect).is_some_and(|condition| condition.status == ConditionStatus::True)
     }
 
-    /// Sets the condition of an aspect. `since` is kept while its status does not change.
+    /// Sets the condition of an aspect. Keeps the condition's `since` if its status stays the same.
     pub fn set_condition(
         &mut self,
         now: Time,

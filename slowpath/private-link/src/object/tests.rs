@@ -1,4 +1,4 @@
-//! Valid and invalid specs, error messages, and storage of the status.
+//! Tests of valid and invalid specs, of names, of the Kubernetes form, and of the stored status.
 
 use config::private_link::SpecDefaults;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn omitted_fields_come_from_configuration_or_are_reported() {
         json.as_object_mut().unwrap().remove(field);
     }
     let left_out = check(&json).unwrap();
-    assert_eq!(serde_json::to_value(&left_out).unwrap(), json, "it is stored as it was written");
+    assert_eq!(serde_json::to_value(&left_out).unwrap(), json, "the spec is stored as written");
     let mut defaults = SpecDefaults::default();
     for (field, value) in [
         ("subscription", SUBSCRIPTION),
@@ -120,7 +120,7 @@ fn omitted_fields_come_from_configuration_or_are_reported() {
     assert_eq!((spec.complete(), spec.location.as_str()), (Ok(()), "northeurope"));
     let mut own = check(&written()).unwrap();
     defaults.fill(&mut own);
-    assert_eq!(own.location, "westeurope", "the object's word counts");
+    assert_eq!(own.location, "westeurope", "the object's own value has precedence");
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn location_is_immutable_but_an_endpoint_can_be_added() {
     assert_eq!(fixed(&spec).differs(&fixed(&spec)), None);
     assert_eq!(fixed(&without).differs(&fixed(&spec)), None);
     assert!(fixed(&spec).differs(&fixed(&without)).is_some());
-    let louder = Spec { resource_group: "MANAGEMENT".to_owned(), ..spec.clone() };
-    assert_eq!(fixed(&spec).differs(&fixed(&louder)), None, "Azure's names have no case");
+    let upper_case = Spec { resource_group: "MANAGEMENT".to_owned(), ..spec.clone() };
+    assert_eq!(fixed(&spec).differs(&fixed(&upper_case)), None, "Azure ignores case");
     let moved = Spec { location: "northeurope".to_owned(), ..spec.clone() };
     let wrong = fixed(&spec).differs(&fixed(&moved)).unwrap();
     assert!(wrong.to_string().contains("from `westeurope` to `northeurope`"), "{wrong}");
@@ -210,7 +210,8 @@ fn kubernetes_form_is_equivalent() {
     assert_eq!(spec.tags["kubernetes.io_cluster_c1"], "owned");
 }
 
-/// Returns the zones with their records of an object of a cluster, along with its siblings.
+/// Returns the zones and records of the object `object`, converted along with the objects `all` of
+/// its cluster.
 fn zones(object: &str, all: &[&str]) -> Vec<String> {
     let named = |name: &str| {
         let mut json = kubernetes();
@@ -225,7 +226,7 @@ fn zones(object: &str, all: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn objects_of_one_cluster_have_unique_names() {
+fn dns_names_of_a_cluster_are_divided_among_its_objects() {
     let own = "c1.hypershift.local: api *.apps";
     let both = ["private-router", "oauth-openshift"];
     assert_eq!(zones("private-router", &both), [own, "example.com: api-c1"]);
@@ -323,7 +324,7 @@ fn status_of_an_earlier_build_is_read() {
 }
 
 #[test]
-fn names_match_their_serialized_form() {
+fn aspects_and_reasons_serialize_as_their_names() {
     for aspect in [
         Aspect::Available,
         Aspect::Balancer,

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 /// Base URL for polling the emulator's operations.
 const BASE: &str = "https://azure.test";
-/// Operation of polls, for errors.
+/// Operation that errors of polls name.
 const POLL: Operation = Operation::new("", "Operation");
 
 /// A deviation from the normal result of a call.
@@ -34,7 +34,7 @@ pub enum Fault {
     Hangs,
     /// The call takes effect, but no response arrives.
     Lost,
-    /// The process ends during the call, which takes effect or not.
+    /// The process ends during the call, which takes effect only if true.
     Ends(bool),
     /// A write continues as a long operation without a URL for polling.
     NoHandle,
@@ -56,7 +56,7 @@ pub struct FaultyAzure {
     pub rng: Option<Rng>,
     /// The time limit of the current call expires.
     hanging: bool,
-    /// Ids of resources that Weir created, in lower case; they are kept after a deletion.
+    /// Ids of resources that Weir created, in lower case. An id stays here after a deletion.
     made: BTreeSet<String>,
     /// Changes that Weir made to resources of others.
     pub foreign_changes: Vec<String>,
@@ -135,7 +135,7 @@ impl FaultyAzure {
         self.azure.get(id)
     }
 
-    /// Returns all items of a list, from its path.
+    /// Returns all items of the list at a path.
     pub fn below(&mut self, list: &str) -> Vec<Value> {
         let list = ArmRequest { operation: POLL, path: list.to_owned(), version: "2024-05-01" };
         listed(self.request("GET", &list, None, None))
@@ -154,7 +154,7 @@ impl FaultyAzure {
         self.azure.edit(id, change);
     }
 
-    /// Deletes a resource with its parts, as another party.
+    /// Deletes a resource with those nested in it, as another party.
     pub fn remove(&mut self, id: &str) {
         let own = self.azure.operations.iter_mut().filter(|o| key(&o.item) == key(id));
         own.for_each(|operation| operation.settled = true);
@@ -193,12 +193,12 @@ impl FaultyAzure {
         self.made.contains(&key(id))
     }
 
-    /// Returns the ids of resources created by Weir or by others, without connections and resources
-    /// that Azure creates by itself.
-    pub fn things(&self, by_weir: bool) -> Vec<String> {
-        let azures = ["/networkInterfaces/", "/SOA/"];
+    /// Returns the ids of the resources that Weir (`by_weir`) or others created, without
+    /// connections and resources that Azure creates by itself.
+    pub fn resource_ids(&self, by_weir: bool) -> Vec<String> {
+        let of_azure = ["/networkInterfaces/", "/SOA/"];
         let own = self.azure.resources.iter();
-        let own = own.filter(|of| !azures.iter().any(|kind| of.id.contains(kind)));
+        let own = own.filter(|of| !of_azure.iter().any(|kind| of.id.contains(kind)));
         let subnets = self.azure.resources.iter().flat_map(|network| {
             let list = network.body["properties"]["subnets"].as_array().into_iter().flatten();
             let names = list.filter_map(|subnet| subnet["name"].as_str());
@@ -256,7 +256,7 @@ impl FaultyAzure {
         })
     }
 
-    /// Performs a write, whose operation takes its time and ends according to the fault.
+    /// Performs a write. Its operation takes up to `slowness`, and ends according to the fault.
     fn write(
         &mut self,
         (method, request): (&str, &ArmRequest),
@@ -297,12 +297,12 @@ impl FaultyAzure {
     /// Returns the records of a zone that others created.
     fn foreign_records(&self, zone: &str) -> Vec<String> {
         let within = key(zone) + "/";
-        let all = self.things(false).into_iter();
+        let all = self.resource_ids(false).into_iter();
         all.filter(|id| key(id).starts_with(&within)).collect()
     }
 }
 
-/// Returns the response if it is one of success, else its error.
+/// Returns the response if its status is 2xx, or else its error.
 fn success(operation: Operation, answer: Answer) -> Result<Answer, AttemptError> {
     if (200..300).contains(&answer.status) {
         return Ok(answer);
@@ -318,7 +318,7 @@ fn listed(answer: Answer) -> Vec<Value> {
     }
 }
 
-/// Parses the response to a write.
+/// Parses the response to a write. Unless `followed`, the handle has no URL for polling.
 fn write_outcome(request: &ArmRequest, answer: &Answer, followed: bool) -> WriteOutcome {
     let header = |name: &str| answer.header(name).map(str::to_owned);
     let (operation, location) = (header("azure-asyncoperation"), header("location"));
@@ -348,13 +348,13 @@ fn progress(handle: &OperationHandle, answer: Answer) -> Result<Progress, Attemp
     })
 }
 
-/// How a call ends for its caller.
+/// How a call ends for the caller.
 enum CallEnd<T> {
-    /// With a response or an error.
+    /// With this response or error.
     Returns(Result<T, AttemptError>),
     /// At its time limit.
     Hangs,
-    /// With the process.
+    /// Not at all: the process ends first.
     Killed,
 }
 

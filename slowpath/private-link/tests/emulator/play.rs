@@ -14,7 +14,7 @@ mod player;
 pub use player::{Player, settings};
 
 impl Player {
-    /// Runs a round; returns `None` if the process ended in it.
+    /// Runs a round; returns `None` if the process ended during the round.
     pub fn round(&mut self, azure: &Azure, role: &Role) -> Option<Next> {
         let (now, settings) = (Time(azure.state().now()), settings());
         let clients = ArmClients { service: azure, endpoint: azure };
@@ -27,7 +27,8 @@ impl Player {
         }))
     }
 
-    /// Runs rounds as they are due, until this number of seconds has passed.
+    /// Runs rounds as they are due, until this number of seconds has passed. A process that ends is
+    /// started again after 3 s.
     pub fn play(&mut self, azure: &Azure, seconds: u64) {
         let end = azure.state().now() + seconds;
         let mut rounds = 0;
@@ -42,7 +43,7 @@ impl Player {
         azure.state().pass(end);
     }
 
-    /// Returns the delay of the last round.
+    /// Returns the delay until the next round is due.
     pub fn pause(&self, azure: &Azure) -> Duration {
         Duration::from_secs(self.due - azure.state().now())
     }

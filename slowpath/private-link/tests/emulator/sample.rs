@@ -1,4 +1,4 @@
-//! Common fixtures: two networks, a load balancer, and an object with both sides.
+//! Common fixtures: networks, a load balancer, and an object with a service and an endpoint.
 
 use azure::id::ResourceId;
 use cloud_emulators::azure::AzureState as Emulator;
@@ -12,7 +12,7 @@ pub const PROVIDER: &str = "11111111-1111-1111-1111-111111111111";
 pub const GUEST: &str = "22222222-2222-2222-2222-222222222222";
 pub const OTHER: &str = "33333333-3333-3333-3333-333333333333";
 /// Subscription that is not approved.
-pub const STRANGE: &str = "99999999-9999-9999-9999-999999999999";
+pub const UNAPPROVED: &str = "99999999-9999-9999-9999-999999999999";
 /// Start of the clock, in seconds since 1970.
 pub const BEGUN: u64 = 1_795_000_000;
 
@@ -20,14 +20,14 @@ pub fn network(subscription: &str, kind: &str, name: &str) -> ResourceId {
     ResourceId::network(subscription, "rg", kind, name)
 }
 
-/// Returns an Azure with these subscriptions, each with an empty resource group.
+/// Returns an emulator of these subscriptions, each with an empty resource group.
 pub fn bare() -> Azure {
     let group = |subscription| format!("/subscriptions/{subscription}/resourceGroups/rg");
-    let groups = [PROVIDER, GUEST, OTHER, STRANGE].map(group).into();
+    let groups = [PROVIDER, GUEST, OTHER, UNAPPROVED].map(group).into();
     Azure::new(Emulator { epoch: BEGUN, groups, resources: Vec::new(), ..Emulator::sample() })
 }
 
-/// Returns an Azure with a network for load balancers, and the consumers' networks.
+/// Returns an emulator with the load balancer and its network, and the consumers' networks.
 pub fn azure() -> Azure {
     let azure = bare();
     let mut cloud = azure.state();
@@ -35,7 +35,7 @@ pub fn azure() -> Azure {
         (PROVIDER, "hub", "balancers", "10.1"),
         (GUEST, "spoke", "endpoints", "10.7"),
         (OTHER, "theirs", "endpoints", "10.8"),
-        (STRANGE, "theirs", "endpoints", "10.9"),
+        (UNAPPROVED, "theirs", "endpoints", "10.9"),
     ] {
         let subnet = json!({
             "name": subnet, "properties": { "addressPrefix": format!("{third}.0.0/24") },
@@ -52,7 +52,7 @@ pub fn azure() -> Azure {
     azure
 }
 
-/// Creates the internal load balancer.
+/// Creates or replaces the internal load balancer, whose frontend has this address.
 pub fn balancer(azure: &Azure, address: &str) {
     let near = network(PROVIDER, "virtualNetworks", "hub").child("subnets", "balancers");
     let frontend = json!({
@@ -66,7 +66,7 @@ pub fn balancer(azure: &Azure, address: &str) {
     azure.state().set(network(PROVIDER, "loadBalancers", "inner").as_str(), body);
 }
 
-/// Returns an object with both sides and two zones.
+/// Returns an object with an endpoint and two zones.
 pub fn object(name: &str) -> Object {
     let guest = network(GUEST, "virtualNetworks", "spoke");
     let zone = |name: &str, records: &[&str]| Zone {

@@ -1,13 +1,14 @@
-//! An object with its rounds, whose status goes through JSON each time, as in a store.
+//! An object whose rounds a test runs. The status is serialized after each round, as in a store.
 
 use private_link::object::{Aspect, Object, Reason, Status};
 use private_link::time::Time;
 use private_link::{Event, Finalizer, Next, Round, RoundContext, Settings, reconcile};
 
-/// An object, and when its next round is due.
+/// An object, and when its next round is due (`due`, in seconds since 1970).
 pub struct Player {
     pub object: Object,
     pub due: u64,
+    /// The object was deleted, and its finalizer removed.
     pub gone: bool,
     pub events: Vec<Event>,
 }
@@ -26,7 +27,7 @@ impl Player {
         let Round { status, finalizer, next, events } = reconcile(context, &self.object).await;
         let json = serde_json::to_string(&status).unwrap();
         self.object.status = serde_json::from_str(&json).unwrap();
-        assert_eq!(self.object.status, status, "a status is read as it was written: {json}");
+        assert_eq!(self.object.status, status, "the status changed in JSON: {json}");
         self.events.extend(events);
         if let Some(finalizer) = finalizer {
             self.object.has_finalizer = finalizer == Finalizer::Add;

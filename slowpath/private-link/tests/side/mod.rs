@@ -33,7 +33,7 @@ pub fn guest(kind: &str, name: &str) -> ResourceId {
     ResourceId::network(GUEST, "guest", kind, name)
 }
 
-/// Returns the sample, with a consumer subscription that has a network.
+/// Returns the emulator's sample, with a consumer subscription that has a network.
 pub fn sample_state() -> AzureState {
     let mut cloud = AzureState::sample();
     cloud.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/guest"));
@@ -114,7 +114,7 @@ fn object() -> Object {
 }
 
 pub async fn side(cloud: AzureState) -> Side {
-    // Failed calls are repeated by later rounds.
+    // The client does not repeat failed calls: later rounds do.
     let timeouts = Timeouts { attempt: Duration::from_millis(1_500), policy: Policy::ONCE };
     let kind = (AzureCredential::Auto, None);
     let at = azure_fixture::fixture_with(cloud, kind, Variables::default(), timeouts).await;
@@ -145,7 +145,7 @@ impl Side {
         EmulatorClock(self.at.azure.clone())
     }
 
-    /// Runs a round.
+    /// Runs a round as the owner.
     pub async fn round(&mut self) -> Next {
         let (now, settings, role) = (Time(self.now()), settings(), Role::Owner);
         let clients = ArmClients { service: &self.at.client, endpoint: &self.at.client };
@@ -180,6 +180,7 @@ impl Side {
         self.delete_at(now);
     }
 
+    /// Returns the stored body of a resource; `Null` if it does not exist.
     pub fn body(&self, id: &ResourceId) -> Value {
         let found = self.at.azure.with(|cloud| cloud.find(id.as_str()).map(|f| f.body.clone()));
         found.unwrap_or(Value::Null)

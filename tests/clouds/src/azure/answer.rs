@@ -53,7 +53,7 @@ pub fn fail<T>(status: u16, code: &str, message: impl Into<String>) -> ServiceRe
     Err(ServiceError { status, code: code.into(), message: message.into() })
 }
 
-/// Returns the error for a reference to an absent resource.
+/// Returns the error for a reference from the resource `from` to the absent resource `id`.
 pub fn missing<T>(id: &str, from: &str) -> ServiceResult<T> {
     let why = format!(
         "Resource {id} referenced by resource {from} was not found. Please make sure that the \
@@ -77,7 +77,7 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns a list in `properties`; it is created if missing.
+/// Returns a list in `properties`; a missing list is created.
 pub fn list_mut<'a>(value: &'a mut Value, name: &str) -> &'a mut Vec<Value> {
     let properties = object(object_member(value, "properties"));
     let member = properties.entry(name).or_insert_with(|| Value::Array(Vec::new()));
@@ -90,7 +90,7 @@ pub fn list_mut<'a>(value: &'a mut Value, name: &str) -> &'a mut Vec<Value> {
     }
 }
 
-/// Returns a member; an object is created if it is missing.
+/// Returns a member; a missing member is created as an empty object.
 pub fn object_member<'a>(value: &'a mut Value, name: &str) -> &'a mut Value {
     object(value).entry(name).or_insert_with(|| json!({}))
 }
@@ -106,7 +106,7 @@ pub fn object(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     }
 }
 
-/// Sets or removes a member.
+/// Sets a member, or removes it if `to` is `None`.
 pub fn put(value: &mut Value, name: &str, to: Option<Value>) {
     match to {
         Some(to) => drop(object(value).insert(name.to_owned(), to)),

@@ -1,4 +1,4 @@
-//! Load balancers: their references, and references to them.
+//! Load balancers: validation of writes.
 
 use serde_json::Value;
 
@@ -11,7 +11,8 @@ use crate::azure::rule::sku;
 use crate::azure::state::AzureState;
 use crate::azure::{network, pool};
 
-/// Validates a load balancer, and assigns missing frontend addresses.
+/// Validates a load balancer, and assigns missing frontend addresses. The write changes no other
+/// resource, so the returned list is empty.
 pub fn check(
     cloud: &mut AzureState,
     path: &Path,
@@ -29,7 +30,8 @@ pub fn check(
     let id = path.id();
     for pool in list_mut(body, "backendAddressPools") {
         pool::check_tunnels(pool, &sku)?;
-        // Addresses are only written through the pool; here they are silently ignored.
+        // As at Azure, addresses are written through the pool only: those in the body of the load
+        // balancer are ignored without an error.
         let pools = old.map(|old| list(old, "/properties/backendAddressPools"));
         let same_name =
             |other: &&Value| text(other, "/name").eq_ignore_ascii_case(text(pool, "/name"));
@@ -75,8 +77,8 @@ fn assign_frontend_addresses(
     Ok(())
 }
 
-/// Checks that rules refer to parts of the same load balancer, and that a gateway's rules are for
-/// all protocols.
+/// Checks that rules refer to parts of the same load balancer, and that the rules of a gateway load
+/// balancer are for all protocols.
 fn check_references(id: &str, sku: &str, body: &Value) -> ServiceResult<()> {
     let exists = |part: &str, to: &str| {
         let parts = list(body, &format!("/properties/{part}")).iter();

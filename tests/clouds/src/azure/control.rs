@@ -1,4 +1,4 @@
-//! Requests to the emulator itself, and health probes over HTTP.
+//! Requests to the emulator itself, and health probes over the network.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::azure::probe::Target;
 use crate::azure::state::AzureState;
 
 impl Emulator {
-    /// Probes all pool members once, as the rules' probes require. The results become those of
-    /// their next emulated probes.
+    /// Probes all pool members once over HTTP or TCP, as the probes of the load balancing rules
+    /// require. The results become those of the members' next emulated probes.
     pub async fn probe(&self) {
         let targets = self.with(|cloud| {
             cloud.run_probes();

@@ -24,7 +24,7 @@ pub struct Call {
     pub path: String,
     /// Query parameters.
     pub query: BTreeMap<String, String>,
-    /// Relevant headers; of `authorization` only the scheme.
+    /// Headers that the emulator evaluates; of `authorization` only the scheme.
     pub headers: BTreeMap<String, String>,
     /// Body; a form as an object.
     pub body: Value,

@@ -104,7 +104,7 @@ pub fn login(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
     Answer::of(200, answer)
 }
 
-/// Answers `/metadata/identity/oauth2/token`. Numbers are strings.
+/// Answers `/metadata/identity/oauth2/token`, whose responses contain numbers as strings.
 pub fn machine(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
     let Some(resource) = request.query("resource").map(str::to_owned) else {
         let why = "Required audience parameter not specified";

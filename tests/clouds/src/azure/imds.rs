@@ -18,7 +18,7 @@ use crate::azure::view::render;
 const NEWEST: &str = "2025-04-07";
 
 impl AzureState {
-    /// Schedules an event for a machine, by name; returns its id.
+    /// Schedules an event for the machine of this name; returns the event's id.
     pub fn schedule(&mut self, kind: &str, machine: &str, notice: Duration) -> String {
         self.incarnation += 1;
         let id = guid(2_000_000 + self.incarnation);
@@ -50,7 +50,7 @@ fn imds_error(status: u16, why: &str) -> Answer {
     Answer::of(status, json!({ "error": why }))
 }
 
-/// Answers a request of a machine, given by its id.
+/// Answers a request of the machine with this id.
 pub fn answer(cloud: &mut AzureState, machine: &str, request: &ParsedRequest) -> Answer {
     if request.header("metadata").is_none_or(|value| !value.eq_ignore_ascii_case("true")) {
         return imds_error(400, "Bad request. Required metadata header not specified");
@@ -192,7 +192,7 @@ fn pools_with_address(cloud: &AzureState, address: &str) -> Vec<String> {
     pools.filter(|(_, pool)| has(pool)).map(|(id, _)| id).collect()
 }
 
-/// Collects rules and tunnels of a pool.
+/// Collects the rules and tunnels of the pool `id` for its member with the address `local`.
 fn collect_rules_and_tunnels(
     cloud: &AzureState,
     id: &str,
@@ -267,7 +267,7 @@ fn events(cloud: &AzureState, machine: &str) -> Value {
     json!({ "DocumentIncarnation": cloud.incarnation, "Events": each })
 }
 
-/// Acknowledges events, which then start.
+/// Acknowledges events, which then start at once.
 fn approve(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
     let now = cloud.now;
     let requested: Vec<&str> =

@@ -23,8 +23,8 @@ fn pools(body: &Value) -> Vec<String> {
 }
 
 /// Validates an interface, and assigns missing addresses. A write replaces the interface, which
-/// leaves the pools that the body does not name. Returns the load balancers of the pools that it
-/// joins or leaves.
+/// leaves the pools that the body does not name. Returns the load balancers of the pools that the
+/// interface joins or leaves.
 pub fn check(
     cloud: &mut AzureState,
     path: &Path,
@@ -81,7 +81,7 @@ fn check_configuration(
     Ok(())
 }
 
-/// Assigns an address if there is none: the previous one, or a free one.
+/// Assigns an address to an IP configuration without one: the previous address, or a free one.
 pub fn assign_address(
     cloud: &AzureState,
     subnet: &str,

@@ -31,7 +31,7 @@ pub struct Kind {
     pub provider: &'static str,
     /// Type, `loadBalancers/backendAddressPools` for instance.
     pub types: &'static str,
-    /// Where it is stored.
+    /// Where resources of the type are stored.
     pub storage: Storage,
     /// How `PUT` completes.
     pub put: Completion,

@@ -111,8 +111,8 @@ fn is_visible(service: &Resource, subscription: &str) -> bool {
         || lists_subscription(service, "visibility", subscription)
 }
 
-/// Fails if a service has an approved or pending connection. Rejected ones do not prevent its
-/// deletion.
+/// Fails if a service has an approved or pending connection. Rejected connections do not prevent
+/// the deletion of the service.
 pub fn check_removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     let found = cloud.find(&path.top().id()).filter(|_| path.steps.len() == 2);
     let connections = found.map(|f| list(&f.body, "/properties/privateEndpointConnections"));

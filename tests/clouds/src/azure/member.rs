@@ -31,6 +31,7 @@ pub fn members(cloud: &AzureState, pool: &str) -> Vec<Member> {
     found
 }
 
+/// Returns true for the id of a network interface.
 pub fn is_interface(id: &str) -> bool {
     name(parent_list(id)).eq_ignore_ascii_case("networkInterfaces")
 }
@@ -39,7 +40,7 @@ fn parent_list(id: &str) -> &str {
     above(id)
 }
 
-/// Returns the entries of a pool that are addresses.
+/// Returns the entries of a pool that are members by address.
 pub fn addresses(pool: &Value) -> impl Iterator<Item = &Value> {
     let entries = list(pool, "/properties/loadBalancerBackendAddresses");
     entries.iter().filter(|entry| entry.pointer("/properties/ipAddress").is_some())

@@ -10,7 +10,8 @@ use crate::azure::answer::{
 use crate::azure::path::{Path, name, parent, same};
 use crate::azure::state::AzureState;
 
-/// Returns first and last address of a prefix as numbers, and whether it is IPv6.
+/// Returns the first and the last address of a prefix as numbers, and whether the prefix is IPv6.
+/// `None` if the prefix is not valid or has host bits set.
 fn range(prefix: &str) -> Option<(u128, u128, bool)> {
     let (address, length) = prefix.split_once('/')?;
     let (address, length): (IpAddr, u32) = (address.parse().ok()?, length.parse().ok()?);
@@ -105,7 +106,7 @@ fn used_addresses(cloud: &AzureState) -> Vec<String> {
     found
 }
 
-/// Validates a network; it keeps its subnets if the body has none.
+/// Validates a network. If the body has no list of subnets, the network keeps its subnets.
 pub fn check(old: Option<&Value>, body: &mut Value) -> ServiceResult<Vec<String>> {
     if let Some(bad) = spaces(body).into_iter().find(|space| range(space).is_none()) {
         let why = format!("The address prefix '{bad}' is invalid.");
@@ -167,7 +168,8 @@ pub fn check_subnet(
     Ok(Vec::new())
 }
 
-/// Sets policies that a write leaves out to their defaults; previous values are not kept.
+/// Sets the network policies that a write leaves out to their defaults, as Azure does: previous
+/// values are not kept.
 fn set_default_policies(subnet: &mut Value) {
     let properties = object_member(subnet, "properties");
     let default_policies = [

@@ -12,16 +12,16 @@ pub use crate::azure::state::{End, Operation, Outcome};
 pub struct Plan {
     /// Name of the operation, `PUT loadBalancers` for instance.
     pub name: String,
-    /// How it completes.
+    /// How the operation is polled.
     pub completion: Completion,
     /// Id of the item that is written, deleted or queried.
     pub item: String,
-    /// Ids of the resource in which the item is stored, or itself, first, and of others that
-    /// change.
+    /// Ids of the resources that no other operation may change meanwhile. The first is that of the
+    /// item, or of the resource in which the item is stored.
     pub resources: Vec<String>,
-    /// Resources before the write, which are restored if it fails.
+    /// Resources before the write, which are restored if the operation fails.
     pub before: Vec<Resource>,
-    /// Result, if the write itself determines it.
+    /// Result, if the write itself determines it; otherwise it is configured ([`Outcome`]).
     pub end: Option<End>,
 }
 
@@ -41,7 +41,8 @@ impl AzureState {
         fail(409, "AnotherOperationInProgress", why)
     }
 
-    /// Returns the path of an operation's state.
+    /// Returns the path at which an operation is polled: `what` is `operations` or
+    /// `operationResults`.
     fn operation_path(&self, id: &str, what: &str) -> String {
         let subscription = self.groups.first().map_or("", |group| group.as_str());
         let subscription = subscription.split('/').nth(2).unwrap_or_default();
@@ -109,7 +110,8 @@ impl AzureState {
         }
     }
 
-    /// Completes the operations that are due: deletes, or restores what a failed write changed.
+    /// Completes the operations that are due: makes the deletions that succeed, and restores the
+    /// resources of writes that do not.
     pub fn settle(&mut self) {
         for index in 0..self.operations.len() {
             let operation = &mut self.operations[index];

@@ -48,7 +48,7 @@ pub fn check_tunnels(pool: &Value, sku: &str) -> ServiceResult<()> {
     Ok(())
 }
 
-/// Validates a pool. A write replaces it: what is left out is removed.
+/// Validates a pool. A write replaces the pool: what the body leaves out is removed.
 pub fn check(
     cloud: &mut AzureState,
     path: &Path,

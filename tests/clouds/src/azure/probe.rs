@@ -50,7 +50,7 @@ impl AzureState {
         all.filter(|(of, _, _)| same(of, pool)).map(|(_, address, _)| address).collect()
     }
 
-    /// Performs all probes until now.
+    /// Performs the probes that are due, and updates the list of members.
     pub fn run_probes(&mut self) {
         let members = self.current_members();
         self.backends.retain(|b| members.iter().any(|(p, a, _)| *p == b.pool && *a == b.address));

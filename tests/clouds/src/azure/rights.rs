@@ -7,6 +7,7 @@ use crate::azure::state::AzureState;
 /// Object id of the caller.
 pub const OBJECT: &str = "00000000-0000-0000-0000-00000000000b";
 
+/// Fails if an action is denied.
 pub fn check_allowed(cloud: &AzureState, action: &str, scope: &str) -> ServiceResult<()> {
     if !cloud.forbids(action) {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context as Waker, Poll};
+use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Router;
@@ -27,13 +27,14 @@ const HEADERS: [&str; 6] =
 /// Server that received a request.
 #[derive(Clone)]
 enum Side {
+    /// Resource Manager and login.
     Arm,
     /// Metadata service of a machine; `None` for the `own` machine.
     Machine(Option<String>),
 }
 
 impl Emulator {
-    /// Starts a server with this state; it runs as long as the runtime.
+    /// Starts an emulator with this state on free ports. It runs as long as the runtime.
     pub async fn start(cloud: AzureState) -> std::io::Result<Emulator> {
         let arm = TcpListener::bind("127.0.0.1:0").await?;
         Emulator::listen(arm, TcpListener::bind("127.0.0.1:0").await?, &[], cloud)
@@ -68,7 +69,7 @@ impl Emulator {
         Router::new().fallback(serve).with_state((self.clone(), side))
     }
 
-    /// Starts the metadata service of another machine, by id; returns its URL.
+    /// Starts the metadata service of the machine with this id; returns the URL of the service.
     pub async fn machine(&self, id: &str) -> std::io::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -87,7 +88,7 @@ impl http_body::Body for ResetBody {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _: &mut Waker<'_>,
+        _: &mut TaskContext<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
         Poll::Ready(Some(Err(std::io::ErrorKind::ConnectionReset.into())))
     }
@@ -178,7 +179,7 @@ async fn serve(State((emulator, side)): State<(Emulator, Side)>, request: Reques
     reply(status, &headers, text)
 }
 
-/// Returns the `Retry-After` header of a fault, in seconds or as a date by Azure's clock.
+/// Returns the `Retry-After` header of a fault, in seconds or as a date by the emulator's clock.
 fn after(cloud: &AzureState, rule: &Rule) -> Option<String> {
     let seconds = rule.retry_after?;
     let date = UNIX_EPOCH + Duration::from_secs(cloud.clock() + seconds);

@@ -27,19 +27,20 @@ pub struct AzureState {
     pub now: Duration,
     /// Time of the start, in seconds since 1970.
     pub epoch: u64,
-    /// Error of Azure's clock (`Date`, times of tokens), in seconds.
+    /// Error of the emulated Azure clock (`Date`, times of tokens), in seconds.
     pub skew: i64,
     /// Azure environment, as IMDS spells it: `AzurePublicCloud`.
     pub environment: String,
     /// Id of the tenant.
     pub tenant: String,
-    /// Ids of the resource groups; their subscriptions are the only ones.
+    /// Ids of the resource groups. Only the subscriptions in these ids exist.
     pub groups: Vec<String>,
     /// Region, `westeurope` for instance.
     pub location: String,
     /// Maximum length of a page of any list.
     pub page: Option<usize>,
-    /// Separately stored resources; others are stored within them.
+    /// Resources of the types that are stored separately; the others are stored inside them (see
+    /// the module `kind`).
     pub resources: Vec<Resource>,
     /// Number of writes, from which ETags are derived.
     pub writes: u64,

@@ -11,8 +11,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{ServerConfig, crypto, pki_types};
 use tokio_rustls::server::TlsStream;
 
-/// Creates a certificate for these names; returns it with the certificate of its authority in PEM.
-/// Both are needed, because clients reject a leaf certificate that is its own authority.
+/// Creates a certificate for these names and an authority that signs it. Returns a server
+/// configuration with the certificate, and the authority's certificate in PEM. The authority is
+/// separate, because clients reject a server certificate that is its own authority.
 pub fn server_config(names: &[String]) -> Result<(Arc<ServerConfig>, String)> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,4 +1,5 @@
-//! Resources as returned: stored members, and members derived from other resources.
+//! Resources as Resource Manager returns them: the stored members, and members derived from other
+//! resources.
 
 use serde_json::{Value, json};
 

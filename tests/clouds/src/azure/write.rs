@@ -100,8 +100,8 @@ pub fn write(
     })
 }
 
-/// Validates a body by its type, and adds what Azure adds. Returns the ids of other resources that
-/// the write changes.
+/// Validates a body by its type, and adds the members that Azure adds. Returns the ids of other
+/// resources that the write changes.
 fn validate(
     cloud: &mut AzureState,
     path: &Path,
@@ -124,7 +124,7 @@ fn validate(
     }
 }
 
-/// Stores a body.
+/// Stores the body of a validated write.
 fn install(cloud: &mut AzureState, path: &Path, kind: &Kind, mut body: Value) {
     let Storage::Inside(member) = kind.storage else {
         if kind.types == "privateDnsZones" {

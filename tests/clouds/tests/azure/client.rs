@@ -15,8 +15,9 @@ pub const SUB: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa";
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 pub const VERSION: &str = "api-version=2024-05-01";
 
-/// Token path of the metadata service, and the resource name of Resource Manager there.
+/// Path of tokens at the metadata service.
 pub const TOKEN: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
+/// Query parameter that requests a token for Resource Manager.
 pub const ARM: &str = "resource=https%3A%2F%2Fmanagement.azure.com%2F";
 
 /// A response.

@@ -1,4 +1,5 @@
-//! The command: its output points clients to it, and its state is accessible over HTTP.
+//! Tests of the program `weir-azure`: its output points clients to the emulator, whose state is
+//! accessible over HTTP.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +19,7 @@ impl Drop for Process {
 }
 
 #[tokio::test]
-async fn the_program_prints_its_endpoints_and_settings() {
+async fn the_program_prints_its_settings_and_is_controlled_over_http() {
     let ca = std::env::temp_dir().join(format!("weir-azure-{}.pem", std::process::id()));
     let mut program = Command::new(env!("CARGO_BIN_EXE_weir-azure"));
     program
@@ -48,7 +49,7 @@ async fn the_program_prints_its_endpoints_and_settings() {
 
     let mut cloud: AzureState =
         serde_json::from_str(&control("GET", "world", "").await.text).unwrap();
-    assert_eq!(cloud.now, std::time::Duration::ZERO, "its clock is stopped");
+    assert_eq!(cloud.now, std::time::Duration::ZERO, "the clock is stopped");
     cloud.location = "northeurope".to_owned();
     add_to_pool(&mut cloud, &network("networkInterfaces/weir-0-data"), &pool("weir"));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Private Link: services, endpoints, connections, and DNS zones.
+//! Tests of Private Link: services, endpoints, connections, subnets, and DNS zones.
 
 use cloud_emulators::azure::AzureState;
 use cloud_emulators::azure::operation::{End, Outcome};

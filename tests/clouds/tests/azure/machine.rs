@@ -1,4 +1,4 @@
-//! The metadata service: instance, load balancers, scheduled events; and tokens.
+//! Tests of the metadata service (instance, load balancers, scheduled events), and of tokens.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn a_member_of_both_pools_is_shown_the_tunnels_of_both_families() {
         ]
     );
     assert_eq!(response["inboundRules"][0]["protocol"], "all");
-    // Members by address get the same answer; a load balancer of another SKU has no tunnels.
+    // A member by address is shown tunnels too; a member of another SKU's pool is shown none.
     for part in nic["properties"]["ipConfigurations"].as_array_mut().unwrap() {
         part["properties"]["loadBalancerBackendAddressPools"] = json!([]);
     }

@@ -1,4 +1,4 @@
-//! Long operations, permissions and faults.
+//! Tests of long operations, permissions and faults.
 
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ async fn faults_apply_until_they_are_cleared() {
         (response.status, response.code(), response.header("retry-after")),
         (429, "TooManyRequests", Some("7"))
     );
-    // A date is by Azure's clock, regardless of the local one.
+    // The date of `Retry-After` is by the emulated Azure clock, regardless of the local one.
     side.azure.with(|cloud| cloud.skew = -3_600);
     side.azure.fault(busy(true));
     let response = side.get(&path).await;

@@ -1,4 +1,4 @@
-//! Load balancers and pools: members of both kinds, and tunnels.
+//! Tests of load balancers and pools: members of both kinds, tunnels, and probes.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn of(addresses: &[Value], tunnels: &[Value]) -> Value {
     }})
 }
 
-/// Adds an interface to pools, or removes it from all.
+/// Adds an interface to these pools, and removes it from all others.
 async fn join(side: &Side, nic: &str, pools: &[&str]) -> crate::client::HttpResponse {
     let path = network(&format!("networkInterfaces/{nic}"));
     let mut body = side.get(&path).await.body;
@@ -212,7 +212,8 @@ async fn scale_set_interfaces_are_read_only() {
     assert_eq!(response.body["loadbalancer"]["tunnelInterfaces"][0]["localIpAddress"], "10.1.0.30");
 }
 
-/// An appliance's health listener: answers with this status, or closes the connection at 0.
+/// Starts an appliance's health listener, which answers with this status, or closes the connection
+/// if it is 0. Returns its port.
 fn listener(status: &std::sync::Arc<std::sync::atomic::AtomicU16>) -> u16 {
     use std::io::{BufRead, BufReader, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -262,7 +263,7 @@ async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
         status.store(200, Ordering::Relaxed);
         assert_eq!(look().await, (1, 0), "one good one is");
     }
-    // A `Down` member receives no new flows, regardless of the probes; `Up` is the opposite.
+    // Regardless of its probes, a `Down` member receives no new flows, and an `Up` member does.
     let mut entry = side.get(&pool("weir")).await.body;
     for (state, up) in [("Down", 0), ("None", 1)] {
         entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =

@@ -1,5 +1,5 @@
-//! Compares the emulator's responses with Microsoft's examples: members and their types. Run by
-//! `make fixtures`.
+//! Compares the emulator's responses with Microsoft's published examples: members and their types.
+//! `make fixtures` runs these tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -155,7 +155,7 @@ async fn side() -> Side {
     Side::of(cloud).await
 }
 
-/// Returns the path of an example's request.
+/// Returns the path of an example's request, with the example's parameters for the placeholders.
 fn path_of(example: &Value, path: &str) -> String {
     let mut path = path.to_owned();
     for (name, value) in example["parameters"].as_object().unwrap() {
@@ -265,7 +265,8 @@ async fn resources_have_the_shape_of_the_examples() {
     }
 }
 
-/// Creates what an example's pool derives from resources outside of the example: rules and members.
+/// Creates the resources outside of an example from which the example's members are derived: rules
+/// and members of pools.
 fn outside(cloud: &mut AzureState, resources: &[Value]) {
     for resource in resources {
         let rules = resource["properties"]["loadBalancingRules"].as_array();

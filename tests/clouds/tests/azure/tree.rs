@@ -1,4 +1,4 @@
-//! Resources: authentication, reads, lists, writes, ETags.
+//! Tests of resources: authentication, reads, lists, writes, ETags.
 
 use cloud_emulators::azure::AzureState;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::client::{GROUP, SUB, Side, VERSION, network, pool, secure};
 
 #[tokio::test]
-async fn clients_need_its_certificate_authority_and_a_valid_token() {
+async fn clients_need_the_certificate_authority_and_a_valid_token() {
     let side = Side::new().await;
     let other = Side::new().await;
     let target = format!("{}?{VERSION}", network("loadBalancers"));
@@ -26,7 +26,7 @@ async fn clients_need_its_certificate_authority_and_a_valid_token() {
 }
 
 #[tokio::test]
-async fn an_absent_resource_has_an_error_code_by_its_missing_part() {
+async fn the_error_code_names_what_is_absent() {
     let side = Side::new().await;
     let response = side.get(&format!("{}?x=1", network("loadBalancers/gw"))).await;
     assert_eq!((response.status, response.code()), (400, "MissingApiVersionParameter"));
@@ -48,9 +48,9 @@ async fn an_absent_resource_has_an_error_code_by_its_missing_part() {
         let response = side.get(&path).await;
         assert_eq!((response.status, response.code()), (status, code), "{path}: {}", response.text);
     }
-    let shouted =
+    let upper_case =
         network("loadBalancers/gw").to_uppercase().replacen("/SUBSCRIPTIONS", "/subscriptions", 1);
-    assert_eq!(side.get(&shouted).await.body["name"], "gw");
+    assert_eq!(side.get(&upper_case).await.body["name"], "gw");
     assert_eq!(side.delete(&pool("none")).await.status, 204);
 }
 
@@ -117,7 +117,7 @@ async fn an_interface_that_joins_is_shown_by_the_pool() {
         entry["properties"]["networkInterfaceIPConfiguration"]["id"],
         configuration.as_str()
     );
-    // The metadata shows it at once.
+    // The metadata service shows the pool's tunnels at once.
     let response = side.machine("/metadata/loadbalancer?api-version=2020-10-01").await;
     let tunnels = response.body["loadbalancer"]["tunnelInterfaces"].as_array().unwrap().clone();
     assert_eq!(tunnels.len(), 2);

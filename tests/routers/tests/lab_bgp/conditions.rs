@@ -1,18 +1,21 @@
-//! The conditions of BGP policies, and their effect on routes.
+//! Tests of the conditions that report whether BGP policies are applied, and of the routes of each.
 
 use serde_json::{Value, json};
 
 use crate::lab::{BgpLab, FOUR, Network, Outcome, Plan, SIX, alone, neighbor, policy};
 use crate::routes::{epoch, frr, session, wait_until_gone, wait_until_present};
 
+/// The network of the sessions.
 const OVER: Network = Network::Management;
 
-fn usual() -> Value {
+/// Returns a policy that selects every appliance.
+fn plain_policy() -> Value {
     policy(&neighbor(OVER, &json!({})))
 }
 
-fn selecting(rack: &str) -> Value {
-    let mut policy = usual();
+/// Returns a policy that selects appliances with this value of the label `rack`.
+fn policy_for_rack(rack: &str) -> Value {
+    let mut policy = plain_policy();
     policy["node_selector"] = json!({"match_labels": {"rack": rack}});
     policy
 }
@@ -21,21 +24,21 @@ fn selecting(rack: &str) -> Value {
 fn policy_conditions_report_whether_it_is_applied() -> Outcome {
     let _alone = alone();
     let mut bgp_lab =
-        BgpLab::new(&Plan { config: "[labels]\nrack = \"a\"\n", ..Plan::new(usual()) })?;
+        BgpLab::new(&Plan { config: "[labels]\nrack = \"a\"\n", ..Plan::new(plain_policy()) })?;
     let frr = frr(&bgp_lab, OVER, &[])?;
     wait_until_present(&mut bgp_lab, &frr, FOUR)?;
     assert_eq!(bgp_lab.wait_for_condition("edge", "Applied")?, "");
     let before = epoch(&frr, OVER)?;
 
     // A policy that does not select this appliance changes nothing.
-    bgp_lab.write_policy("other", &selecting("b"))?;
+    bgp_lab.write_policy("other", &policy_for_rack("b"))?;
     let why = bgp_lab.wait_for_condition("other", "NotSelected")?;
     assert!(why.contains("node_selector"), "{why}");
     bgp_lab.wait_for_condition("edge", "Applied")?;
     assert_eq!(epoch(&frr, OVER)?, before);
 
-    // Two that select it: neither is applied, and all sessions end.
-    bgp_lab.write_policy("other", &selecting("a"))?;
+    // Two policies select this appliance: neither is applied, and all sessions end.
+    bgp_lab.write_policy("other", &policy_for_rack("a"))?;
     for name in ["edge", "other"] {
         let why = bgp_lab.wait_for_condition(name, "MultiplePolicies")?;
         assert!(why.contains("edge") && why.contains("other"), "{why}");
@@ -46,11 +49,11 @@ fn policy_conditions_report_whether_it_is_applied() -> Outcome {
     wait_until_present(&mut bgp_lab, &frr, FOUR)?;
     bgp_lab.wait_for_condition("edge", "Applied")?;
 
-    // No policy.
+    // Without a policy, the route is withdrawn and the session ends.
     bgp_lab.remove_policy("edge")?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     assert_eq!(epoch(&frr, OVER)?, None, "{}", session(&frr, OVER)?);
-    bgp_lab.write_policy("edge", &usual())?;
+    bgp_lab.write_policy("edge", &plain_policy())?;
     wait_until_present(&mut bgp_lab, &frr, FOUR)?;
     bgp_lab.check_responses()
 }
@@ -58,18 +61,18 @@ fn policy_conditions_report_whether_it_is_applied() -> Outcome {
 #[test]
 fn routes_are_kept_while_policies_conflict_if_so_configured() -> Outcome {
     let _alone = alone();
-    let plan = Plan { config: "[bgp]\non_conflict = \"keep\"\n", ..Plan::new(usual()) };
+    let plan = Plan { config: "[bgp]\non_conflict = \"keep\"\n", ..Plan::new(plain_policy()) };
     let mut bgp_lab = BgpLab::new(&plan)?;
     let frr = frr(&bgp_lab, OVER, &[])?;
     wait_until_present(&mut bgp_lab, &frr, FOUR)?;
     let before = epoch(&frr, OVER)?;
-    bgp_lab.write_policy("other", &usual())?;
+    bgp_lab.write_policy("other", &plain_policy())?;
     for name in ["edge", "other"] {
         bgp_lab.wait_for_condition(name, "MultiplePolicies")?;
     }
     wait_until_present(&mut bgp_lab, &frr, FOUR)?;
     assert_eq!(epoch(&frr, OVER)?, before, "the session stayed up");
-    // The policy is kept; withdrawal by a drain still applies.
+    // The policy stays in force, and a drain still withdraws its routes.
     bgp_lab.command(&["drain"])?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     bgp_lab.command(&["drain", "--undo"])?;
@@ -83,15 +86,15 @@ fn routes_are_kept_while_policies_conflict_if_so_configured() -> Outcome {
 #[test]
 fn a_foreign_next_hop_is_rejected_and_the_other_family_is_advertised() -> Outcome {
     let _alone = alone();
-    let elsewhere = json!({"next_hop": {"ipv4": "10.0.9.10"}});
-    let mut bgp_lab = BgpLab::new(&Plan::new(policy(&neighbor(OVER, &elsewhere))))?;
+    let foreign = json!({"next_hop": {"ipv4": "10.0.9.10"}});
+    let mut bgp_lab = BgpLab::new(&Plan::new(policy(&neighbor(OVER, &foreign))))?;
     let frr = frr(&bgp_lab, OVER, &[])?;
-    // The management port's address, which does not serve the frontends.
+    // The address is that of the management port, which does not serve the frontends.
     let why = bgp_lab.wait_for_condition("edge", "Defective")?;
     assert!(why.contains("10.0.9.10") && why.contains("10.0.1.10"), "{why}");
     wait_until_present(&mut bgp_lab, &frr, SIX)?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
-    // A valid one: the data port's own, explicitly.
+    // The data port's own addresses are valid next hops.
     let own = json!({"next_hop": {"ipv4": "10.0.1.10", "ipv6": "fd00:1::10"}});
     bgp_lab.write_policy("edge", &policy(&neighbor(OVER, &own)))?;
     bgp_lab.wait_for_condition("edge", "Applied")?;

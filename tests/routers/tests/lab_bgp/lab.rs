@@ -1,4 +1,5 @@
-//! The lab: the appliance, its two networks, the router on both, a client behind it.
+//! The lab: the appliance, its two networks, a router on both networks, and a client behind the
+//! router.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -29,12 +30,15 @@ pub const SIX: &str = "2001:db8::10/128";
 const FRONTEND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 /// The directory of object files, below the lab's directory.
 const OBJECTS: &str = "objects";
-/// The directory of TCP-MD5 keys.
+/// The TCP-MD5 key of both sides, in tests with authentication.
+pub const KEY: &str = "as-both-sides-know";
+/// The directory of TCP-MD5 keys, below the lab's directory.
 const SECRETS: &str = "secrets";
-/// An upper bound: there are only two processors, which other processes use too.
+/// Maximum wait for an effect; long, because the machine may have only two processors and run other
+/// processes.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serializes the tests, also if all are threads of one process.
+/// Serializes the tests if they are threads of one process.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -43,9 +47,9 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// The network of the session between the router and the appliance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Network {
-    /// The network of the traffic: through the plane and the kernel's exception port.
+    /// The network of the traffic: the session passes the data plane and the exception path.
     DataPort,
-    /// Another network, which the plane does not use.
+    /// Another network, which the data plane does not use.
     Management,
 }
 
@@ -86,6 +90,8 @@ pub struct BgpLab {
 /// The parameters of a test.
 pub struct Plan {
     pub plane: Plane,
+    /// Whether the daemons run under their units.
+    pub under_units: bool,
     /// `[bgp]` and other sections at the end of the configuration.
     pub config: &'static str,
     /// Policies, by name.
@@ -95,7 +101,8 @@ pub struct Plan {
 impl Plan {
     /// Creates a plan with one policy, on the plane selected in the environment.
     pub fn new(policy: Value) -> Plan {
-        Plan { plane: Plane::from_env(), config: "", policies: vec![("edge", policy)] }
+        let policies = vec![("edge", policy)];
+        Plan { plane: Plane::from_env(), under_units: false, config: "", policies }
     }
 }
 
@@ -114,6 +121,9 @@ impl BgpLab {
         };
         let services = services(&lab, "");
         let mut weir = Weir::prepare(&lab, &settings, &services)?;
+        if plan.under_units {
+            weir.use_units()?;
+        }
         let objects = lab.folder.file(OBJECTS);
         std::fs::create_dir(&objects).map_err(LabError::io("creating the directory of objects"))?;
         symlink(lab.folder.file("services.toml"), objects.join("services.toml"))
@@ -131,10 +141,7 @@ impl BgpLab {
         for (name, spec) in &plan.policies {
             bgp_lab.write_policy(name, spec)?;
         }
-        bgp_lab.weir.start_slowpath()?;
-        bgp_lab.weir.start_fastpath()?;
-        bgp_lab.weir.wait_until_able()?;
-        bgp_lab.weir.wait_for_next_hops()?;
+        bgp_lab.weir.launch()?;
         Ok(bgp_lab)
     }
 
@@ -156,7 +163,7 @@ impl BgpLab {
         Ok(std::fs::remove_file(self.lab.folder.file(&format!("{OBJECTS}/{name}.json")))?)
     }
 
-    /// Returns a policy's status: reason and message of its condition.
+    /// Returns the reason and the message of a policy's condition; both empty if it has none.
     pub fn condition(&self, name: &str) -> routers::Result<(String, String)> {
         let all: Value = self.weir.document("/v1/objects/bgp-peering-policies")?;
         let mut items = all["items"].as_array().into_iter().flatten();
@@ -167,7 +174,7 @@ impl BgpLab {
         Ok((field("reason"), field("message")))
     }
 
-    /// Waits until a policy has this reason, and returns the message.
+    /// Waits until a policy's condition has this reason, and returns the message.
     pub fn wait_for_condition(&mut self, name: &str, reason: &str) -> Outcome<String> {
         routers::wait_for(&format!("condition {reason} of {name}"), TIMEOUT, || {
             let condition = self.condition(name)?;
@@ -183,7 +190,7 @@ impl BgpLab {
         Ok(self.lab.weir.command(&program, &[&["--socket", &socket], arguments].concat())?)
     }
 
-    /// Starts real requests of the client to a frontend, five per connection.
+    /// Starts HTTP requests of the client to the IPv4 frontend, five per connection.
     pub fn load(&self, requests: u64, pause: Duration) -> Outcome<Client> {
         let load = Load { pause, ..Load::new((FRONTEND, 80).into(), requests) };
         Ok(Client::start(&self.client, load)?)
@@ -216,13 +223,14 @@ pub fn assert_no_failures(stats: &ClientStats) {
     assert!(stats.right > 0 && stats.failed == 0 && stats.moved == 0, "{stats}");
 }
 
-/// Returns a service of each family; `more` are further keys of both.
+/// Returns a service of each family, with all hosts as active backends; `more` are further keys of
+/// both services.
 pub fn services(lab: &Lab, more: &str) -> Vec<Service> {
     let hosts: Vec<usize> = (0..lab.hosts.len()).collect();
     served(lab, more, &hosts, "active")
 }
 
-/// Returns the services with these hosts as backends, in this state.
+/// Returns a service of each family with these hosts as backends, in this state.
 pub fn served(lab: &Lab, more: &str, hosts: &[usize], state: &'static str) -> Vec<Service> {
     let backend = |address| Backend { address, port: HTTP, weight: 100, state };
     let one = |name: &str, frontend: IpAddr, addresses: Vec<String>| Service {
@@ -251,8 +259,8 @@ pub fn policy(neighbor: &Value) -> Value {
         "advertisements": [{"services": {}}], "neighbors": [neighbor]}]})
 }
 
-/// Connects the appliance's data port, the router and the client. The router's interface on the
-/// data segment is a switch port: the appliance's link state does not affect it.
+/// Connects the appliance, the router and the client. A bridge is between the router and the data
+/// port, so the link state of the data port does not affect the router's interface.
 fn wire(lab: &Lab, router: &Netns, client: &Netns) -> Outcome {
     veth((&lab.cloud, "to-router"), (router, "data"))?;
     lab.cloud.ip(&[

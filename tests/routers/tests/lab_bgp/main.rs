@@ -1,5 +1,5 @@
-//! A complete appliance and the routers beside it: the routes that they receive, whether these
-//! are valid, and the effect on real traffic.
+//! Tests of a complete appliance with FRR or BIRD as its router: which routes the router has, and
+//! whether clients behind the router are served over them.
 //!
 //! ```text
 //!            client -- router --+-- data segment ---- in0 [ appliance ] eg0 -- web-1, web-2

@@ -1,20 +1,19 @@
-//! BGP and BFD over either of the appliance's networks, and real clients over the resulting
-//! routes.
+//! Tests of BGP and BFD over either of the appliance's networks, with clients that are served over
+//! the resulting routes.
 
 use routers::Frr;
 use serde_json::json;
 use tests::lab::settings::Plane;
 
-use crate::lab::{BgpLab, FOUR, Network, Outcome, Plan, SIX, alone, neighbor, policy};
+use crate::lab::{BgpLab, FOUR, KEY, Network, Outcome, Plan, SIX, alone, neighbor, policy};
 use crate::routes::{epoch, frr, session, wait_for_bfd, wait_until_gone, wait_until_present};
 
 const XDP: Plane = Plane::Xdp { native: false };
-/// The key of both sides, where there is one.
-const KEY: &str = "as-both-sides-know";
-/// The changed key.
+/// The TCP-MD5 key that replaces the first one.
 const ROTATED: &str = "as-both-sides-know-next";
 
-/// Both frontends are announced with the data port as next hop, and their clients are served.
+/// Checks that both frontends are announced with the data port as next hop, and that clients are
+/// served.
 fn check_served(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
     for prefix in [FOUR, SIX] {
         wait_until_present(bgp_lab, frr, prefix)?;
@@ -22,14 +21,14 @@ fn check_served(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
     bgp_lab.check_responses()
 }
 
-/// Tests the usual session with BFD.
+/// Tests a session with BFD, without authentication.
 fn test_with_bfd(plane: Plane, over: Network) -> Outcome {
     let policy = policy(&neighbor(over, &json!({"bfd": {"enabled": true}})));
     let mut bgp_lab = BgpLab::new(&Plan { plane, ..Plan::new(policy) })?;
     let frr = frr(&bgp_lab, over, &["neighbor APPLIANCE bfd"])?;
     check_served(&mut bgp_lab, &frr)?;
     wait_for_bfd(&frr, over)?;
-    // A session through the plane and the kernel looks like any other.
+    // The session is between the addresses of this network, also if it passes the data plane.
     let state = session(&frr, over)?;
     assert_eq!(state["remoteAs"], crate::lab::OUR_ASN, "{state}");
     assert_eq!(state["hostLocal"], over.router(), "{state}");
@@ -39,7 +38,7 @@ fn test_with_bfd(plane: Plane, over: Network) -> Outcome {
             bgp_lab.weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
         assert!(punted > 20.0, "BGP and BFD use the exception port: {punted}");
     }
-    // First stop the BGP speaker that uses the plane, then the plane.
+    // First stops slowpath, whose last BGP messages may pass the data plane, then the data plane.
     bgp_lab.weir.slowpath.take().ok_or("no slowpath")?.stop(crate::lab::TIMEOUT)?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     Ok(bgp_lab.weir.stop()?)
@@ -69,8 +68,8 @@ fn bgp_and_bfd_over_the_management_port_route_to_the_xdp_data_port() -> Outcome 
     test_with_bfd(XDP, Network::Management)
 }
 
-/// Tests a session with a signature (RFC 2385) and TTL security (RFC 5082): both survive the path
-/// through the plane. A neighbor with another key, or at a greater distance, gets no session.
+/// Tests a session with TCP-MD5 (RFC 2385) and TTL security (RFC 5082), both of which also work
+/// through the data plane. A neighbor with another key, or at a greater distance, gets no session.
 fn test_authenticated(plane: Plane, over: Network) -> Outcome {
     let mut bgp_lab =
         BgpLab::new(&Plan { plane, ..Plan::new(policy(&neighbor(over, &json!({})))) })?;
@@ -78,14 +77,15 @@ fn test_authenticated(plane: Plane, over: Network) -> Outcome {
     let lines = format!("neighbor APPLIANCE password {KEY}");
     let frr = frr(&bgp_lab, over, &[&lines, "neighbor APPLIANCE ttl-security hops 1"])?;
     bgp_lab.write_policy("edge", &policy(&neighbor(over, &signed)))?;
-    // Without the key there is no session, and the condition does not reveal the file.
+    // Without the key there is no session, and the condition does not reveal whether the file
+    // exists.
     let message = bgp_lab.wait_for_condition("edge", "Defective")?;
     assert!(
         message.contains("its key is missing or invalid") && !message.contains("No such file"),
         "{message}"
     );
     assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
-    // Only the key's file changes.
+    // Writing the key's file is enough for the session to start.
     bgp_lab.write_key("key", KEY)?;
     check_served(&mut bgp_lab, &frr)?;
     let before = epoch(&frr, over)?;
@@ -97,22 +97,13 @@ fn test_authenticated(plane: Plane, over: Network) -> Outcome {
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     frr.configure(&[
         "router bgp 65002",
-        // At a greater distance than allowed; the key last, so that no session is established
-        // before.
+        // Without TTL security FRR sends with TTL 3, as if it were at a greater distance than
+        // allowed. The key is restored last, so that no session is established before.
         &format!("no neighbor {} ttl-security hops 1", over.appliance()),
         &format!("neighbor {} ebgp-multihop 3", over.appliance()),
         &format!("neighbor {} password {KEY}", over.appliance()),
     ])?;
-    let drops = || -> routers::Result<u64> {
-        let output = bgp_lab.lab.weir.command("nstat", &["-asz", "TcpExtTCPMinTTLDrop"])?;
-        let number = output.lines().find_map(|line| line.strip_prefix("TcpExtTCPMinTTLDrop"));
-        Ok(number.and_then(|n| n.split_whitespace().next()?.parse().ok()).unwrap_or(0))
-    };
-    let begun = drops()?;
-    routers::wait_for("drops of packets with a low TTL", crate::lab::TIMEOUT, || {
-        let now = drops()?;
-        Ok((now > begun, format!("{now}")))
-    })?;
+    wait_for_drops(&bgp_lab, "TcpExtTCPMinTTLDrop", || Ok(()))?;
     assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
     frr.configure(&[
         "router bgp 65002",
@@ -120,28 +111,54 @@ fn test_authenticated(plane: Plane, over: Network) -> Outcome {
         &format!("neighbor {} ttl-security hops 1", over.appliance()),
     ])?;
     check_served(&mut bgp_lab, &frr)?;
-    // Both sides change the key; the appliance by its file alone.
+    // Both sides change the key; the appliance by its file alone. It then drops what FRR sends, a
+    // ROUTE-REFRESH here, and the session and its routes stay.
+    let before = epoch(&frr, over)?;
     bgp_lab.write_key("key", ROTATED)?;
-    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    let request = || frr.query("clear bgp * soft in").map(drop);
+    wait_for_drops(&bgp_lab, "TcpExtTCPMD5Failure", request)?;
+    assert_eq!(epoch(&frr, over)?, before, "{}", session(&frr, over)?);
+    check_served(&mut bgp_lab, &frr)?;
+    // FRR ends the session when its own password changes.
     let rotated = format!("neighbor {} password {ROTATED}", over.appliance());
     frr.configure(&["router bgp 65002", &rotated])?;
     check_served(&mut bgp_lab, &frr)
 }
 
+/// Waits until the appliance's kernel counts another dropped packet; `cause` causes one.
+fn wait_for_drops(
+    bgp_lab: &BgpLab,
+    counter: &str,
+    cause: impl Fn() -> routers::Result<()>,
+) -> Outcome {
+    let drops = || -> routers::Result<u64> {
+        let output = bgp_lab.lab.weir.command("nstat", &["-asz", counter])?;
+        let number = output.lines().find_map(|line| line.strip_prefix(counter));
+        Ok(number.and_then(|n| n.split_whitespace().next()?.parse().ok()).unwrap_or(0))
+    };
+    let begun = drops()?;
+    routers::wait_for(&format!("drops counted as {counter}"), crate::lab::TIMEOUT, || {
+        cause()?;
+        let now = drops()?;
+        Ok((now > begun, format!("{now}")))
+    })?;
+    Ok(())
+}
+
 #[test]
-fn an_authenticated_session_with_gtsm_over_the_dpdk_data_port() -> Outcome {
+fn md5_key_and_ttl_security_are_required_over_the_dpdk_data_port() -> Outcome {
     let _alone = alone();
     test_authenticated(Plane::Dpdk, Network::DataPort)
 }
 
 #[test]
-fn an_authenticated_session_with_gtsm_over_the_xdp_data_port() -> Outcome {
+fn md5_key_and_ttl_security_are_required_over_the_xdp_data_port() -> Outcome {
     let _alone = alone();
     test_authenticated(XDP, Network::DataPort)
 }
 
 #[test]
-fn an_authenticated_session_with_gtsm_over_the_management_port() -> Outcome {
+fn md5_key_and_ttl_security_are_required_over_the_management_port() -> Outcome {
     let _alone = alone();
     test_authenticated(Plane::from_env(), Network::Management)
 }

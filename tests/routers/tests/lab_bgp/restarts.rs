@@ -1,15 +1,17 @@
-//! slowpath restarts after a kill or for an upgrade: routers with graceful restart keep
-//! forwarding, and no request fails.
+//! Tests of restarts of slowpath after a kill or for an upgrade: routers with graceful restart keep
+//! forwarding and no request fails; other routers withdraw the routes.
 
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use routers::{Bird, Frr, wait_for};
 use serde_json::{Value, json};
+use tests::lab::container::WEIR;
 use tests::lab::settings::Plane;
 
 use crate::lab::{
-    BgpLab, FOUR, Network, Outcome, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor, policy,
+    BgpLab, FOUR, KEY, Network, Outcome, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor,
+    policy,
 };
 use crate::routes::{
     RouteMonitor, bird, epoch, frr, path, session, wait_for_bfd, wait_until_gone,
@@ -19,9 +21,9 @@ use crate::routes::{
 /// How slowpath ends before it is restarted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// By SIGKILL, as by a defect.
+    /// By SIGKILL, like after a crash.
     Killed,
-    /// As in an upgrade.
+    /// By SIGINT, as for an upgrade: no NOTIFICATION is sent.
     Interrupted,
 }
 
@@ -40,8 +42,8 @@ impl End {
     }
 }
 
-/// A neighbor with graceful restart and BFD.
-fn graceful(over: Network) -> Value {
+/// Returns a neighbor with graceful restart and BFD.
+fn graceful_neighbor(over: Network) -> Value {
     neighbor(
         over,
         &json!({"bfd": {"enabled": true},
@@ -49,14 +51,16 @@ fn graceful(over: Network) -> Value {
     )
 }
 
-/// Stops slowpath for longer than BFD's detection time, and restarts it, under load.
+/// Ends slowpath under load, restarts it after more than BFD's detection time, and asserts that no
+/// request fails and that the router's kernel never loses a route. `gone` and `back` wait until the
+/// router has noticed the end and the restart.
 fn restart_under_load(
     bgp_lab: &mut BgpLab,
     end: End,
     gone: impl Fn() -> Outcome,
     back: impl Fn() -> Outcome,
 ) -> Outcome {
-    let followed = RouteMonitor::start(&bgp_lab.router)?;
+    let monitor = RouteMonitor::start(&bgp_lab.router)?;
     let client = bgp_lab.load(u64::MAX, Duration::from_millis(2))?;
     client.wait_for(200, TIMEOUT)?;
     end.act(bgp_lab)?;
@@ -74,7 +78,7 @@ fn restart_under_load(
     client.stop_requests();
     assert_no_failures(&client.finish()?);
     for prefix in [FOUR, SIX] {
-        assert_eq!(followed.lost(prefix), 0, "{prefix} was never removed: {}", followed.log());
+        assert_eq!(monitor.lost(prefix), 0, "{prefix} was removed: {}", monitor.log());
         wait_until_in_kernel(bgp_lab, prefix)?;
     }
     Ok(())
@@ -87,7 +91,7 @@ fn is_stale(frr: &Frr) -> routers::Result<bool> {
 }
 
 fn with_frr(plane: Plane, over: Network, end: End) -> Outcome {
-    let mut bgp_lab = BgpLab::new(&Plan { plane, ..Plan::new(policy(&graceful(over))) })?;
+    let mut bgp_lab = BgpLab::new(&Plan { plane, ..Plan::new(policy(&graceful_neighbor(over))) })?;
     let frr = frr(&bgp_lab, over, &["neighbor APPLIANCE bfd"])?;
     wait_until_present(&mut bgp_lab, &frr, FOUR)?;
     wait_until_present(&mut bgp_lab, &frr, SIX)?;
@@ -141,8 +145,13 @@ fn frr_on_the_management_port_keeps_forwarding_while_slowpath_is_upgraded() -> O
 }
 
 fn with_bird(over: Network, end: End) -> Outcome {
-    let mut bgp_lab = BgpLab::new(&Plan::new(policy(&graceful(over))))?;
-    let bird = bird(&bgp_lab, over, "bfd graceful;")?;
+    let bgp_lab = BgpLab::new(&Plan::new(policy(&graceful_neighbor(over))))?;
+    restart_with_bird(bgp_lab, over, end, "")
+}
+
+/// Tests a restart with BFD and graceful restart; `options` are further ones of BIRD's protocol.
+fn restart_with_bird(mut bgp_lab: BgpLab, over: Network, end: End, options: &str) -> Outcome {
+    let bird = bird(&bgp_lab, over, &format!("bfd graceful; {options}"))?;
     let shows = |what: &str, present: &[&str], absent: &[&str]| -> Outcome {
         wait_for(what, TIMEOUT, || {
             let output = bird.query("show protocols all weir")?;
@@ -158,7 +167,7 @@ fn with_bird(over: Network, end: End) -> Outcome {
     shows("the session at BIRD", &["Established"], &[stale])?;
     wait_for_bird_bfd(&bird)?;
     let gone = || shows("retained routes at BIRD", &[stale], &["BGP state:          Established"]);
-    // BIRD shows it until the last End-of-RIB.
+    // BIRD shows `stale` until End-of-RIB has arrived for both families.
     let back = || shows("fresh routes at BIRD", &["BGP state:          Established"], &[stale]);
     restart_under_load(&mut bgp_lab, end, gone, back)?;
     wait_for_bird_bfd(&bird)
@@ -178,15 +187,34 @@ fn bird_keeps_forwarding_while_slowpath_is_killed_and_restarts() -> Outcome {
     with_bird(Network::DataPort, End::Killed)
 }
 
+/// What BGP needs of the kernel, under the restrictions of slowpath's unit: port 179 without root,
+/// TCP-MD5, TTL security, and BFD's sockets. (FRR uses multihop BFD where TTL security is on.)
+#[test]
+fn bird_keeps_forwarding_while_slowpath_is_killed_under_its_unit() -> Outcome {
+    let _alone = alone();
+    let (over, under_units) = (Network::DataPort, true);
+    let mut neighbor = graceful_neighbor(over);
+    neighbor["ttl_security"] = true.into();
+    neighbor["password"] = json!({"file": "key"});
+    let plan = Plan { plane: Plane::Dpdk, under_units, ..Plan::new(policy(&neighbor)) };
+    let bgp_lab = BgpLab::new(&plan)?;
+    bgp_lab.write_key("key", KEY)?;
+    let slowpath = bgp_lab.weir.slowpath.as_ref().ok_or("no slowpath")?.id();
+    let status = std::fs::read_to_string(format!("/proc/{slowpath}/status"))?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:")).ok_or("no user")?;
+    assert!(ids.split_whitespace().all(|id| id == WEIR.to_string()), "{ids}");
+    let keys = format!("password {KEY:?}; ttl security on;");
+    restart_with_bird(bgp_lab, over, End::Killed, &keys)
+}
+
 #[test]
 fn bird_keeps_forwarding_while_slowpath_is_upgraded() -> Outcome {
     let _alone = alone();
     with_bird(Network::Management, End::Interrupted)
 }
 
-/// Without graceful restart a router treats the end of the session as that of the appliance: the
-/// route and its traffic disappear immediately, and return with slowpath. The fastpath keeps
-/// serving.
+/// Tests a router without graceful restart, which withdraws the routes as soon as the session ends
+/// and has them again once slowpath runs. Meanwhile fastpath keeps serving packets.
 fn plain(end: End) -> Outcome {
     let over = Network::DataPort;
     let mut bgp_lab = BgpLab::new(&Plan::new(policy(&neighbor(over, &json!({})))))?;
@@ -195,7 +223,7 @@ fn plain(end: End) -> Outcome {
     end.act(&mut bgp_lab)?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     wait_until_gone(&mut bgp_lab, &frr, SIX)?;
-    // Traffic that is routed without BGP is served.
+    // Traffic that reaches the appliance by a static route is served.
     bgp_lab.router.ip(&["route replace 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
     let stats = bgp_lab.load(200, Duration::ZERO)?.finish()?;
     assert_no_failures(&stats);
@@ -218,8 +246,8 @@ fn a_router_without_graceful_restart_withdraws_while_slowpath_is_upgraded() -> O
     plain(End::Interrupted)
 }
 
-/// slowpath restarts and finds that the data plane has ended: routes that routers kept must be
-/// withdrawn, long before the restart time expires.
+/// slowpath restarts and finds that the data plane has ended. The router must then drop the routes
+/// that it kept, long before the restart time of 300 s expires.
 #[test]
 fn a_restart_without_a_working_plane_removes_the_retained_routes() -> Outcome {
     let _alone = alone();

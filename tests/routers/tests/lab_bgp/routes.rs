@@ -12,8 +12,8 @@ use tests::lab::process::Process;
 
 use crate::lab::{BgpLab, HOPS, Network, OUR_ASN, Outcome, SIX, THEIR_ASN, TIMEOUT};
 
-/// Starts FRR as these tests need it: BGP over one network, and these lines of the neighbor, in
-/// which `APPLIANCE` is replaced by the appliance's address.
+/// Starts FRR with a BGP session over one network. `lines` are further lines of its BGP
+/// configuration, in which `APPLIANCE` is replaced by the appliance's address.
 pub fn frr(bgp_lab: &BgpLab, over: Network, lines: &[&str]) -> Outcome<Frr> {
     let (appliance, router) = (over.appliance(), over.router());
     let mut text = format!(
@@ -33,7 +33,7 @@ pub fn frr(bgp_lab: &BgpLab, over: Network, lines: &[&str]) -> Outcome<Frr> {
     Ok(Frr::start(&bgp_lab.router, &[Daemon::Bgpd, Daemon::Bfdd], &text)?)
 }
 
-/// Starts BIRD with these options in its BGP protocol.
+/// Starts BIRD with a BGP session over one network. `keys` are further options of its BGP protocol.
 pub fn bird(bgp_lab: &BgpLab, over: Network, keys: &str) -> Outcome<Bird> {
     let (appliance, router, device) = (over.appliance(), over.router(), over.device());
     let text = format!(
@@ -68,7 +68,7 @@ pub fn epoch(frr: &Frr, over: Network) -> routers::Result<Option<u64>> {
     Ok(state["connectionsEstablished"].as_u64().filter(|_| up))
 }
 
-/// Waits until FRR's path to a prefix, or its absence, fulfills `predicate`; returns when this was
+/// Waits until FRR's path to a prefix, or its absence, satisfies `predicate`; returns when this was
 /// observed.
 pub fn wait_for_path(
     bgp_lab: &mut BgpLab,
@@ -111,6 +111,7 @@ pub fn wait_until_gone(bgp_lab: &mut BgpLab, frr: &Frr, prefix: &str) -> Outcome
     wait_for_path(bgp_lab, frr, prefix, "gone", |path| path.is_none())
 }
 
+/// Returns the next hop of a frontend's prefix: the data port's address of the same family.
 fn hop(prefix: &str) -> &'static str {
     if prefix == SIX { HOPS[1] } else { HOPS[0] }
 }
@@ -126,20 +127,20 @@ pub fn wait_for_bfd(frr: &Frr, over: Network) -> Outcome {
     Ok(())
 }
 
-/// Records the changes of a kernel's routes since the monitor was started.
+/// Records the changes of a kernel's routes from its start on.
 pub struct RouteMonitor {
     process: Process,
     folder: Folder,
 }
 
 impl RouteMonitor {
-    /// Starts following the routes of a namespace.
+    /// Starts to record the route changes of a namespace.
     pub fn start(ns: &Arc<Netns>) -> Outcome<RouteMonitor> {
         let folder = Folder::new()?;
         let arguments = ["-oneline", "-tshort", "monitor", "label", "route"].map(str::to_owned);
         let log = folder.file("routes.log");
         let process = Process::start(ns, Path::new("ip"), &arguments, &[], log)?;
-        // The monitor must run before anything happens: a probe route shows that it does.
+        // The record of a probe route shows that the monitor runs, before the test causes changes.
         let probe = ["route add blackhole 192.0.2.199/32", "route del blackhole 192.0.2.199/32"];
         wait_for("the route monitor", TIMEOUT, || {
             ns.ip(&probe)?;
@@ -155,13 +156,14 @@ impl RouteMonitor {
         log.lines().filter(|line| line.contains("Deleted") && line.contains(bare)).count()
     }
 
-    /// Returns all changes.
+    /// Returns the record of all changes, with the path of its file.
     pub fn log(&self) -> String {
         format!("{}: {}", self.folder.file("routes.log").display(), self.process.log())
     }
 }
 
-/// Returns how long after `begun` FRR still showed a path to a prefix, by the last poll with one.
+/// Waits until FRR has no path to a prefix. Returns the time from `begun` to the start of the last
+/// poll in which FRR still showed one.
 pub fn shown_for(
     bgp_lab: &mut BgpLab,
     frr: &Frr,

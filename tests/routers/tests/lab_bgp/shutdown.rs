@@ -1,4 +1,5 @@
-//! Drain, which keeps the sessions, and shutdown, which sends a NOTIFICATION.
+//! Tests of a drain, which keeps the sessions, and of the shutdown of slowpath, which ends them
+//! with a NOTIFICATION.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,10 @@ use crate::routes::{
     wait_until_present,
 };
 
+/// The network of the session.
 const OVER: Network = Network::DataPort;
 
+/// Starts the appliance, and FRR with graceful restart, and waits until FRR has both routes.
 fn begin(config: &'static str) -> Outcome<(BgpLab, Frr)> {
     let graceful = json!({"graceful_restart": {"enabled": true}});
     let plan = Plan { config, ..Plan::new(policy(&neighbor(OVER, &graceful))) };
@@ -31,7 +34,7 @@ fn a_drain_withdraws_routes_and_keeps_forwarding_until_undone() -> Outcome {
     let _alone = alone();
     let (mut bgp_lab, frr) = begin("")?;
     let before = epoch(&frr, OVER)?;
-    // Packets that still arrive are served.
+    // The client's packets still arrive by a static route, and are served.
     bgp_lab.router.ip(&["route add 203.0.113.0/24 via 10.0.1.10 dev data"])?;
     let client = bgp_lab.load(400, Duration::from_millis(5))?;
     client.wait_for(50, TIMEOUT)?;
@@ -40,7 +43,7 @@ fn a_drain_withdraws_routes_and_keeps_forwarding_until_undone() -> Outcome {
     wait_until_gone(&mut bgp_lab, &frr, SIX)?;
     assert!(!bgp_lab.weir.status()?.able);
     assert_no_failures(&client.finish()?);
-    // The drain is a state of the appliance, not of a process.
+    // The drain persists when slowpath restarts.
     bgp_lab.weir.kill_slowpath()?;
     bgp_lab.weir.start_slowpath()?;
     assert_stays_withdrawn(&mut bgp_lab, &frr)?;
@@ -53,7 +56,8 @@ fn a_drain_withdraws_routes_and_keeps_forwarding_until_undone() -> Outcome {
     bgp_lab.check_responses()
 }
 
-fn is_shutting(path: Option<&Value>) -> bool {
+/// Returns whether a path has the GRACEFUL_SHUTDOWN community.
+fn has_graceful_shutdown(path: Option<&Value>) -> bool {
     let list = path.and_then(|path| path["community"]["list"].as_array());
     list.into_iter().flatten().any(|community| community == "gracefulShutdown")
 }
@@ -66,23 +70,23 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
     let begun = Instant::now();
     bgp_lab.command(&["drain"])?;
     for prefix in [FOUR, SIX] {
-        wait_for_path(&mut bgp_lab, &frr, prefix, "GRACEFUL_SHUTDOWN", is_shutting)?;
+        wait_for_path(&mut bgp_lab, &frr, prefix, "GRACEFUL_SHUTDOWN", has_graceful_shutdown)?;
     }
     let gone = wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     wait_until_gone(&mut bgp_lab, &frr, SIX)?;
-    // On a loaded machine the withdrawal may be seen later, but never earlier.
+    // On a loaded machine the withdrawal may be observed later, but never earlier.
     assert!(gone - begun >= Duration::from_secs(4), "{:?}", gone - begun);
     bgp_lab.command(&["drain", "--undo"])?;
     for prefix in [FOUR, SIX] {
-        let plain = |path: Option<&Value>| path.is_some() && !is_shutting(path);
+        let plain = |path: Option<&Value>| path.is_some() && !has_graceful_shutdown(path);
         wait_for_path(&mut bgp_lab, &frr, prefix, "without GRACEFUL_SHUTDOWN", plain)?;
     }
-    // Undone in the middle: nothing was withdrawn.
+    // If the drain is undone before the withdrawal, nothing is withdrawn.
     bgp_lab.command(&["drain"])?;
-    wait_for_path(&mut bgp_lab, &frr, FOUR, "GRACEFUL_SHUTDOWN", is_shutting)?;
+    wait_for_path(&mut bgp_lab, &frr, FOUR, "GRACEFUL_SHUTDOWN", has_graceful_shutdown)?;
     bgp_lab.command(&["drain", "--undo"])?;
     wait_for_path(&mut bgp_lab, &frr, FOUR, "without GRACEFUL_SHUTDOWN", |path| {
-        path.is_some() && !is_shutting(path)
+        path.is_some() && !has_graceful_shutdown(path)
     })?;
     assert_eq!(epoch(&frr, OVER)?, before, "the session did not restart");
 
@@ -98,8 +102,8 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
     bgp_lab.check_responses()
 }
 
-/// Checks that slowpath restarted in a drain: its session is established, without routes for two
-/// seconds.
+/// Checks that slowpath, restarted during a drain, establishes its session and announces no routes
+/// for two seconds.
 fn assert_stays_withdrawn(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
     wait_for("a new session", TIMEOUT, || Ok((epoch(frr, OVER)?.is_some(), String::new())))?;
     bgp_lab.weir.wait_for("tables in force", TIMEOUT, |weir| {
@@ -116,8 +120,8 @@ fn assert_stays_withdrawn(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
     Ok(())
 }
 
-/// Returns whether FRR received the shutdown: a hard reset (RFC 8538) with the content of RFC
-/// 9003.
+/// Returns whether FRR received the NOTIFICATION of the shutdown, a hard reset (RFC 8538) with the
+/// message of RFC 9003, and FRR's status of the session.
 fn received_shutdown_notification(frr: &Frr) -> routers::Result<(bool, String)> {
     let state = session(frr, OVER)?;
     let right = state["lastResetDueTo"] == "BGP Notification received"
@@ -141,10 +145,10 @@ fn shutdown_withdraws_routes_and_waits_before_it_ends_the_session() -> Outcome {
     let took = gone.elapsed();
     assert!(status.success(), "{status}: {}", slowpath.log_tail());
     println!("the process ended {took:.1?} after the withdrawal was observed");
-    // It was observed a little after it was sent.
-    assert!(took >= Duration::from_secs(2), "it waited for routers: {took:?}");
+    // Less than `settle_s`, because the withdrawal was observed a little after it was sent.
+    assert!(took >= Duration::from_secs(2), "it did not wait for routers: {took:?}");
     wait_for("the shutdown notification at FRR", TIMEOUT, || received_shutdown_notification(&frr))?;
-    // A hard reset: no route is kept, although the neighbor supports graceful restart.
+    // After a hard reset FRR keeps no route, although it supports graceful restart.
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
 
     bgp_lab.weir.start_slowpath()?;

@@ -1,5 +1,5 @@
-//! Routes exist only while the service behind them works: over the management network, whose
-//! session does not depend on the data plane.
+//! Tests that a route exists only while its service works. The session uses the management network,
+//! so that it does not depend on the data plane.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,12 @@ use crate::lab::{
 };
 use crate::routes::{assert_within, epoch, frr, shown_for, wait_until_gone, wait_until_present};
 
-/// The promised time until the route is withdrawn.
+/// Maximum time until a route is withdrawn, as documented.
 const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
-/// The number of attempts, each of which must keep the promise.
+/// Number of attempts, each of which must keep the limit.
 const ATTEMPTS: usize = 3;
 
+/// Starts the appliance and FRR, and waits until FRR has both routes.
 fn bgp_lab(plane: Plane, config: &'static str) -> Outcome<(BgpLab, Frr)> {
     let policy = policy(&neighbor(Network::Management, &json!({})));
     let mut bgp_lab = BgpLab::new(&Plan { plane, config, ..Plan::new(policy) })?;
@@ -27,7 +28,8 @@ fn bgp_lab(plane: Plane, config: &'static str) -> Outcome<(BgpLab, Frr)> {
     Ok((bgp_lab, frr))
 }
 
-/// Breaks something and repairs it, a few times; the session never ends.
+/// Breaks something by `act` and repairs it, [`ATTEMPTS`] times. Asserts that routes are withdrawn
+/// in time and return after the repair, and that the session never ends.
 fn break_and_repair(
     what: &str,
     (mut bgp_lab, frr): (BgpLab, Frr),
@@ -74,7 +76,7 @@ fn routes_are_withdrawn_within_a_second_of_a_killed_poll_loop() -> Outcome {
     break_and_repair("fastpath killed", bgp_lab, kill, start)
 }
 
-/// The XDP programs forward packets without their loader, but its liveness is no longer reported.
+/// The XDP programs forward packets without their loader, but slowpath no longer sees that they do.
 #[test]
 fn routes_are_withdrawn_within_a_second_of_a_killed_xdp_loader() -> Outcome {
     let _alone = alone();
@@ -87,7 +89,8 @@ fn routes_are_withdrawn_within_a_second_of_a_killed_xdp_loader() -> Outcome {
     break_and_repair("XDP loader killed", bgp_lab, kill, start)
 }
 
-/// With XDP: DPDK's af_packet, which replaces a NIC in the lab, reports every link as up.
+/// Only with XDP: DPDK's af_packet driver, which replaces a NIC in the lab, reports every link as
+/// up.
 #[test]
 fn routes_are_withdrawn_within_a_second_of_a_link_down() -> Outcome {
     let _alone = alone();
@@ -134,7 +137,7 @@ fn a_service_without_backends_is_advertised_as_configured() -> Outcome {
         write_services(&bgp_lab.lab.folder, &all)?;
         bgp_lab.weir.wait_for_generation(generation + 1)?;
         if stays {
-            // As long as the other case takes, and longer.
+            // A withdrawal would be visible after this time.
             std::thread::sleep(WITHDRAWAL_LIMIT);
             wait_until_present(&mut bgp_lab, &frr, FOUR)?;
         } else {

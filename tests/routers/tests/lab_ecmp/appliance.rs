@@ -1,4 +1,4 @@
-//! An appliance of the fleet: both daemons in its own namespace, with one arm and its own region.
+//! One of the two appliances: both daemons in a namespace, with one arm and a separate region.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,13 +16,13 @@ use tests::lab::weir::Weir;
 use crate::fleet::{BACKENDS, BFD_MS, BFD_MULTIPLIER, FRONTEND, FRONTEND6, HTTP, Plan};
 use crate::fleet::{Mode, OUR_ASN, ROUTER, ROUTER_MANAGEMENT, ROUTER6, SessionPort, THEIR_ASN};
 
-/// Its port names in its namespace.
+/// Names of the appliance's ports in its namespace.
 const DATA: &str = "in0";
 const MANAGEMENT: &str = "mg0";
 
 /// An appliance.
 pub struct Appliance {
-    /// Its daemons.
+    /// The daemons.
     pub weir: Weir,
     /// The data port's addresses, which are the next hops of the router's routes.
     pub address: Ipv4Addr,
@@ -31,6 +31,7 @@ pub struct Appliance {
     ns: Arc<Netns>,
     router: Arc<Netns>,
     folder: Arc<Folder>,
+    /// The counters once the appliance was able for the first time.
     before: (Totals, Wires),
 }
 
@@ -50,7 +51,7 @@ impl Appliance {
         }
         topology::set_up_for(&ns, &[DATA], plane)?;
         if plane.is_xdp() {
-            // The port also belongs to the kernel, and gets the arm's IPv6 address.
+            // With XDP the kernel also uses the port, which gets the arm's IPv6 address.
             ns.sysctl(&format!("ipv6/conf/{DATA}/disable_ipv6"), "0")?;
         }
         let address6 = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x10 + u16::from(number));
@@ -78,7 +79,7 @@ impl Appliance {
     fn configuration(&self, plan: &Plan, plane: Plane) -> String {
         let Appliance { address, address6, number, folder, .. } = self;
         let [plane, attach] = plane.keys();
-        // They poll on different CPUs, if possible.
+        // The two appliances poll on different CPUs, if there are two.
         let (lcore, main) = (number % 2, 1 - number % 2);
         let (region, maps) = (folder.shared("region"), folder.maps());
         let objects = folder.file("objects");
@@ -130,19 +131,31 @@ state = {state:?}
         )
     }
 
-    /// Runs `weir drain`, or ends the drain.
-    pub fn drain(&self, undo: bool) -> Result<()> {
-        let weir = find("weir", "cli")?.display().to_string();
-        let socket = self.folder.file("control.sock").display().to_string();
-        let mut arguments = vec!["--socket", &socket, "drain"];
-        arguments.extend(undo.then_some("--undo"));
-        self.ns.command(&weir, &arguments).map(drop)
+    /// Runs `weir drain`.
+    pub fn drain(&self) -> Result<()> {
+        self.command(&["drain"])
     }
 
-    /// Sets the data port's link down at this end, or up. The router, on the other side of a
-    /// bridge, does not see it.
-    pub fn link(&self, up: bool) -> Result<()> {
-        self.ns.ip(&[&format!("link set dev {DATA} {}", if up { "up" } else { "down" })])
+    /// Runs `weir drain --undo`.
+    pub fn undo_drain(&self) -> Result<()> {
+        self.command(&["drain", "--undo"])
+    }
+
+    fn command(&self, arguments: &[&str]) -> Result<()> {
+        let weir = find("weir", "cli")?.display().to_string();
+        let socket = self.folder.file("control.sock").display().to_string();
+        self.ns.command(&weir, &[&["--socket", &socket], arguments].concat()).map(drop)
+    }
+
+    /// Sets the data port's link down at the appliance's end. The router, on the other side of a
+    /// bridge, does not notice.
+    pub fn set_link_down(&self) -> Result<()> {
+        self.ns.ip(&[&format!("link set dev {DATA} down")])
+    }
+
+    /// Sets the data port's link up again.
+    pub fn set_link_up(&self) -> Result<()> {
+        self.ns.ip(&[&format!("link set dev {DATA} up")])
     }
 
     /// Kills both daemons with SIGKILL.
@@ -162,19 +175,19 @@ state = {state:?}
         self.weir.wait_until_able()
     }
 
-    /// Returns the packets of clients that it received for its services.
+    /// Returns the number of packets that the appliance received from clients for its services.
     pub fn packets(&self) -> Result<u64> {
         Ok(self.weir.services()?.iter().map(|service| service.packets).sum())
     }
 
-    /// Returns its number of flows.
+    /// Returns the number of flows of all backends.
     pub fn flows(&self) -> Result<u64> {
         let services = self.weir.services()?;
         let backends = services.iter().flat_map(|service| &service.backends);
         Ok(backends.map(|backend| backend.flows).sum())
     }
 
-    /// Ends both daemons in the usual way: the BGP speaker first, while it can still send.
+    /// Stops both daemons: slowpath first, while its BGP speaker can still send over the data port.
     pub fn stop(mut self) -> Result<()> {
         let slowpath = self.weir.slowpath.take();
         slowpath.map_or(Ok(()), |slowpath| slowpath.stop(routers::DEFAULT_TIMEOUT))?;
@@ -186,8 +199,8 @@ state = {state:?}
         Ok((Totals::now(&self.weir)?, wires))
     }
 
-    /// Waits until its counters since its start balance, and returns them. BFD packets never
-    /// stop, so some polls are in the middle of a packet.
+    /// Waits until the appliance's packet counters since its start balance, and returns them. BFD
+    /// packets never stop, so a poll may observe a packet that is only partly counted.
     pub fn balanced_totals(&mut self) -> Result<Totals> {
         let before = self.before.clone();
         let (address, router) = (self.address, self.router.clone());
@@ -207,12 +220,12 @@ state = {state:?}
     }
 }
 
-/// Returns the router's interface to an appliance.
+/// Returns the name of the router's interface to an appliance.
 fn wire(number: u8) -> String {
     format!("weir{number}")
 }
 
-/// Returns the address of an appliance's control process towards the router.
+/// Returns the appliance's address in the session with the router.
 pub fn session_address(number: u8, port: SessionPort) -> Ipv4Addr {
     match port {
         SessionPort::Data => Ipv4Addr::new(10, 0, 1, 10 + number),

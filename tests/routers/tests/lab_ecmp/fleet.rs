@@ -1,4 +1,5 @@
-//! Two appliances behind a real router, with clients before it and backends beside them.
+//! The lab: two appliances behind a real router, clients on the other side of the router, and
+//! backends on the segment of the appliances.
 //!
 //! ```text
 //!   client --- router (FRR) --+-- segment --+-- weir-1   one arm, BGP and BFD, next hop: data port
@@ -7,7 +8,8 @@
 //!                             +-- management, optional: BGP and BFD over separate NICs
 //! ```
 //! There is no cloud gateway: clients send to the frontends' addresses, and the router has routes
-//! to these through both appliances. It distributes flows by a hash of addresses and ports.
+//! to these addresses through both appliances. The router distributes flows by a hash of addresses,
+//! protocol and ports.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -25,7 +27,7 @@ use crate::appliance::{Appliance, session_address};
 use crate::monitor::Monitor;
 use crate::traffic::Traffic;
 
-/// The frontends of the clients.
+/// The frontends' addresses.
 pub const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 pub const FRONTEND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 0x10);
 /// The port of frontends and backends.
@@ -40,7 +42,7 @@ pub const OUR_ASN: u32 = 65_001;
 pub const THEIR_ASN: u32 = 65_000;
 /// Backends `web-0` and following, at 10.0.1.20 and following.
 pub const BACKENDS: u8 = 3;
-/// BFD parameters of both sides. The multiplier exceeds the usual 3 of 300 ms: two cores run a
+/// BFD parameters of both sides. The multiplier exceeds the usual 3, because two cores may run the
 /// router, two poll loops, two control processes and all clients.
 pub const BFD_MS: u64 = 300;
 pub const BFD_MULTIPLIER: u32 = 5;
@@ -49,10 +51,10 @@ pub const BFD_TIME: Duration = Duration::from_millis(BFD_MS * BFD_MULTIPLIER as 
 /// The time limit of a connection attempt to a closed port.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The hashed fields, in the encoding of Linux' `fib_multipath_hash_fields`.
+/// The hashed fields, in the encoding of Linux's `fib_multipath_hash_fields`.
 const ADDRESSES_PROTOCOL_PORTS: &str = "0x37";
 
-/// A closed port.
+/// A port that is closed on the appliances.
 const DISCARD: u16 = 9;
 
 /// The clients' addresses.
@@ -68,14 +70,14 @@ const CLIENT6: &str = "fd00:c::1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Through IPIP; backends answer clients directly. The backend of a flow depends only on the
-    /// flow and the tables, so that both appliances select the same.
+    /// flow and the tables, so that both appliances select the same backend.
     Tunnel,
-    /// By address translation; answers return through the appliance, which alone has the flow's
-    /// state.
+    /// By address translation; answers return through the appliance that received the request,
+    /// which alone has the flow's state.
     Nat,
 }
 
-/// The port of the control processes' sessions with the router.
+/// The port over which the appliances' BGP and BFD sessions with the router run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionPort {
     /// The data port: through the exception path.
@@ -100,7 +102,7 @@ impl Plan {
     }
 }
 
-/// A backend, whose parts end with it.
+/// A backend: a server, the decapsulation of IPIP packets, and their namespace.
 struct Backend {
     _decap: Decap,
     _server: Server,
@@ -118,7 +120,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts everything, and waits until the router has both routes.
+    /// Starts everything, and waits until BFD is up and the router routes to both appliances.
     pub fn start(plan: &Plan) -> Result<Fleet> {
         let (router, client) = (namespace("router")?, namespace("client")?);
         wire(&router, &client)?;
@@ -129,16 +131,21 @@ impl Fleet {
         let port = plan.port;
         let fleet = Fleet { frr, appliances, port, router, client, _backends: backends };
         for number in [1, 2] {
-            fleet.wait_for_bfd_state(number, true)?;
+            fleet.wait_for_bfd_up(number)?;
         }
         fleet.wait_until_routed([true, true])?;
         fleet.wait_until_served([true, true])?;
         Ok(fleet)
     }
 
-    /// Starts long-lived connections of both families, and with `fresh` short-lived ones.
-    pub fn traffic(&self, fresh: bool) -> Result<Traffic> {
-        Traffic::start(&self.client, &CLIENTS.map(IpAddr::V4), fresh)
+    /// Starts clients with long-lived connections of both families.
+    pub fn steady_traffic(&self) -> Result<Traffic> {
+        Traffic::start(&self.client, &CLIENTS.map(IpAddr::V4), false)
+    }
+
+    /// Starts the clients of [`Fleet::steady_traffic`], and one with short-lived connections.
+    pub fn steady_and_fresh_traffic(&self) -> Result<Traffic> {
+        Traffic::start(&self.client, &CLIENTS.map(IpAddr::V4), true)
     }
 
     /// Makes `requests` IPv4 requests over as many connections.
@@ -149,8 +156,8 @@ impl Fleet {
         Client::start(&self.client, load)
     }
 
-    /// Returns the appliances that the router's kernel routes to, and its output: the same for
-    /// both families, or `None` while they differ.
+    /// Returns to which appliances the router's kernel routes, or `None` while the two families
+    /// differ, and the routes as text.
     pub fn routed(&self) -> Result<(Option<[bool; 2]>, String)> {
         let four = self.router.command("ip", &["route", "show", &FRONTEND.to_string()])?;
         let six = self.router.command("ip", &["-6", "route", "show", &FRONTEND6.to_string()])?;
@@ -181,9 +188,9 @@ impl Fleet {
         })
     }
 
-    /// Waits until the router's kernel has the MAC addresses of these appliances. While it
-    /// resolves one, it sends that appliance's flows to the other: they would move again, which
-    /// NAT flows do not survive.
+    /// Waits until the router's kernel has the MAC addresses of these appliances. While the kernel
+    /// resolves an address, it sends the flows of that appliance to the other one. The flows would
+    /// move back later, which NAT flows do not survive.
     pub fn wait_until_served(&self, served: [bool; 2]) -> Result<()> {
         for (appliance, _) in self.appliances.iter().zip(served).filter(|(_, served)| *served) {
             for address in [IpAddr::V4(appliance.address), IpAddr::V6(appliance.address6)] {
@@ -201,10 +208,19 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits for this BFD state of the router for an appliance (1 or 2). FRR 8.4 creates its BFD
-    /// session again once BGP has supplied the local address, and ends BGP for it; only that
-    /// session counts here.
-    pub fn wait_for_bfd_state(&self, number: u8, up: bool) -> Result<()> {
+    /// Waits until the router's BFD session with an appliance (1 or 2) is up.
+    pub fn wait_for_bfd_up(&self, number: u8) -> Result<()> {
+        self.wait_for_bfd_state(number, true)
+    }
+
+    /// Waits until the router's BFD session with an appliance (1 or 2) is down.
+    pub fn wait_for_bfd_down(&self, number: u8) -> Result<()> {
+        self.wait_for_bfd_state(number, false)
+    }
+
+    /// FRR 8.4 replaces its BFD session by a second one once BGP has supplied the local address,
+    /// and ends the BGP session then. Only the second BFD session counts here.
+    fn wait_for_bfd_state(&self, number: u8, up: bool) -> Result<()> {
         let address = session_address(number, self.port).to_string();
         wait_for(&format!("BFD with {address}, up: {up}"), DEFAULT_TIMEOUT, || {
             let output = self.frr.json("show bfd peers")?;
@@ -239,8 +255,8 @@ impl Fleet {
         Ok(self.neighbor(number, "lastNotificationReason")?.to_string())
     }
 
-    /// Waits until a session was established more than `before` times and the neighbor has sent
-    /// all routes, so that none is only kept over a restart.
+    /// Waits until the router's session with an appliance (1 or 2) was established more than
+    /// `before` times and the router has no stale route, which it would keep only over a restart.
     pub fn wait_until_reannounced(&self, number: u8, before: u64) -> Result<()> {
         let address = session_address(number, self.port).to_string();
         wait_for(&format!("fresh routes of {address}"), DEFAULT_TIMEOUT, || {
@@ -266,18 +282,18 @@ impl Fleet {
         Monitor::start(&self.router)
     }
 
-    /// Ends the daemons in the usual way.
+    /// Stops the daemons of both appliances.
     pub fn stop(self) -> Result<()> {
         let Fleet { appliances, .. } = self;
         appliances.into_iter().try_for_each(Appliance::stop)
     }
 }
 
+/// Creates the segment and the management network at the router, and connects the client.
 fn wire(router: &Arc<Netns>, client: &Arc<Netns>) -> Result<()> {
-    // Flows are distributed by addresses, protocol and ports. Policy 1 hashes the same fields,
-    // but prefers the hash in the packet's metadata, which the client's socket sets on a veth;
-    // and a socket changes that hash after each timeout, which a client cannot do to a remote
-    // router.
+    // Policy 3 hashes the given fields. Policy 1 hashes the same ones, but prefers the hash in the
+    // packet's metadata. Over a veth that is the hash of the client's socket, which changes after
+    // each timeout: a real router would not receive it.
     for (key, value) in [
         ("ipv4/ip_forward", "1"),
         ("ipv6/conf/all/forwarding", "1"),
@@ -310,7 +326,8 @@ fn wire(router: &Arc<Netns>, client: &Arc<Netns>) -> Result<()> {
     ])
 }
 
-/// Creates a backend of both modes: at its own addresses, and at the frontends' behind a tunnel.
+/// Creates a backend for both modes: it serves its own addresses, and the frontends' addresses in
+/// IPIP packets.
 fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
     let name = format!("web-{number}");
     let ns = namespace(&name)?;
@@ -329,8 +346,8 @@ fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
     Ok(Backend { _decap: decap, _server: server, _ns: ns })
 }
 
-/// Returns the router's configuration. Routes with GRACEFUL_SHUTDOWN are its last resort, as RFC
-/// 8326 section 4 requires of a receiver.
+/// Returns FRR's configuration. Routes with GRACEFUL_SHUTDOWN get local preference 0, so that they
+/// are used only without an alternative, as RFC 8326 section 4 requires.
 fn frr(plan: &Plan) -> String {
     let (mut sessions, mut active) = (String::new(), String::new());
     for number in [1, 2] {

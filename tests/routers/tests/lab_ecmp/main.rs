@@ -1,10 +1,10 @@
-//! ECMP over two appliances with a real router: one is drained, partly killed and completely
-//! killed, while clients have connections through both.
+//! Tests of ECMP over two appliances with a real router: one appliance is drained, or one or both
+//! of its daemons are killed, while clients have connections through both appliances.
 //!
 //! Tunnel services lose no connection: the backend of a flow depends only on the flow and the
-//! tables, and both appliances have the same seed and therefore the same tables. NAT services
-//! lose the connections of the appliance that traffic leaves, which alone has their translations.
-//! They are counted here; new connections succeed immediately.
+//! tables, and both appliances have the same seed and therefore the same tables. NAT services lose
+//! the connections of the appliance that traffic leaves, which alone has their translations. The
+//! tests count these losses; new connections succeed immediately.
 
 mod appliance;
 mod fleet;
@@ -31,16 +31,18 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Responses of each client that show that it continues.
+/// Number of further responses of each client that show that it makes progress.
 const SOME: u64 = 100;
 
-/// The number of new connections that show that they work.
+/// Number of new connections to open in a check that new connections work.
 const NEW: u64 = 60;
 
-/// How long a drain announces GRACEFUL_SHUTDOWN: longer than the checks in the meantime.
+/// How long a drain announces GRACEFUL_SHUTDOWN before it withdraws: longer than the checks in the
+/// meantime take.
 const SHUTDOWN: Duration = Duration::from_secs(15);
 
-/// Waits until the clients progress and both appliances carry their share.
+/// Waits until each client has made progress, and asserts that each appliance received more than
+/// 5 % of the packets meanwhile.
 fn assert_both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     let packets = || -> Result<[u64; 2], Box<dyn Error>> {
         let [one, two] = &fleet.appliances;
@@ -56,26 +58,29 @@ fn assert_both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     Ok(())
 }
 
-/// Checks the packet equation of the appliances whose poll loop was never killed.
-fn assert_balanced(fleet: &mut Fleet, numbers: &[usize]) -> Outcome {
-    for number in numbers {
-        let totals = fleet.appliances[*number].balanced_totals()?;
-        println!("weir-{}: {totals} {:?}", number + 1, totals.drops);
+/// Checks that the packet counters of these appliances (0 or 1) balance. Their fastpath must never
+/// have been killed, which loses packets uncounted.
+fn assert_balanced(fleet: &mut Fleet, indices: &[usize]) -> Outcome {
+    for index in indices {
+        let totals = fleet.appliances[*index].balanced_totals()?;
+        println!("weir-{}: {totals} {:?}", index + 1, totals.drops);
     }
     Ok(())
 }
 
-/// Why the router stops using an appliance. BGP's hold time would cause it as well, 90 s later.
+/// Why the router stops using an appliance. BGP's hold timer would have the same effect, but only
+/// after 90 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// BFD received nothing for its detection time, and the router ended the session.
     Bfd,
-    /// The appliance withdrew its routes or marked them; the session remains.
+    /// The appliance withdrew its routes or announced them with GRACEFUL_SHUTDOWN; the session
+    /// remains.
     Update,
 }
 
-/// Waits until the router routes to the second appliance alone, prints the time, and checks the
-/// cause.
+/// Waits until the router routes to the second appliance alone, prints the time since `begun`, and
+/// checks the cause. `sessions` is the earlier number of sessions with the first appliance.
 #[track_caller]
 fn assert_traffic_moves(
     fleet: &Fleet,
@@ -85,7 +90,7 @@ fn assert_traffic_moves(
     sessions: u64,
 ) -> Outcome {
     if cause == Cause::Bfd {
-        fleet.wait_for_bfd_state(1, false)?;
+        fleet.wait_for_bfd_down(1)?;
         println!("{what}: BFD noticed after {:.2?} (detection time {BFD_TIME:?})", begun.elapsed());
     }
     fleet.wait_until_routed([false, true])?;
@@ -109,20 +114,20 @@ fn assert_traffic_moves(
 fn a_drained_appliance_leaves_and_rejoins_without_a_lost_connection() -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
-    let traffic = fleet.traffic(true)?;
+    let traffic = fleet.steady_and_fresh_traffic()?;
     assert_both_carry(&fleet, &traffic)?;
     let sessions = fleet.sessions(1)?;
 
     let begun = Instant::now();
-    fleet.appliances[0].drain(false)?;
+    fleet.appliances[0].drain()?;
     assert_traffic_moves(&fleet, "drained", begun, Cause::Update, sessions)?;
-    // Packets under way have arrived before the clients have made progress.
+    // Packets in flight have arrived once the clients have made progress.
     traffic.wait_for_responses(SOME)?;
     let before = fleet.appliances[0].packets()?;
     traffic.wait_for_responses(SOME)?;
     assert_eq!(fleet.appliances[0].packets()?, before, "a drained appliance receives no packets");
 
-    fleet.appliances[0].drain(true)?;
+    fleet.appliances[0].undo_drain()?;
     fleet.wait_until_routed([true, true])?;
     assert_both_carry(&fleet, &traffic)?;
     assert_eq!(fleet.sessions(1)?, sessions, "the session did not restart");
@@ -132,11 +137,11 @@ fn a_drained_appliance_leaves_and_rejoins_without_a_lost_connection() -> Outcome
     Ok(())
 }
 
-/// The poll loop of the first appliance is killed under load, and restarted.
+/// Kills fastpath of the first appliance under load and restarts it. Connections must not be lost.
 fn fastpath_killed(port: SessionPort, cause: Cause) -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, port))?;
-    let traffic = fleet.traffic(true)?;
+    let traffic = fleet.steady_and_fresh_traffic()?;
     assert_both_carry(&fleet, &traffic)?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
@@ -156,8 +161,8 @@ fn fastpath_killed(port: SessionPort, cause: Cause) -> Outcome {
 
 #[test]
 fn a_killed_fastpath_carrying_bgp_is_bypassed_after_bfd_goes_down() -> Outcome {
-    // The XDP programs, and with them BFD, survive their loader. slowpath then withdraws the
-    // routes.
+    // With XDP, fastpath is only the loader: the programs still carry BFD when it is killed, and
+    // slowpath withdraws the routes.
     let is_xdp = Plane::from_env().is_xdp();
     fastpath_killed(SessionPort::Data, if is_xdp { Cause::Update } else { Cause::Bfd })
 }
@@ -171,19 +176,19 @@ fn a_killed_fastpath_withdraws_routes_with_bgp_on_the_management_nic() -> Outcom
 fn a_killed_slowpath_changes_no_route_and_loses_no_packet() -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
-    let traffic = fleet.traffic(true)?;
+    let traffic = fleet.steady_and_fresh_traffic()?;
     assert_both_carry(&fleet, &traffic)?;
     let (sessions, routes, (_, before)) = (fleet.sessions(1)?, fleet.monitor()?, fleet.routed()?);
 
     fleet.appliances[0].weir.kill_slowpath()?;
-    // The router sees the end of the connection first, so that it waits for the restart; that BFD
-    // then goes down as well changes nothing.
-    fleet.wait_for_bfd_state(1, false)?;
+    // The router sees the end of the TCP connection first and keeps the routes for the restart;
+    // that BFD then goes down as well changes nothing.
+    fleet.wait_for_bfd_down(1)?;
     traffic.wait_for_responses(SOME)?;
     assert_eq!(fleet.routed()?.0, Some([true, true]));
     fleet.appliances[0].restart()?;
     fleet.wait_until_reannounced(1, sessions)?;
-    fleet.wait_for_bfd_state(1, true)?;
+    fleet.wait_for_bfd_up(1)?;
     assert_both_carry(&fleet, &traffic)?;
     assert_eq!(fleet.routed()?.0, Some([true, true]));
     assert_eq!(routes.changes(&before)?, Vec::<String>::new(), "the routes did not change");
@@ -197,17 +202,17 @@ fn a_killed_slowpath_changes_no_route_and_loses_no_packet() -> Outcome {
 fn a_dead_appliance_is_bypassed_after_bfd_goes_down_without_a_lost_connection() -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
-    let traffic = fleet.traffic(true)?;
+    let traffic = fleet.steady_and_fresh_traffic()?;
     assert_both_carry(&fleet, &traffic)?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
-    // The link first: nothing more is sent, not even the ends of connections.
-    fleet.appliances[0].link(false)?;
+    // The link goes down first, so that nothing is sent any more, not even the end of a connection.
+    fleet.appliances[0].set_link_down()?;
     fleet.appliances[0].kill()?;
     assert_traffic_moves(&fleet, "appliance dead", begun, Cause::Bfd, sessions)?;
     traffic.wait_for_responses(SOME)?;
 
-    fleet.appliances[0].link(true)?;
+    fleet.appliances[0].set_link_up()?;
     fleet.appliances[0].restart()?;
     fleet.wait_until_routed([true, true])?;
     fleet.wait_until_served([true, true])?;
@@ -218,8 +223,8 @@ fn a_dead_appliance_is_bypassed_after_bfd_goes_down_without_a_lost_connection() 
     Ok(())
 }
 
-/// Checks that new connections, one after the other by four clients, are all served.
-fn new_connections_work(fleet: &Fleet) -> Outcome {
+/// Checks that [`NEW`] new connections are all served.
+fn assert_new_connections_work(fleet: &Fleet) -> Outcome {
     let begun = Instant::now();
     let stats = fleet.new_connections(NEW)?.finish()?;
     println!("new connections, {:.1?}: {stats}", begun.elapsed());
@@ -227,9 +232,10 @@ fn new_connections_work(fleet: &Fleet) -> Outcome {
     Ok(())
 }
 
-/// Checks that, when traffic leaves the first appliance, exactly its connections are lost.
+/// Checks that exactly the `flows` connections of the first appliance are lost when traffic leaves
+/// it.
 fn assert_own_connections_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcome {
-    new_connections_work(fleet)?;
+    assert_new_connections_work(fleet)?;
     traffic.wait_for_losses(flows)?;
     traffic.wait_for_responses(SOME)?;
     println!("lost: {} of {} connections; expected {flows}", traffic.lost(), 2 * LASTING);
@@ -237,14 +243,14 @@ fn assert_own_connections_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> 
     Ok(())
 }
 
-/// Checks the return of the first appliance: the router sends it connections of the other one.
-/// These are lost as well, and the remaining ones are not.
+/// Checks that, when the first appliance returns, some connections are lost but not all: the router
+/// moves connections of the other appliance to it.
 fn check_losses_at_return(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     let before = traffic.lost();
     fleet.wait_until_routed([true, true])?;
     fleet.wait_until_served([true, true])?;
     let carried = fleet.appliances[0].packets()?;
-    new_connections_work(fleet)?;
+    assert_new_connections_work(fleet)?;
     assert!(fleet.appliances[0].packets()? > carried, "new connections use the appliance");
     traffic.wait_for_responses(SOME)?;
     let lost = traffic.lost() - before;
@@ -258,16 +264,17 @@ fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows(
     let _alone = alone();
     let plan = Plan { graceful_shutdown: SHUTDOWN, ..Plan::new(Mode::Nat, SessionPort::Data) };
     let mut fleet = Fleet::start(&plan)?;
-    let traffic = fleet.traffic(false)?;
+    let traffic = fleet.steady_traffic()?;
     assert_both_carry(&fleet, &traffic)?;
     assert_eq!(traffic.lost(), 0, "{:?}", traffic.stats());
     let flows = fleet.appliances[0].flows()?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
-    fleet.appliances[0].drain(false)?;
+    fleet.appliances[0].drain()?;
     assert_traffic_moves(&fleet, "drained, GRACEFUL_SHUTDOWN", begun, Cause::Update, sessions)?;
-    // The router has another route and uses it immediately. Until all routers do, no packet is
-    // routed to a dead end; but flows move, since the router keeps no flow state.
+    // The router has another route and uses it at once. The marked route stays until all routers
+    // have moved, so that no packet is black-holed. Flows move nevertheless, because the router
+    // keeps no flow state.
     assert_eq!(fleet.announced(1)?.as_deref(), Some("graceful-shutdown"));
     assert_own_connections_lost(&fleet, &traffic, flows)?;
     wait_for("the withdrawal", SHUTDOWN + DEFAULT_TIMEOUT, || {
@@ -277,7 +284,7 @@ fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows(
     assert!(begun.elapsed() >= SHUTDOWN, "withdrawn after {:?}", begun.elapsed());
     assert_eq!(traffic.lost(), flows, "the withdrawal loses no further connection");
 
-    fleet.appliances[0].drain(true)?;
+    fleet.appliances[0].undo_drain()?;
     check_losses_at_return(&fleet, &traffic)?;
     traffic.finish()?;
     assert_balanced(&mut fleet, &[0, 1])?;
@@ -289,18 +296,18 @@ fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows(
 fn a_dead_nat_appliance_loses_only_its_own_flows_and_new_connections_work() -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Nat, SessionPort::Data))?;
-    let traffic = fleet.traffic(false)?;
+    let traffic = fleet.steady_traffic()?;
     assert_both_carry(&fleet, &traffic)?;
     assert_eq!(traffic.lost(), 0, "{:?}", traffic.stats());
     let flows = fleet.appliances[0].flows()?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
-    fleet.appliances[0].link(false)?;
+    fleet.appliances[0].set_link_down()?;
     fleet.appliances[0].kill()?;
     assert_traffic_moves(&fleet, "appliance dead", begun, Cause::Bfd, sessions)?;
     assert_own_connections_lost(&fleet, &traffic, flows)?;
 
-    fleet.appliances[0].link(true)?;
+    fleet.appliances[0].set_link_up()?;
     fleet.appliances[0].restart()?;
     check_losses_at_return(&fleet, &traffic)?;
     traffic.finish()?;

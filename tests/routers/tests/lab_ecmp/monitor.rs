@@ -1,4 +1,4 @@
-//! Records the changes of a router kernel's routes to the frontends.
+//! Records the changes of the routes to the frontends in the router's kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tests::lab::process::Process;
 
 use crate::fleet::{FRONTEND, FRONTEND6};
 
-/// Records every change of a route that the kernel reports.
+/// A running record of the changes of routes and next-hop groups that the kernel reports.
 pub struct Monitor {
     process: Process,
     router: Arc<Netns>,
@@ -17,10 +17,11 @@ pub struct Monitor {
     _folder: Folder,
 }
 
-/// Routes in documentation prefixes that mark the reader's position in the record.
+/// Addresses of marker routes: once a marker is in the record, all earlier changes are too. The
+/// first shows that recording has begun, the second that it is up to date.
 const MARKS: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
 
-/// The prefix of a removal.
+/// The text before a removal in the record.
 const DELETED: &str = "Deleted ";
 
 impl Monitor {
@@ -35,7 +36,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Changes a marker route repeatedly until the change is recorded.
+    /// Adds and removes a marker route repeatedly until it is in the record.
     fn mark(&self, address: &str) -> Result<()> {
         wait_for("the route monitor", DEFAULT_TIMEOUT, || {
             self.router.ip(&[
@@ -49,8 +50,9 @@ impl Monitor {
         .map(drop)
     }
 
-    /// Returns all changes so far of routes to the frontends and of next-hop groups, except those
-    /// that rewrite `before`, the output of `ip route show`.
+    /// Returns all changes so far of routes to the frontends and of next-hop groups. Reports that a
+    /// line of `before`, the output of `ip route show`, was removed or added are left out, because
+    /// zebra may rewrite an equal route.
     pub fn changes(&self, before: &str) -> Result<Vec<String>> {
         self.mark(MARKS[1])?;
         let frontends = [FRONTEND.to_string(), FRONTEND6.to_string()];
@@ -58,7 +60,6 @@ impl Monitor {
             let route = frontends.iter().any(|frontend| line.contains(frontend.as_str()));
             route || line.trim_start_matches(DELETED).starts_with("id ")
         };
-        // FRR's zebra rewrites an equal IPv6 route by removing it first.
         let equal = |line: &&str| before.contains(line.trim_start_matches(DELETED).trim_end());
         let log = self.process.log();
         Ok(log.lines().filter(about).filter(|line| !equal(line)).map(str::to_owned).collect())

@@ -1,4 +1,5 @@
-//! Clients that send requests continuously: on long-lived connections, and on a new one for each.
+//! Clients that send requests continuously, on long-lived connections or on a new connection for
+//! each request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,10 +9,10 @@ use tests::lab::client::{Client, ClientStats, Load};
 
 use crate::fleet::{FRONTEND, FRONTEND6, HTTP};
 
-/// Long-lived connections. All 24 flows take the same one of two routes once in eight million
-/// times.
+/// Number of long-lived connections of each family. With 24, all take the same one of two routes
+/// once in eight million times.
 pub const LASTING: u64 = 24;
-/// The time limit for the clients' progress.
+/// Maximum wait for the clients' progress.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The running clients, by name: `steady` and `steady6` keep their connections, `fresh` opens one
@@ -19,8 +20,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Traffic(Vec<(&'static str, Client)>);
 
 impl Traffic {
-    /// Starts the clients that keep their connections, and with `fresh` the others; `sources` are
-    /// the IPv4 clients' addresses.
+    /// Starts the clients `steady` and `steady6`, and `fresh` if that argument is true; `sources`
+    /// are the IPv4 clients' addresses.
     pub fn start(ns: &Netns, sources: &[IpAddr], fresh: bool) -> Result<Traffic> {
         let (four, six) = (SocketAddr::from((FRONTEND, HTTP)), SocketAddr::from((FRONTEND6, HTTP)));
         let steady = Load {
@@ -43,12 +44,13 @@ impl Traffic {
         self.0.iter().map(|(name, client)| (*name, client.stats())).collect()
     }
 
-    /// Returns the connections that failed so far.
+    /// Returns the number of requests that failed so far. A request fails if its connection is
+    /// lost.
     pub fn lost(&self) -> u64 {
         self.stats().iter().map(|(_, stats)| stats.failed).sum()
     }
 
-    /// Waits until this many connections failed.
+    /// Waits until this many requests failed.
     pub fn wait_for_losses(&self, expected: u64) -> Result<()> {
         wait_for(&format!("{expected} lost connections"), TIMEOUT, || {
             let lost = self.lost();
@@ -76,8 +78,8 @@ impl Traffic {
     }
 }
 
-/// Asserts that every request was answered and every long-lived connection stayed with one
-/// backend.
+/// Asserts that every request was answered, no long-lived connection was opened again, and every
+/// connection stayed with one backend.
 #[track_caller]
 pub fn assert_no_losses(clients: &[(&'static str, ClientStats)]) {
     for (name, stats) in clients {

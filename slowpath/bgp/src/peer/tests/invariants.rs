@@ -1,4 +1,4 @@
-//! Randomized test of invariants: arbitrary input in arbitrary order.
+//! Randomized test of the peer state machine's invariants: arbitrary input in arbitrary order.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,7 @@ struct Observer {
     peer: Peer,
     now: Instant,
     connections: BTreeMap<ConnectionId, ObservedConnection>,
+    /// An attempt to connect is in progress.
     attempt: bool,
 }
 
@@ -72,6 +73,7 @@ impl Observer {
     }
 
     fn check(&self, context: &str) {
+        // The longest timer is the send hold timer.
         let longest = self.now + Duration::from_secs(480);
         if let Some(deadline) = self.peer.next_deadline() {
             assert!(deadline > self.now, "{context}: the deadline is in the past");
@@ -95,7 +97,7 @@ impl Observer {
 fn messages() -> Vec<Vec<u8>> {
     let mut remote = settings(2, 1, 64_501, 64_500);
     let plain = local_open(&remote, &OmitCapabilities::default(), false).write();
-    remote.graceful_restart = Some(graceful(false));
+    remote.graceful_restart = Some(graceful_restart());
     let with = local_open(&remote, &OmitCapabilities::default(), true).write();
     remote.identifier = Ipv4Addr::new(1, 1, 1, 1);
     remote.hold = Duration::from_secs(3);
@@ -176,7 +178,7 @@ fn random_step(observer: &mut Observer, rng: &mut Rng, messages: &[Vec<u8>], con
         13 => {
             let Some(id) = connection(rng) else { return };
             observer.step(Event::Closed(id), context);
-            assert!(observer.connections[&id].closed, "{context}: forgets {id}");
+            assert!(observer.connections[&id].closed, "{context}: does not close {id}");
         }
         14 => observer.step(Event::Desired(table(rng.u32(..40), rng.u32(..3))), context),
         15 => observer.step(Event::Complete, context),
@@ -207,7 +209,8 @@ fn random_events_keep_state_machine_invariants() {
         let mut settings = settings(1, 2, 64_500, 64_501);
         settings.strict_bfd = seed % 2 == 0;
         settings.passive = seed % 5 == 0;
-        settings.graceful_restart = (seed % 3 == 0).then_some(graceful(seed % 2 == 0));
+        let restart = GracefulRestart { restarted: seed % 2 == 0, ..graceful_restart() };
+        settings.graceful_restart = (seed % 3 == 0).then_some(restart);
         let now = Instant::now();
         let peer = Peer::new(settings, now);
         let mut observer = Observer { peer, now, connections: BTreeMap::new(), attempt: false };

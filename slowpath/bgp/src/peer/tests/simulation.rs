@@ -1,5 +1,5 @@
-//! Two state machines over simulated connections. Octets arrive late, in pieces, but in order;
-//! connections are cut; both sides connect at the same time. In the end there is always one
+//! Tests of two state machines over simulated connections. Octets arrive late, in pieces, but in
+//! order; connections are cut; both sides connect at the same time. In the end there is always one
 //! connection, and both sides have the desired routes.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,9 +27,11 @@ struct Learned {
 
 struct Side {
     peer: Peer,
+    /// Events on the way to this side, with their arrival times.
     in_flight: VecDeque<(Instant, InFlight)>,
     learned: Learned,
     framers: BTreeMap<ConnectionId, crate::wire::Framer>,
+    /// Connections that are open at this side, including attempts.
     open: std::collections::BTreeSet<ConnectionId>,
     attempt: Option<ConnectionId>,
 }
@@ -39,6 +41,7 @@ pub(crate) struct Pair {
     sides: [Side; 2],
     rng: Rng,
     next_id: ConnectionId,
+    /// Maximum delay of an event in milliseconds.
     longest_delay: u64,
 }
 
@@ -189,7 +192,8 @@ impl Pair {
         }
     }
 
-    /// Cuts every connection; sides learn of it late or, for one of them, not at all.
+    /// Cuts connections at random. The end at which a connection is cut is not informed; the other
+    /// end is informed later, unless the connection is cut there as well.
     fn cut(&mut self) {
         for at in 0..2 {
             let open: Vec<ConnectionId> = self.sides[at].open.iter().copied().collect();
@@ -254,7 +258,7 @@ fn repeated_connection_loss_converges_to_the_desired_routes() {
     for seed in 1..100 {
         let mut both = [settings(1, 2, 64_500, 64_501), settings(2, 1, 64_501, 64_500)];
         if seed % 2 == 0 {
-            both.iter_mut().for_each(|one| one.graceful_restart = Some(graceful(false)));
+            both.iter_mut().for_each(|one| one.graceful_restart = Some(graceful_restart()));
         }
         if seed % 3 == 0 {
             both[1].passive = true;

@@ -1,15 +1,17 @@
 //! Tests of OPEN validation and of negotiation.
 
 use super::*;
-use crate::peer::tests::{graceful, settings};
+use crate::peer::tests::{graceful_restart, settings};
 
 /// Modifies settings.
 type Change = fn(&mut Settings);
 
+/// Returns the settings of two peers for each other.
 fn pair() -> (Settings, Settings) {
     (settings(1, 2, 64_500, 64_501), settings(2, 1, 64_501, 64_500))
 }
 
+/// Returns the parameters that `local` negotiates with `remote`, or its rejection.
 fn agree(local: &Settings, remote: &Settings) -> Result<Negotiated, Notification> {
     let open = |settings: &Settings| local_open(settings, &OmitCapabilities::default(), false);
     negotiate(local, &open(local), &open(remote))
@@ -20,7 +22,7 @@ fn two_equal_speakers_negotiate_all_capabilities() {
     let (mut local, mut remote) = pair();
     for one in [&mut local, &mut remote] {
         one.extended_next_hop = true;
-        let mut restart = graceful(false);
+        let mut restart = graceful_restart();
         restart.long_lived = Some(Duration::from_secs(3_600));
         one.graceful_restart = Some(restart);
     }
@@ -137,7 +139,7 @@ fn extended_next_hop_requires_both_sides() {
 #[test]
 fn last_graceful_restart_capability_applies() {
     let (mut local, remote) = pair();
-    local.graceful_restart = Some(graceful(false));
+    local.graceful_restart = Some(graceful_restart());
     let mut open = local_open(&remote, &OmitCapabilities::default(), false);
     for (time, restarted) in [(7, false), (9, true)] {
         let restart = GracefulRestart { time, restarted, ..GracefulRestart::default() };
@@ -150,7 +152,7 @@ fn last_graceful_restart_capability_applies() {
 }
 
 #[test]
-fn settings_that_an_open_cannot_carry_are_rejected() {
+fn invalid_peer_settings_are_rejected() {
     let change: [(Change, &str); 8] = [
         (|s| s.local_asn = 0, "local ASN 0"),
         (|s| s.identifier = Ipv4Addr::UNSPECIFIED, "router id 0.0.0.0"),
@@ -161,7 +163,7 @@ fn settings_that_an_open_cannot_carry_are_rejected() {
         (|s| s.families.clear(), "no address family"),
         (
             |s| {
-                let mut restart = graceful(false);
+                let mut restart = graceful_restart();
                 restart.time = Duration::from_secs(4_096);
                 s.graceful_restart = Some(restart);
             },

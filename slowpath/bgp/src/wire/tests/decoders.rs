@@ -1,4 +1,5 @@
-//! Encoded messages as decoded by tshark (`apt-get install tshark`) and `netgauze-bgp-pkt`.
+//! Tests that independent decoders understand the encoded messages: tshark (`apt-get install
+//! tshark`) and `netgauze-bgp-pkt`.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -37,7 +38,7 @@ fn messages() -> Vec<(Vec<u8>, Vec<ExpectedField>)> {
     let peer = "192.0.2.2:179".parse().unwrap();
     let mut settings = Settings::new(4_200_000_001, [192, 0, 2, 1].into(), peer, 0);
     settings.extended_next_hop = true;
-    let mut restart = crate::peer::tests::graceful(true);
+    let mut restart = crate::peer::tests::after_restart();
     restart.long_lived = Some(std::time::Duration::from_secs(86_400));
     settings.graceful_restart = Some(restart);
     let open = local_open(&settings, &OmitCapabilities::default(), true).write();
@@ -119,7 +120,7 @@ fn messages() -> Vec<(Vec<u8>, Vec<ExpectedField>)> {
     ]
 }
 
-/// Collects all fields at any depth; a repeated field has several entries.
+/// Collects all fields of a JSON value at any depth; a repeated field has several entries.
 fn fields(name: &str, value: &Value, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| fields(name, value, found)),
@@ -166,7 +167,7 @@ fn tshark_decodes_the_encoded_messages() {
     assert_eq!(read.len(), expected.len());
     for (found, expected) in read.iter().zip(expected) {
         for (name, value) in expected {
-            let has = found.iter().any(|(n, v)| n == name && (v == value || v == &value_of(value)));
+            let has = found.iter().any(|(n, v)| n == name && (v == value || v == &as_hex(value)));
             let of_name: Vec<_> = found.iter().filter(|(n, _)| n == name).collect();
             assert!(has, "{name} = {value}, but {of_name:?} in {found:#?}");
         }
@@ -176,7 +177,7 @@ fn tshark_decodes_the_encoded_messages() {
 }
 
 /// Converts a decimal number to the hexadecimal form that tshark uses for some fields.
-fn value_of(value: &str) -> String {
+fn as_hex(value: &str) -> String {
     value.parse::<u32>().map_or_else(|_| value.to_owned(), |number| format!("0x{number:02x}"))
 }
 

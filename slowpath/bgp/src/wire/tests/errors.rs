@@ -13,6 +13,7 @@ fn assert_rejected(kind: u8, body: &str, code: u8, subcode: u8, data: &str) {
     assert_eq!(read(&message(kind, body), &FOUR), Err(notification(code, subcode, data)));
 }
 
+/// Returns the type of the first message in `octets`; `None` if it is incomplete.
 fn framed(octets: &[u8], extended: bool) -> Result<Option<Kind>, Notification> {
     let mut framer = Framer::default();
     if extended {
@@ -81,7 +82,9 @@ fn unsupported_version_reports_the_supported_one() {
 #[test]
 fn unknown_or_malformed_optional_parameters_are_rejected() {
     assert_rejected(1, "04 fde9 005a 0a000001 02 01 00", 2, 4, "");
-    // Beyond the end of all parameters, of one parameter, of one capability.
+    // The parameters exceed the message; a parameter exceeds the parameters; a capability exceeds
+    // its parameter. In the extended format: a parameter exceeds the parameters; the length of the
+    // parameters is missing.
     assert_rejected(1, "04 fde9 005a 0a000001 05 02 02 0200", 2, 0, "");
     assert_rejected(1, "04 fde9 005a 0a000001 04 02 05 0200", 2, 0, "");
     assert_rejected(1, "04 fde9 005a 0a000001 04 02 02 0201", 2, 0, "");
@@ -216,7 +219,8 @@ fn wrong_attribute_flags_are_treated_as_withdraw() {
     assert_withdrawn(&["00 01 01 00", AS_PATH, NEXT_HOP], &FOUR);
     assert_withdrawn(&[ORIGIN, AS_PATH, NEXT_HOP, "40 04 04 00000001"], &FOUR);
     assert_withdrawn(&[ORIGIN, AS_PATH, NEXT_HOP, "40 08 04 00000001"], &FOUR);
-    // Wrong flags of a multiprotocol attribute count too, but its prefixes are still found.
+    // A multiprotocol attribute with wrong flags is decoded nevertheless, to find the prefixes that
+    // count as withdrawn.
     let reach = "50 0e 001a 0002 01 10 20010db8000000000000000000000009 00 20 20010db8";
     let update = decode(&[reach, ORIGIN, AS_PATH], "", &FOUR).unwrap();
     assert_eq!(update.withdrawn, ["2001:db8::/32".parse().unwrap()]);

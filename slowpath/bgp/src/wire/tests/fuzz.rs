@@ -99,7 +99,7 @@ fn random_streams_keep_peer_invariants() {
                 let at = rng.usize(..sample.len());
                 sample[at] = rng.u8(..);
             }
-            // Mostly the real length, so that the message arrives in one piece.
+            // Mostly the length of the sample, so that the message arrives in one piece.
             let length = if rng.u64(..4) == 0 { rng.u64(..256) } else { sample.len() as u64 };
             octets.extend([length as u8, rng.u8(..18)]);
             octets.extend(sample);

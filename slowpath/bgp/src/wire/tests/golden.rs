@@ -5,6 +5,7 @@ use super::attribute::SEQUENCE;
 use super::write::{self, EncodeContext};
 use super::*;
 
+/// Converts hexadecimal digits, with any white space, to octets.
 pub(crate) fn octets(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex
         .bytes()
@@ -33,6 +34,7 @@ pub(crate) fn read(octets: &[u8], context: &Context) -> Result<Message, Fault> {
     Message::read(kind, &body, context)
 }
 
+/// Context of an external session with 4-octet AS numbers.
 pub(crate) const FOUR: Context =
     Context { four_octet: true, internal: false, extended_next_hop: false };
 

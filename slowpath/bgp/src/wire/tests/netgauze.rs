@@ -1,6 +1,6 @@
-//! Why the codec is our own: how `netgauze-bgp-pkt` 0.13.0 treats messages that require exact error
-//! handling. Each test pins the current behavior; if one fails after an upgrade, reconsider the
-//! decision.
+//! Why the codec is Weir's own: how `netgauze-bgp-pkt` 0.13.0 treats messages that require exact
+//! error handling. Each test pins the behavior of that version; if one fails after an upgrade,
+//! reconsider the decision.
 
 use netgauze_bgp_pkt::BgpMessage;
 use netgauze_bgp_pkt::notification::BgpNotificationMessage;
@@ -11,7 +11,7 @@ use netgauze_reading::traits::ParseFromWithOneInput;
 use super::golden::{FOUR, message, read};
 use super::*;
 
-/// Returns the most lenient context, which is how that crate approximates RFC 7606.
+/// Returns the most lenient context, with which that crate approximates RFC 7606.
 fn lenient() -> BgpParsingContext {
     BgpParsingContext::new(true, <_>::default(), <_>::default(), false, false, false, false)
 }

@@ -1,5 +1,5 @@
-//! The list of AWS permissions that Weir uses. `config/aws/policy.json` contains exactly those of
-//! an appliance, `config/aws/policy-operator.json` exactly those of an operator.
+//! The AWS permissions that Weir uses. `config/aws/policy.json` contains exactly those of an
+//! appliance, `config/aws/policy-operator.json` exactly those of an operator.
 
 /// Operations by the service prefix of their permissions.
 pub type Permissions = [(&'static str, &'static [&'static str])];
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_allows_exactly_what_is_used() {
-        for (name, used) in
+    fn each_policy_allows_exactly_the_listed_permissions() {
+        for (name, listed) in
             [("policy.json", PERMISSIONS), ("policy-operator.json", OPERATOR_PERMISSIONS)]
         {
             let mut allowed = BTreeSet::new();
@@ -97,22 +97,23 @@ mod tests {
                     allowed.insert(action.to_owned());
                 }
             }
-            let used = used.iter().flat_map(|(_, operations)| operations.iter());
-            let used: BTreeSet<String> =
-                used.filter_map(|operation| permission(operation)).collect();
-            assert_eq!(allowed, used, "{name}");
+            let listed = listed.iter().flat_map(|(_, operations)| operations.iter());
+            let listed: BTreeSet<String> =
+                listed.filter_map(|operation| permission(operation)).collect();
+            assert_eq!(allowed, listed, "{name}");
         }
         assert_eq!(permission("TerminateInstances"), None);
     }
 
     #[test]
-    fn an_appliance_runs_no_commands_on_others() {
+    fn an_appliance_has_no_ssm_permission() {
         assert!(PERMISSIONS.iter().all(|(service, _)| *service != "ssm"));
         assert!(!file("policy.json").contains("ssm:"));
     }
 
-    /// Every write is limited to resources whose cluster tag equals that of the role itself. A
-    /// variable without a value matches nothing, so a role without the tag permits no writes.
+    /// Every write is limited to resources whose cluster tag equals that of the role itself. For a
+    /// role without the tag, the policy variable has no value and matches nothing, so no write is
+    /// permitted.
     #[test]
     fn writes_are_allowed_on_resources_of_the_same_cluster_only() {
         let own = "${aws:PrincipalTag/weir:cluster}";
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_terraform_example_tags_the_role_that_the_policy_compares() {
+    fn the_terraform_example_tags_role_and_group_and_includes_the_operators_policy() {
         let text = file("main.tf");
         let blocks: Vec<&str> = text.split("\nresource ").collect();
         for resource in ["\"aws_iam_role\" \"weir\"", "\"aws_lb_target_group\" \"weir\""] {
@@ -155,8 +156,8 @@ mod tests {
         assert!(text.contains("file(\"${path.module}/policy-operator.json\")"));
     }
 
-    /// The letters after the generation are the attributes of the family: c7gn is Graviton, g4dn is
-    /// not.
+    /// Returns true for a Graviton (Arm) instance type. In `c7gn`, the letters after the generation
+    /// 7 are attributes of the family, and `g` stands for Graviton; the `g` of `g4dn` does not.
     fn is_arm(instance_type: &str) -> bool {
         let family = instance_type.split('.').next().unwrap();
         let generation = family.find(|c: char| c.is_ascii_digit()).unwrap();

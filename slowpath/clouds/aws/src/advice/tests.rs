@@ -1,4 +1,4 @@
-//! Each harmful setting is reported, and none if all are good.
+//! Each harmful setting produces its finding, and good settings produce none.
 
 use super::*;
 use crate::registration::tests::{attributes, settings};
@@ -51,7 +51,7 @@ fn each_harmful_setting_is_reported_with_its_remedy() {
         (|_, a, _| a.deregistration_delay = Duration::from_secs(331), &["drain-cap-short"]),
         (|_, a, _| a.deregistration_delay = Duration::ZERO, &["no-deregistration-delay"]),
         (|g, _, _| g.load_balancers.clear(), &["group-unused"]),
-        (|_, _, o| o.udp_s = 60, &["udp-forgotten-early"]),
+        (|_, _, l| l.udp_s = 60, &["udp-forgotten-early"]),
         (
             |_, a, _| {
                 (a.reset_on_idle, a.tcp_idle) = (false, Duration::from_secs(60));
@@ -61,7 +61,7 @@ fn each_harmful_setting_is_reported_with_its_remedy() {
         (|_, a, _| a.stickiness = Stickiness::TwoTuple, &["stickiness-coarse"]),
         (|_, a, _| a.stickiness = Stickiness::ThreeTuple, &["stickiness-coarse"]),
         (|_, a, _| a.cross_zone = true, &["sources-of-one-zone"]),
-        (|_, a, o| (a.cross_zone, o.sources) = (true, 2), &[]),
+        (|_, a, l| (a.cross_zone, l.sources) = (true, 2), &[]),
         (|g, _, _| g.health.port = Some(80), &["probe-elsewhere"]),
         (|g, _, _| g.health.port = None, &["probe-elsewhere"]),
         (|g, _, _| g.health.protocol = "TCP".into(), &["probe-elsewhere"]),

@@ -1,4 +1,4 @@
-//! The part of the configuration that the checks need.
+//! The part of the configuration that the checks of `weir cloud doctor` need.
 
 use std::net::IpAddr;
 
@@ -13,9 +13,9 @@ pub struct CheckConfig {
     pub settings: Settings,
     /// Settings for the advice.
     pub local: LocalSettings,
-    /// UDP ports on which GENEVE arrives.
+    /// UDP ports of the GENEVE tunnels of AWS gateways.
     pub ports: Vec<u16>,
-    /// Networks from which GENEVE and probes may arrive.
+    /// Networks from which AWS gateways may send GENEVE and probes.
     pub sources: Vec<Prefix>,
     /// Addresses of the ingress port, in order of preference.
     pub addresses: Vec<IpAddr>,

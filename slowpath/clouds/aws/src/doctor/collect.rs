@@ -40,7 +40,7 @@ pub struct Observations {
     pub forwarding: Vec<String>,
     /// Security groups of the ingress interface.
     pub security: Vec<SecurityGroup>,
-    /// Id of the leader in mode routes, or why there is none.
+    /// Id of the leader, or why there is none; `None` in mode gateway.
     pub leader: Option<Result<String, String>>,
     /// MAC address of the ingress port; `None` until the port exists.
     pub mac: Option<[u8; 6]>,
@@ -53,7 +53,7 @@ pub struct Observations {
 }
 
 impl Observations {
-    /// Returns observations without any from AWS.
+    /// Returns observations before AWS is queried.
     pub fn new(
         config: &CheckConfig,
         identity: Result<Identity, CallError>,
@@ -77,8 +77,8 @@ impl Observations {
         }
     }
 
-    /// Records the result of operations that were performed one after the other: those before the
-    /// failed one succeeded, those after it were not tried.
+    /// Records the result of `operations`, which were performed in this order until the first
+    /// failure: those before the failed one succeeded, those after it were not tried.
     fn record<T>(
         &mut self,
         operations: &[&'static str],
@@ -96,7 +96,7 @@ impl Observations {
     }
 }
 
-/// Performs all queries.
+/// Queries AWS, and adds the results to `observed`.
 pub async fn collect(aws: &dyn Aws, config: &CheckConfig, observed: &mut Observations) {
     observe_group(aws, config, observed).await;
     let Ok(identity) = observed.identity.clone() else { return };
@@ -151,7 +151,7 @@ pub async fn collect(aws: &dyn Aws, config: &CheckConfig, observed: &mut Observa
         let result = aws.lifecycle_hooks(&scaling.group).await;
         observed.record(&["DescribeLifecycleHooks"], result);
     }
-    // No such command exists: with the permission, the answer is that it is absent.
+    // No command has this id: if the permission exists, AWS answers that the command is absent.
     let result = aws.invocation("00000000-0000-0000-0000-000000000000", id).await;
     observed.record(&["GetCommandInvocation"], result);
 }
@@ -174,7 +174,7 @@ async fn observe_group(aws: &dyn Aws, config: &CheckConfig, observed: &mut Obser
         | Err(LocationError::Group(GroupError::NotFound { .. } | GroupError::NotGeneve { .. })) => {
             observed.record(groups, Ok(()));
         }
-        // The operation was not performed.
+        // DescribeTargetGroups was not performed.
         Err(_) => {}
     }
     observed.group = result.map_err(|error| error.to_string());

@@ -6,8 +6,8 @@ use super::{Check, Verdict};
 use crate::advice::permissions::PERMISSIONS;
 use crate::types::{CallError, Failure};
 
-/// Returns one check for each permission, and one for commands on other instances if they were
-/// tried.
+/// Returns one check for each permission, and one for the permission to query commands on other
+/// instances, if that was tried.
 pub(super) fn evaluate(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
     let of = |(service, operations): &(&'static str, &'static [&'static str])| {
         let service = (*service).to_owned();
@@ -55,7 +55,7 @@ fn check(
     };
     match observed.tried.get(operation) {
         Some(Ok(())) => Check::ok(&name, "allowed"),
-        // AWS checks the permission before it looks the resource up.
+        // AWS checks the permission before it looks up the resource.
         Some(Err(error)) if error.kind == Failure::Absent => Check::ok(&name, "allowed"),
         Some(Err(error)) if error.kind == Failure::Denied => denied(&error.message),
         Some(Err(error)) => Check::new(

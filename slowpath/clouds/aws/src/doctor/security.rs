@@ -7,8 +7,8 @@ use super::collect::Observations;
 use super::{Check, Verdict};
 use crate::types::{Permission, SecurityGroup};
 
-/// Checks GENEVE and health probes against the rules by address, because a gateway load balancer
-/// has no security group that a rule could name.
+/// Checks whether the rules admit GENEVE and health probes, by source address: a gateway load
+/// balancer has no security group that a rule could name instead.
 pub(super) fn evaluate(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
     if observed.security.is_empty() || config.routes() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Verdicts of the checks, as tables.
+//! Verdicts of the checks of security groups and target states, as tables.
 
 use config::checked::Prefix;
 

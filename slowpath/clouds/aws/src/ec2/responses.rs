@@ -211,7 +211,6 @@ impl TryFrom<InterfaceItem> for NetworkInterface {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityGroups {
-    // Name of the element in the response.
     #[serde(default, rename = "securityGroupInfo")]
     groups: Items<SecurityGroupItem>,
     next_token: Option<String>,
@@ -350,7 +349,7 @@ fn route(item: RouteItem) -> Option<Route> {
         .destination_cidr_block
         .or(item.destination_ipv6_cidr_block)
         .or(item.destination_prefix_list_id)?;
-    // The interface comes first: a route to an instance has both ids.
+    // The interface comes first: a route to an instance has the ids of both.
     let target = item
         .network_interface_id
         .or(item.instance_id)

@@ -1,4 +1,4 @@
-//! State of the lifecycle while the appliance leaves the target group.
+//! The state of a drain, from its start until the process ends.
 
 use std::time::{Duration, Instant};
 
@@ -19,19 +19,19 @@ pub(super) struct Drain {
     pub(super) since: Instant,
     /// A SIGTERM was received; another one ends the process at once.
     pub(super) signalled: bool,
-    /// An Auto Scaling hook holds the instance.
+    /// Auto Scaling terminates the instance, and a hook may hold it.
     pub(super) hook: bool,
-    /// Whether the probe fails only once AWS reports `draining`, the deregistration failed
-    /// permanently, or [`CONFIRM_TIMEOUT`] has passed.
+    /// The probe does not fail at once, but when AWS reports `draining`, the deregistration has
+    /// failed permanently, or [`CONFIRM_TIMEOUT`] has passed.
     pub(super) deregister_first: bool,
-    /// When AWS accepted the deregistration, if no registration has ended since.
+    /// When AWS accepted the deregistration; `None` again if a registration has ended since.
     pub(super) deregistered: Option<Instant>,
     /// A registration ended while a deregistration was in progress. Their order is unknown, so the
     /// deregistration is repeated.
     pub(super) repeat_deregistration: bool,
-    /// Deregistration failed permanently; only the failing probe keeps new flows away.
-    pub(super) refused: bool,
-    /// When AWS first reported a state in which it sends no new flows.
+    /// The deregistration failed permanently; only the failing probe keeps new flows away.
+    pub(super) failed: bool,
+    /// When AWS first reported a state in which it sends no new flows, or that there is no target.
     pub(super) confirmed: Option<Instant>,
     pub(super) reported_unconfirmed: bool,
     /// The hook is being completed: how the lifecycle ends then, and the time limit for the call.
@@ -39,9 +39,9 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Returns the reason for failing the probe, if it fails by now.
+    /// Returns the reason for which the probe fails at `now`; `None` if it still passes.
     pub(super) fn probe_failure(&self, now: Instant) -> Option<DrainReason> {
-        let known = self.confirmed.is_some() || self.refused || now >= self.since + CONFIRM_TIMEOUT;
+        let known = self.confirmed.is_some() || self.failed || now >= self.since + CONFIRM_TIMEOUT;
         (!self.deregister_first || known).then_some(self.reason)
     }
 }

@@ -31,8 +31,8 @@ clouds::calls! {
 /// Termination notices for this instance, from IMDS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Notices {
-    /// True if Auto Scaling's target lifecycle state is a terminating one (`Terminated` for
-    /// instance): a hook may hold the instance.
+    /// True if the state to which Auto Scaling moves this instance (IMDS: target lifecycle state)
+    /// is a terminating one, `Terminated` for instance: a hook may hold the instance.
     pub terminating: bool,
     /// When EC2 reclaims the spot instance.
     pub spot: Option<Instant>,
@@ -43,7 +43,7 @@ pub struct Notices {
 pub enum DrainReason {
     /// SIGTERM was received.
     Signal,
-    /// Auto Scaling terminates the instance; a hook holds it.
+    /// Auto Scaling terminates the instance; a hook may hold it.
     Scaling,
     /// EC2 reclaims the spot instance.
     Spot,

@@ -8,13 +8,17 @@ use crate::types::{CallError, Failure, Target};
 use clouds::report::Finding;
 
 /// A call failed.
-pub(super) fn failed(error: &CallError, refused: bool) -> Finding {
+pub(super) fn failed(error: &CallError, permanent: bool) -> Finding {
     let (name, remedy) = match error.kind {
         Failure::Denied => {
             ("call-denied", "grant the instance's role the permissions in config/aws/policy.json")
         }
-        _ if refused => ("call-refused", "compare [aws] with what `weir cloud status` shows"),
-        _ => ("call-failed", "none, if temporary; otherwise check AWS's health page and the route"),
+        _ if permanent => ("call-rejected", "compare [aws] with what `weir cloud status` shows"),
+        _ => (
+            "call-failed",
+            "none, if it ends by itself; otherwise check AWS's health page and that this machine \
+             has a route to the API",
+        ),
     };
     Finding { name, text: error.to_string(), remedy: remedy.to_owned() }
 }
@@ -67,7 +71,9 @@ pub(super) fn differs(target: &Target, waited: Duration) -> Finding {
 pub(super) fn unconfirmed(waited: Duration) -> Finding {
     Finding {
         name: "drain-unconfirmed",
-        text: format!("AWS still does not report draining {waited:?} after the drain began"),
+        text: format!(
+            "{waited:?} after the drain began, AWS does not report the target as draining"
+        ),
         remedy: "none on this machine, health probes get 503; see the findings about calls"
             .to_owned(),
     }

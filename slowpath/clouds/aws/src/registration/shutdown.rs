@@ -1,15 +1,17 @@
 //! Shutdown: stop new flows, then wait for existing flows to end.
 //!
-//! The order depends on the group's `target_failover.on_unhealthy` attribute:
+//! The group's attribute `target_failover.on_unhealthy` determines the order in which the target is
+//! deregistered and the probe fails:
 //!
 //! - If the group moves flows away from an unhealthy target (`rebalance`), failing the probe would
 //!   break established flows. The target is deregistered first, and the probe fails once AWS
 //!   reports `draining`.
-//! - Otherwise the probe fails first, and the target is deregistered at once after that.
+//! - Otherwise, and if the attribute is unknown, the probe fails first, and the target is
+//!   deregistered at once after that.
 //!
 //! Packets are forwarded until no flow is active, the group's deregistration delay has passed, or
-//! the deadline is reached: the drain limit or the spot instance's end. Failed or missing AWS
-//! responses never extend the deadline.
+//! the deadline is reached. The deadline is the drain limit (`aws.drain_cap_s`) or the end of the
+//! spot instance, whichever is earlier; failed or missing responses of AWS never extend it.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +47,7 @@ impl Registration {
         }
     }
 
-    /// Starts leaving, unless that has begun before.
+    /// Starts the drain; if one is in progress, returns it unchanged.
     fn begin_drain(&mut self, now: Instant, reason: DrainReason) -> &mut Drain {
         if self.leaving.is_none() {
             for call in [Call::ReadHealth, Call::Deregister, Call::ReadAttributes] {
@@ -63,7 +65,7 @@ impl Registration {
             deregister_first: rebalances,
             deregistered: None,
             repeat_deregistration: false,
-            refused: false,
+            failed: false,
             confirmed: None,
             reported_unconfirmed: false,
             completing: None,
@@ -84,11 +86,11 @@ impl Registration {
                 leaving.deregistered = Some(now);
                 leaving.confirmed = leaving.confirmed.or(Some(now));
             }
-            Err(error) => leaving.refused |= !error.kind.is_temporary(),
+            Err(error) => leaving.failed |= !error.kind.is_temporary(),
         }
     }
 
-    /// A registration has ended: the result of an earlier deregistration is no longer valid.
+    /// Repeats the deregistration after a registration has ended, which may have undone it.
     pub(super) fn on_registered_while_draining(&mut self, now: Instant) {
         let in_progress = self.is_in_progress(Call::Deregister);
         let Some(leaving) = &mut self.leaving else { return };
@@ -102,10 +104,10 @@ impl Registration {
         let deregistered = leaving.deregistered.is_some_and(|at| started >= Some(at));
         let no_new_flows = match (&self.entry, self.entry.state()) {
             (Entry::Absent, _) | (_, Some(TargetState::Draining | TargetState::Unused)) => true,
-            (_, Some(TargetState::UnhealthyDraining)) => !leaving.refused,
+            (_, Some(TargetState::UnhealthyDraining)) => !leaving.failed,
             _ => false,
         };
-        if (deregistered || leaving.refused) && no_new_flows {
+        if (deregistered || leaving.failed) && no_new_flows {
             leaving.confirmed = leaving.confirmed.or(Some(now));
         }
         let waits = leaving.confirmed.is_none() && now < leaving.since + CONFIRM_TIMEOUT;
@@ -162,7 +164,7 @@ impl Registration {
         if hook && now + HOOK_RESERVE >= deadline || now >= deadline {
             return Some(Exit::CapOver);
         }
-        // A registration in progress would leave the target registered after the exit.
+        // A registration in progress could leave the target registered after the exit.
         if self.is_in_progress(Call::Register) {
             return None;
         }
@@ -170,7 +172,8 @@ impl Registration {
         if confirmed.zip(delay).is_some_and(|(at, delay)| now >= at + delay) {
             return Some(Exit::DelayOver);
         }
-        // Flows sent here just before the confirmation must be counted too.
+        // The gateway may have sent new flows until the confirmation, so the idle time counts from
+        // there.
         let idle_since = self.last_active.max(confirmed.unwrap_or(unsure));
         let is_idle = self.flows == 0 && now >= idle_since + self.settings.idle;
         is_idle.then_some(Exit::Drained)

@@ -37,7 +37,7 @@ pub(super) fn error(kind: Failure) -> CallError {
     CallError { operation: "SomeOperation", kind, code, message }
 }
 
-/// The state machine, and a cloud that answers at once with what is set here.
+/// The state machine, and a cloud that answers each call at once from these fields.
 struct Stage {
     registration: Registration,
     now: Instant,
@@ -50,7 +50,9 @@ struct Stage {
     hangs: Vec<Call>,
     /// Effects as strings, each with the seconds since the start.
     recorded: Vec<(u64, String)>,
+    /// Numbers of flows and of packets.
     activity: (u64, u64),
+    /// True if a packet arrives every second.
     traffic: bool,
 }
 
@@ -72,8 +74,8 @@ impl Stage {
         }
     }
 
-    /// Returns a stage that has been healthy and quiet for a while, with the recorded effects
-    /// cleared.
+    /// Returns a stage whose target has been healthy and idle for a minute, with the recorded
+    /// effects cleared.
     fn healthy(settings: Lifecycle, attributes: Attributes) -> Stage {
         let mut stage = Stage::new(settings);
         stage.attributes = attributes;
@@ -141,6 +143,7 @@ impl Stage {
         }
     }
 
+    /// Advances time, with an activity event every second.
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += S;
@@ -177,7 +180,7 @@ impl Stage {
 }
 
 #[test]
-fn an_unable_appliance_fails_probes_then_registers_passes_probes_and_becomes_ready() {
+fn probes_pass_once_the_able_appliance_is_registered_and_ready_follows_the_reported_health() {
     let mut stage = Stage::new(settings());
     stage.pass(3);
     let starting = "503 starting, not registered with the target group yet";
@@ -209,7 +212,7 @@ fn a_restart_of_a_healthy_target_passes_probes_at_once_and_does_not_register() {
 }
 
 #[test]
-fn a_restart_during_an_api_outage_lets_the_own_ability_decide_the_probe() {
+fn after_a_restart_without_usable_answers_only_ability_decides_the_probe() {
     for (fails, hangs, at) in
         [(Some(Failure::Transient), false, 0), (None, true, 10), (Some(Failure::Denied), false, 0)]
     {
@@ -219,7 +222,7 @@ fn a_restart_during_an_api_outage_lets_the_own_ability_decide_the_probe() {
         stage.able();
         stage.pass(60);
         assert_eq!(stage.first("200"), at);
-        assert_eq!(stage.count("Register"), 0, "it is unknown whether it is needed");
+        assert_eq!(stage.count("Register"), 0, "the target may be registered");
     }
 }
 
@@ -246,12 +249,12 @@ fn probes_fail_once_the_target_is_known_to_be_unregistered() {
     stage.fails = [(Call::Register, Failure::Denied)].into();
     stage.pass(60);
     assert_eq!(stage.count("503 not registered: SomeOperation: it did not work"), 1);
-    // No machine is a target of an absent group.
+    // If the group does not exist, the machine cannot be its target.
     let mut stage = Stage::new(settings());
     stage.fails.insert(Call::ReadHealth, Failure::Absent);
     stage.able();
     stage.pass(60);
-    assert_eq!((stage.count("200"), stage.count("call-refused")), (0, 1));
+    assert_eq!((stage.count("200"), stage.count("call-rejected")), (0, 1));
 }
 
 #[test]
@@ -308,7 +311,7 @@ fn a_differing_health_state_at_aws_is_reported_once() {
     stage.pass(250);
     assert!(stage.registration.differs());
     assert_eq!(stage.count("health-differs"), 1);
-    assert_eq!(stage.count("Register"), 0, "it is a target, though an unhealthy one");
+    assert_eq!(stage.count("Register"), 0, "the target is registered, though unhealthy");
     stage.target = Some(target(TargetState::Healthy, None));
     stage.pass(30);
     assert!(!stage.registration.differs());
@@ -342,7 +345,7 @@ fn sigterm_fails_probes_deregisters_and_exits_once_no_flow_is_active() {
 }
 
 #[test]
-fn with_rebalance_it_deregisters_first_and_fails_probes_once_draining() {
+fn with_rebalance_the_target_is_deregistered_first_and_probes_fail_once_draining() {
     let moving = Attributes { rebalance_on_unhealthy: true, ..attributes() };
     let mut stage = Stage::healthy(settings(), moving);
     stage.traffic = true;
@@ -390,7 +393,7 @@ fn an_unconfirmed_drain_is_reported_after_half_a_minute() {
 }
 
 #[test]
-fn it_forwards_until_the_deregistration_delay_or_the_drain_cap() {
+fn active_flows_delay_the_exit_until_the_deregistration_delay_or_the_drain_cap() {
     let mut stage = Stage::healthy(settings(), attributes());
     stage.activity.0 = 9;
     stage.handle_event(Event::Terminate);
@@ -458,7 +461,7 @@ fn a_registration_that_ends_during_the_deregistration_is_undone_again() {
 }
 
 #[test]
-fn flows_stay_active_until_a_report_without_them() {
+fn flows_count_as_active_until_an_activity_event_without_them() {
     let mut stage = Stage::healthy(settings(), attributes());
     stage.activity.0 = 1;
     stage.pass(1);
@@ -509,11 +512,11 @@ fn a_terminating_instance_is_not_registered_at_start() {
     stage.pass(30);
     assert_eq!(stage.count("Register"), 0);
     stage.handle_event(Event::Answered(Answer::Notices(Err(error(Failure::Absent)))));
-    assert_eq!((stage.count("Register"), stage.count("call-refused")), (1, 0));
+    assert_eq!((stage.count("Register"), stage.count("call-rejected")), (1, 0));
 }
 
 #[test]
-fn a_spot_notice_drains_until_its_time() {
+fn a_spot_notice_ends_the_drain_five_seconds_before_its_time() {
     let mut stage = Stage::healthy(settings(), attributes());
     stage.activity.0 = 9;
     stage.notices.spot = Some(stage.now + 120 * S);

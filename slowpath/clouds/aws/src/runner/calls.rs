@@ -13,11 +13,11 @@ use crate::types::{CallError, Failure, Target, state_text};
 use clouds::report::Peer;
 use clouds::retry::Policy;
 
-/// An answer, and all targets of the group if the call returned them.
+/// An answer; for a health query, also all targets of the group.
 pub(super) type CallOutput = (Answer, Option<Vec<Peer>>);
 
-/// Performs a call. While leaving it is not retried here: the lifecycle repeats it, and time is
-/// short.
+/// Performs a call. While the appliance is leaving, only one attempt is made: the lifecycle repeats
+/// the call, and time is short.
 pub(super) async fn perform(
     call: Call,
     cloud: Cloud,
@@ -49,7 +49,7 @@ pub(super) async fn perform(
     (answer, None)
 }
 
-/// Returns all targets as peers. Addresses that AWS does not report are left out.
+/// Returns all targets as peers. The address of an instance is `None` if it cannot be read.
 async fn peers(aws: &Account, targets: &[Target]) -> Vec<Peer> {
     let instances: Vec<String> =
         targets.iter().map(|t| t.id.clone()).filter(|id| id.starts_with("i-")).collect();
@@ -83,7 +83,7 @@ async fn hooks(aws: &Account, location: &Location, complete: bool) -> Result<(),
             false => aws.lifecycle_heartbeat(&hooked).await,
         };
         match result {
-            // The hook does not hold this instance, or no longer does.
+            // The hook does not hold this instance.
             Err(error) if matches!(error.kind, Failure::Absent | Failure::Invalid) => {}
             result => result?,
         }

@@ -30,7 +30,7 @@ impl Cloud {
     /// When `cancel` becomes true, all requests end.
     ///
     /// # Errors
-    /// Fails if such a variable is not a valid URL.
+    /// Fails if the variable for the metadata service is not a valid URL.
     pub fn new(seed: u64, cancel: watch::Receiver<bool>) -> Result<Cloud, CallError> {
         let metadata = Metadata::new(None, seed, cancel.clone())?;
         let settings = account::Settings { seed, ..account::Settings::default() };
@@ -44,7 +44,7 @@ impl Cloud {
         pause: Arc<dyn Pause>,
         cancel: watch::Receiver<bool>,
     ) -> Cloud {
-        // The callers repeat metadata requests themselves.
+        // A single attempt: the callers repeat metadata requests themselves.
         let metadata = metadata.with_policy(Policy::ONCE);
         let (cutoff, account) = Default::default();
         Cloud { metadata, settings, cancel, pause, cutoff, account }
@@ -60,7 +60,7 @@ impl Cloud {
         self.metadata.identity().await
     }
 
-    /// Returns the account in the instance's region; it is loaded on first use.
+    /// Returns the account. The first call loads it for `region`, the instance's region.
     pub(crate) async fn account(&self, region: &str) -> Result<&Account, CallError> {
         let load = || async {
             let settings =
@@ -71,12 +71,13 @@ impl Cloud {
         self.account.get_or_try_init(load).await
     }
 
-    /// Cuts retries short from now on: each request is attempted at most once more.
+    /// Cuts retries short from now on; later requests must use [`Policy::ONCE`] (see
+    /// [`RetryCutoff::trigger`]).
     pub(super) fn cut_retries(&self) {
         self.cutoff.trigger();
     }
 
-    /// Returns the number of AWS calls since start; metadata requests are not counted.
+    /// Returns the number of attempts of AWS calls since start; metadata requests are not counted.
     pub(crate) fn calls(&self) -> Counts {
         self.account.get().map(Account::counts).unwrap_or_default()
     }
@@ -92,7 +93,7 @@ fn is_terminating(notices: &imds::Notices) -> bool {
     notices.lifecycle.as_deref().is_some_and(|state| state.starts_with("Terminat"))
 }
 
-/// Converts the time of a spot interruption to the local clock. A time that is past or cannot be
+/// Converts the time of a spot interruption to an `Instant`. A time that is past or cannot be
 /// parsed counts as now.
 fn ends_at((_, time): (String, String)) -> Option<Instant> {
     let at = DateTime::from_str(&time, Format::DateTime).ok();

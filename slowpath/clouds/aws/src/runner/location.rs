@@ -28,7 +28,7 @@ pub enum LocationError {
     /// The ingress port does not exist yet.
     #[error("the ingress port has no kernel interface yet; is the fastpath running?")]
     NoIngress,
-    /// Mode routes has no target group.
+    /// The configured mode is routes, which uses no target group.
     #[error("aws.mode = \"routes\" has no target group")]
     NoGroup,
     /// The target group or the interface cannot be used.
@@ -58,10 +58,11 @@ impl SearchError for LocationError {
     }
 }
 
-/// Returns the target group, found by its ARN or its tag.
+/// Returns the configured target group, found by its ARN or its tag.
 ///
 /// # Errors
-/// Fails if there is none, more than one, or one that is not a gateway load balancer's.
+/// Fails if there is no such group or more than one, if the group does not belong to a gateway load
+/// balancer, or if a call fails.
 pub async fn find_group(
     aws: &dyn Aws,
     settings: &Settings,

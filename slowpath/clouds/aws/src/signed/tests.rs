@@ -1,4 +1,5 @@
-//! Signatures by AWS's published test vector, errors in each format, and malformed responses.
+//! Signatures by AWS's published test vector, encoding of requests, errors in each format and their
+//! classes, and the URLs of services.
 
 use super::*;
 use crate::failure::{ErrorMapping, THROTTLING, TRANSIENT, TRANSIENT_STATUS, classify};
@@ -35,7 +36,7 @@ fn the_published_test_vector_is_reproduced() {
 }
 
 #[tokio::test]
-async fn a_response_without_a_length_is_read_up_to_the_limit() {
+async fn a_body_is_read_up_to_the_maximum_length_and_rejected_beyond() {
     let of = |bytes: usize| collect(SdkBody::from(vec![b'x'; bytes]));
     assert_eq!(
         of(MAX_RESPONSE_BYTES).await.unwrap().map(|all| all.len()),
@@ -45,7 +46,7 @@ async fn a_response_without_a_length_is_read_up_to_the_limit() {
 }
 
 #[test]
-fn forms_are_quoted_and_numbered() {
+fn form_members_are_numbered_and_percent_encoded() {
     let members = Members::default()
         .with("A", "a b&=+/~*é")
         .filter("vpc-id", &["vpc-1"])
@@ -76,7 +77,7 @@ fn errors_are_read_in_each_format() {
 }
 
 #[test]
-fn every_error_code_has_its_class() {
+fn error_codes_and_statuses_are_classified() {
     for code in THROTTLING {
         assert_eq!(classify(400, code), Failure::Throttled, "{code}");
     }
@@ -92,15 +93,20 @@ fn every_error_code_has_its_class() {
     assert_eq!(classify(400, "InvalidInstanceID.NotFound"), Failure::Absent);
     assert_eq!(classify(400, "InvalidTarget"), Failure::Invalid);
     assert_eq!(classify(501, ""), Failure::Invalid);
-    let denied = REPLACE.service_error(403, "UnauthorizedOperation", "You are not").error;
-    assert_eq!(denied.kind, Failure::Denied);
-    assert!(denied.message.contains("allow ec2:ReplaceRoute in the policy"), "{denied}");
-    let unauthenticated = REPLACE.service_error(403, "SignatureDoesNotMatch", "").error;
-    assert!(unauthenticated.message.contains("and its clock"), "{unauthenticated}");
+    for code in ["UnauthorizedOperation", "Client.UnauthorizedOperation"] {
+        let denied = REPLACE.service_error(400, code, "You are not").error;
+        assert_eq!(denied.kind, Failure::Denied, "{code}");
+        assert!(denied.message.contains("allow ec2:ReplaceRoute in the policy"), "{denied}");
+    }
+    for code in ["SignatureDoesNotMatch", "Client.AuthFailure"] {
+        let unauthenticated = REPLACE.service_error(400, code, "").error;
+        assert_eq!(unauthenticated.kind, Failure::Denied, "{code}");
+        assert!(unauthenticated.message.contains("and its clock"), "{unauthenticated}");
+    }
 }
 
 #[test]
-fn endpoints_follow_the_partition() {
+fn the_url_follows_service_region_and_configured_endpoint() {
     let signed = |region: &str, endpoint: Option<&str>| SignedClient {
         connector: crate::connect::connector(),
         credentials: SharedCredentialsProvider::new(Credentials::new("a", "b", None, None, "t")),

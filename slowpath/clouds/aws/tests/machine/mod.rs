@@ -1,4 +1,4 @@
-//! A recording appliance, with its lifecycle against the emulator.
+//! A recording appliance, and its lifecycle against the emulator.
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub const OWN: &str = "i-00000000000000001";
 pub const OWN_IP: &str = "10.0.1.11";
 pub const GROUP: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/north/\
                          0123456789abcdef";
-/// Maximum wait of a test, after which it fails with what it waited for.
+/// Maximum wait of [`Machine::until_unavailable`], after which the test fails.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn configured(aws: &str) -> Config {
@@ -33,17 +33,17 @@ fn configured(aws: &str) -> Config {
     .unwrap()
 }
 
-/// Returns the settings of `[aws]` with this line.
+/// Returns the settings of an `[aws]` table with this line.
 pub fn settings(line: &str) -> Aws {
     configured(line).aws.unwrap()
 }
 
-/// Returns the ingress port of the sample.
+/// Returns the ingress port of the first instance in the emulator's sample.
 pub fn ingress() -> Ingress {
     Ingress { mac: [2, 0, 10, 0, 1, 1], addresses: vec![OWN_IP.parse().unwrap()] }
 }
 
-/// Health probes of the target by the emulator.
+/// The target's health probes in the emulator.
 pub struct Probed(Emulator);
 
 impl Probes for Probed {
@@ -59,7 +59,7 @@ impl Probes for Probed {
     }
 }
 
-/// Parameters of a start, for tests to change.
+/// Parameters with which a lifecycle starts; tests change them.
 pub struct Begin {
     pub aws: Emulator,
     pub appliance: Arc<Recorder<Probed>>,
@@ -131,6 +131,7 @@ impl DerefMut for Machine {
 }
 
 impl Machine {
+    /// Waits until the probe's answer is exactly this text: the reasons of a 503, empty for a 200.
     pub async fn until_probe(&mut self, answer: &str) {
         self.appliance.until_probe(answer, |probe| probe == answer).await;
     }

@@ -1,4 +1,4 @@
-//! Each harmful setting is reported, and none if all are good.
+//! Each harmful setting produces its finding, and good settings produce none.
 
 use serde_json::json;
 
@@ -63,7 +63,7 @@ fn each_harmful_setting_is_reported_once_with_remedy() {
         (|r, _, _| r["frontendPort"] = json!(80), &["rule-not-whole"]),
         (|r, _, _| r["probe"] = json!(null), &["rule-unprobed"]),
         (|r, _, _| r["idleTimeoutInMinutes"] = json!(6), &["tcp-forgotten-early"]),
-        (|_, _, o| o.tcp_s = 299, &["tcp-forgotten-early"]),
+        (|_, _, a| a.tcp_s = 299, &["tcp-forgotten-early"]),
         (|r, _, _| r["idleTimeoutInMinutes"] = json!(null), &["idle-unreset"]),
         (
             |r, _, _| {

@@ -23,7 +23,7 @@ fn tunnels_are_one_external_and_one_internal_else_the_error_lists_them() {
     let right = of(&[internal.clone(), external.clone()]).unwrap();
     let (other, inner) = (End { port: 10801, vni: 801 }, End { port: 10800, vni: 800 });
     assert_eq!(right, Tunnels { external: other, internal: inner });
-    // Microsoft's own example has two internal tunnels.
+    // An example of Microsoft's has two internal tunnels.
     let twice = of(&[internal.clone(), tunnel("Internal", 15001, 901, "VXLAN")]).unwrap_err();
     assert!(twice.contains("Internal VXLAN port 15001 vni 901"), "{twice}");
     assert!(twice.contains("one External and one Internal"), "{twice}");

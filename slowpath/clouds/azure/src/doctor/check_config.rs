@@ -1,4 +1,4 @@
-//! The part of the configuration that the checks need.
+//! The part of the configuration that the checks of `weir cloud doctor` need.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub struct CheckConfig {
     pub settings: Settings,
     /// Settings for the advice.
     pub appliance_settings: ApplianceSettings,
-    /// Configuration of each pool's gateway.
+    /// Each configured pool with its gateway, in the order of `settings.pools`.
     pub gateways: Vec<PoolGateway>,
     /// Addresses of the ingress port, in order of preference.
     pub addresses: Vec<IpAddr>,
@@ -27,14 +27,14 @@ pub struct CheckConfig {
     pub kernel_data_path: bool,
 }
 
-/// A gateway that a pool feeds, as configured.
+/// A configured pool, and the settings of its `[[gateway]]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolGateway {
     /// The pool.
     pub pool: AzurePool,
-    /// Configured tunnels.
+    /// Configured tunnels of the pool's address family; `None` unless both are configured.
     pub tunnels: Option<Tunnels>,
-    /// MTU that the gateway's largest packets need.
+    /// MTU that the gateway's largest packets need; 0 if the `[[gateway]]` does not exist.
     pub mtu: u32,
 }
 

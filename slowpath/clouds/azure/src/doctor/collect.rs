@@ -21,8 +21,8 @@ use crate::operations;
 use crate::runner::Cloud;
 use crate::types::{CallError, Family, Identity, Tunnels};
 
-/// Time limit for scheduled events; enabling the service can take two minutes, which is too long
-/// here.
+/// Time limit for scheduled events. The first request enables the service, which can take two
+/// minutes; the operator should not have to wait for that.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Result for each permission that was tried.
@@ -49,7 +49,7 @@ pub struct Observations {
     pub security: Vec<Value>,
     /// Tunnels as reported by the metadata service.
     pub tunnels: Result<Vec<(Family, Tunnels)>, CallError>,
-    /// Number of scheduled events that affect this machine.
+    /// Number of scheduled events that affect this machine; `None` if they were not queried.
     pub events: Option<Result<usize, CallError>>,
     /// MAC address of the ingress port; `None` until the port exists.
     pub mac: Option<[u8; 6]>,
@@ -62,7 +62,7 @@ pub struct Observations {
 }
 
 impl Observations {
-    /// Returns observations without any from Azure.
+    /// Returns observations before Azure is queried.
     pub fn new(slowpath: Result<Report, String>) -> Observations {
         let not_queried = || Operation::new("", "Request").timed_out(Duration::ZERO).error;
         let no = || Err("Azure was not queried".to_owned());
@@ -85,8 +85,8 @@ impl Observations {
     }
 }
 
-/// Performs all queries. The caller sets the local observations ([`Observations::mac`] and so on)
-/// before.
+/// Queries the metadata service and Resource Manager, and adds the results to `observed`. The
+/// caller sets the local observations ([`Observations::mac`] and so on) before.
 pub async fn collect(
     cloud: &Cloud,
     policy: Policy,
@@ -138,7 +138,7 @@ async fn collect_location(
         ),
         (Err(error), _) | (_, Err(error)) => Err(error.clone()),
     };
-    // The list contained all of it. These reads test the calls that slowpath makes later.
+    // These resources are known already. The reads test permissions that slowpath needs later.
     if let Ok(location) = &location {
         let _ = arm.get(&crate::requests::balancer(&location.balancer)).await;
         for pool in &location.pools {

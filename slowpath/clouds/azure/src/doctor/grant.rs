@@ -1,4 +1,4 @@
-//! Permissions that a role grants.
+//! Permissions that a role grants at a resource group.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::balancer;
 pub struct Grant {
     /// Granted actions, with `*` as wildcard.
     pub actions: Vec<String>,
-    /// Actions excluded from those.
+    /// Actions that are not granted although `actions` matches them.
     pub not_actions: Vec<String>,
 }
 
@@ -29,7 +29,8 @@ impl Grant {
     }
 }
 
-/// Returns true if the action matches; `*` matches any text, including slashes.
+/// Returns true if the pattern matches the action, compared case-insensitively; `*` matches any
+/// text, including slashes.
 fn matches_pattern(pattern: &str, action: &str) -> bool {
     let (pattern, mut rest) = (pattern.to_ascii_lowercase(), &*action.to_ascii_lowercase());
     let mut parts = pattern.split('*');
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn role_patterns_match_like_azure() {
+    fn patterns_match_any_case_and_wildcards_and_not_actions_exclude() {
         let action = "Microsoft.Network/networkInterfaces/write";
         let fitting = ["*", "*/write", "microsoft.network/*", "Microsoft.Network/*/write", action];
         for pattern in fitting {

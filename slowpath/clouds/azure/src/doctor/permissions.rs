@@ -43,7 +43,7 @@ fn check(observed: &Observations, name: &'static str) -> Check {
         || observed.grants.as_ref().map(|all| all.iter().any(|grant| grant.permits(name)));
     match observed.results.get(name) {
         Some(Ok(())) => Check::ok(name, "allowed"),
-        // Azure checks the permission before it looks the resource up.
+        // Azure checks the permission before it looks up the resource.
         Some(Err(error)) if error.kind == Failure::Absent => Check::ok(name, "allowed"),
         Some(Err(error)) if error.kind == Failure::Denied => {
             Check::new(name, Verdict::Fail, error.message.clone(), &remedy)
@@ -57,12 +57,14 @@ fn check(observed: &Observations, name: &'static str) -> Check {
             Check::new(name, Verdict::Fail, "denied to slowpath", &remedy)
         }
         None if by_slowpath("ok") => Check::ok(name, "allowed: slowpath has used it"),
-        // A role can be assigned at a single resource, which the group's list does not show.
+        // This is only a warning: a role may be assigned at a single resource, and the grants at
+        // the resource group do not show that.
         None if granted() == Some(false) => {
             Check::new(name, Verdict::Warn, "no role at the resource group allows it", &remedy)
         }
         None => {
-            let text = "not tested: it would make a change, or follows a failed request";
+            let text = "not tested: the operation would make a change, or an earlier request \
+                        failed";
             Check::new(name, Verdict::Untested, text, "")
         }
     }

@@ -10,11 +10,11 @@ use super::collect::Observations;
 use super::{Check, Verdict};
 use crate::balancer::{self, list, rules, text};
 
-/// Source address of Azure's health probes.
+/// Source address of Azure's health probes, the same in all regions.
 pub const PROBES: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(168, 63, 129, 16));
 
-/// Checks the tunnels' packets, which come from the frontends' addresses in the virtual network,
-/// and the probes, which come from the platform.
+/// Checks whether the groups admit the tunnels' packets, which come from the frontends' addresses
+/// in the virtual network, and the probes, which come from [`PROBES`].
 pub(super) fn evaluate(_: &CheckConfig, observed: &Observations) -> Vec<Check> {
     let (Ok(location), Some(balancer)) = (&observed.location, &observed.balancer) else {
         return Vec::new();
@@ -57,8 +57,8 @@ pub(super) fn evaluate(_: &CheckConfig, observed: &Observations) -> Vec<Check> {
     checks
 }
 
-/// Returns true if a security group admits a packet. `source` is the address together with the
-/// service tag that Azure has for it. The matching rule with the lowest priority number decides;
+/// Returns true if a security group admits a packet. `source` is its source address, together with
+/// Azure's service tag for that address. The matching rule with the lowest priority number decides;
 /// after the group's own rules come Azure's default rules, which admit the virtual network and the
 /// load balancer.
 pub fn admits(
@@ -83,7 +83,8 @@ pub fn admits(
     }
 }
 
-/// Returns true if one of a rule's values matches, under a key or under its plural.
+/// Returns true if one of a rule's values matches, under `key` (a single value) or under its plural
+/// (a list).
 fn matches(rule: &Value, key: &str, fits: impl Fn(&str) -> bool) -> bool {
     let plural = key.strip_suffix("Prefix").map_or(format!("{key}s"), |k| format!("{k}Prefixes"));
     let many = list(rule, &format!("/properties/{plural}")).iter().filter_map(Value::as_str);

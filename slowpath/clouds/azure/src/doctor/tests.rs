@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn required_mtu_includes_encapsulation() {
+fn mtu_includes_encapsulation_and_timestamps_and_unknown_tokens_are_warnings() {
     let text = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\nmtu = 1700\n\
                 address = [\"10.0.0.4/24\", \"fd00::4/64\"]\n[fastpath]\nlcores = [1]\n\
                 [[gateway]]\nname = \"a\"\nkind = \"azure\"\nsources = [\"10.0.0.0/24\"]\n\
@@ -35,7 +35,7 @@ fn required_mtu_includes_encapsulation() {
 }
 
 #[test]
-fn readable_role_shows_missing_write_permission() {
+fn a_readable_role_shows_whether_a_write_permission_is_granted() {
     let text = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.0.4/24\"]\n\
                 mtu = 1600\n[fastpath]\nlcores = [1]\n[[gateway]]\nname = \"a\"\n\
                 kind = \"azure\"\nsources = [\"10.0.0.0/24\"]\n[azure]\npool = \"p\"\n";

@@ -1,4 +1,4 @@
-//! Parsing of metadata responses. IMDS returns most numbers as strings.
+//! Parsing of responses of the metadata service (IMDS), which returns most numbers as strings.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -67,8 +67,28 @@ fn parse_interface(value: &Value) -> Result<Interface, String> {
     Ok(Interface { mac, addresses })
 }
 
+/// Parses the subnets in `/metadata/instance`, of each interface in its order.
+///
+/// # Errors
+/// Describes what cannot be parsed.
+pub fn parse_subnets(body: &[u8]) -> Result<Vec<Vec<(IpAddr, u8)>>, String> {
+    let document = document(body)?;
+    let of_interface = |interface: &Value| {
+        let families = ["ipv4", "ipv6"].iter();
+        let subnets = families.flat_map(|family| list(&interface[*family], "subnet"));
+        subnets
+            .map(|subnet| {
+                let length = number(subnet, "prefix")?;
+                let length = u8::try_from(length).map_err(|_| format!("`prefix` is {length}"))?;
+                Ok((parse_address(&required_str(subnet, "address")?)?, length))
+            })
+            .collect::<Result<Vec<_>, String>>()
+    };
+    list(&document["network"], "interface").map(of_interface).collect()
+}
+
 fn parse_address(text: &str) -> Result<IpAddr, String> {
-    // Microsoft's own examples have a prefix where an address is expected.
+    // Examples of Microsoft's have a prefix where an address is expected; its length is ignored.
     let bare = text.split('/').next().unwrap_or_default();
     bare.parse().map_err(|_| format!("`{text}` is not an IP address"))
 }
@@ -164,7 +184,8 @@ fn parse_tunnel(value: &Value) -> Result<(Family, bool, End), String> {
     Ok((family, outside, End { port, vni }))
 }
 
-/// Parses `/metadata/scheduledevents`; returns the events that affect a machine.
+/// Parses `/metadata/scheduledevents`; returns the events that affect the machine of that name and
+/// are not over.
 ///
 /// # Errors
 /// Describes what cannot be parsed.
@@ -182,7 +203,7 @@ pub fn parse_events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, S
             continue;
         }
         let text = |key: &str| event[key].as_str().unwrap_or_default();
-        // An unparsable time counts as none: the event may start at once.
+        // An unparsable time counts as no time: the event may start at once.
         let then = httpdate::parse_http_date(text("NotBefore")).ok();
         let since = then.and_then(|then| then.duration_since(UNIX_EPOCH).ok());
         affecting.push(ScheduledEvent {
@@ -208,7 +229,8 @@ fn parse_event_kind(word: &str) -> EventKind {
 }
 
 /// Parses a token and its remaining lifetime. The lifetime is the difference of `expires_on` and
-/// the response's `Date`, which are both by Azure's clock.
+/// the response's `Date`, which are both by Azure's clock; if one is missing or invalid, the
+/// lifetime is `expires_in`.
 pub(super) fn parse_token(headers: &Headers, body: &[u8]) -> Result<(String, Duration), String> {
     let document = document(body)?;
     let secret = required_str(&document, "access_token")?;

@@ -69,6 +69,17 @@ fn identity_is_parsed_with_interfaces() {
 }
 
 #[test]
+fn subnets_are_parsed_in_the_order_of_the_interfaces() {
+    let found = parse_subnets(&text(&instance())).unwrap();
+    assert_eq!(found, [vec![("10.1.0.0".parse().unwrap(), 24)], Vec::new()]);
+    for (key, wrong) in [("prefix", json!("300")), ("prefix", json!("x")), ("address", json!(""))] {
+        let mut document = instance();
+        document["network"]["interface"][0]["ipv4"]["subnet"][0][key] = wrong;
+        assert!(parse_subnets(&text(&document)).unwrap_err().contains(key));
+    }
+}
+
+#[test]
 fn mac_addresses_are_parsed_in_each_form() {
     let right = Some([0, 13, 58, 27, 199, 33]);
     assert_eq!(parse_mac("000D3A1BC721"), right);

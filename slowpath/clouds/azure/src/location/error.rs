@@ -22,7 +22,7 @@ pub enum LocationError {
     #[error(
         "no network interface of this machine has the ingress port's MAC {}; Azure reports {}; set \
          ingress.device to the port of one of them",
-        written(*mac), or_none(has)
+        mac_text(*mac), or_none(has)
     )]
     NoInterface {
         /// MAC address of the ingress port.
@@ -170,8 +170,7 @@ impl SearchError for LocationError {
     }
 }
 
-/// Formats a MAC address.
-fn written(mac: [u8; 6]) -> String {
+fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 

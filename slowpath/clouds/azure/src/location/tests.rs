@@ -60,7 +60,7 @@ fn ip_configuration_matches_by_address_or_prefix() {
 fn unanswered_calls_are_distinguished_from_answers() {
     let error =
         |kind| LocationError::from(operations::MACHINES_GET.operation.failed(kind, "C", "m"));
-    for (kind, silent, passes) in [
+    for (kind, silent, temporary) in [
         (Failure::Transient, true, true),
         (Failure::Throttled, true, true),
         (Failure::Denied, true, false),
@@ -70,7 +70,7 @@ fn unanswered_calls_are_distinguished_from_answers() {
         let error = error(kind);
         assert_eq!(
             (error.no_answer().is_some(), error.is_temporary()),
-            (silent, passes),
+            (silent, temporary),
             "{kind:?}"
         );
     }

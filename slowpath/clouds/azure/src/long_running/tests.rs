@@ -1,4 +1,4 @@
-//! Parsing of responses to writes and polls.
+//! Parsing of responses to writes and polls, and waiting for the end of a write.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -55,7 +55,7 @@ fn write_without_handle_is_complete() {
         };
         assert_eq!(resource.etag.as_deref(), Some("W/\"2\""));
     }
-    // As in Microsoft's example: the header is present, and the deletion is complete.
+    // A deletion can be complete although the header is present, as in an example of Microsoft's.
     for status in [200, 204, 404] {
         let gone = answer(status, &[("location", RESULT)], "");
         assert_eq!(write(Method::Delete, &gone).unwrap(), WriteOutcome::Done(None));

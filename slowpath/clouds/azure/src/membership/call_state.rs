@@ -20,20 +20,23 @@ const DRAIN_RETRY_DELAY: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CallState {
     pub(super) in_progress: bool,
+    /// Start of the last call.
     pub(super) started: Option<Instant>,
+    /// Earliest start of the next call; `None` for at once.
     pub(super) not_before: Option<Instant>,
+    /// A call of this kind has ended, with or without an error.
     pub(super) answered: bool,
     /// The last call failed; its delay is not shortened.
     pub(super) failed: bool,
-    /// The call should be repeated sooner than usual.
+    /// The call is to be repeated sooner than usual.
     pub(super) expedited: bool,
     /// Number of writes started when the call began.
     pub(super) epoch: u64,
 }
 
 impl CallState {
-    /// Returns true if the call began at least [`QUERY_TIMEOUT`] ago, counted from `since` at the
-    /// earliest.
+    /// Returns true if [`QUERY_TIMEOUT`] has passed since the start of the last call, and since the
+    /// time `since` if that is given.
     pub(super) fn timed_out(&self, now: Instant, since: Option<Instant>) -> bool {
         self.started.is_some()
             && self.started.max(since).is_some_and(|started| now >= started + QUERY_TIMEOUT)

@@ -50,7 +50,7 @@ impl Membership {
         }
     }
 
-    /// Packets of unknown tunnels arrived: query the tunnels sooner.
+    /// Queries the tunnels sooner, because packets of unknown tunnels have arrived.
     pub(super) fn expedite_tunnels(&mut self) {
         self.expedite(Call::ReadTunnels, TUNNELS_INTERVAL_UNKNOWN);
         if !self.tunnel_reports.imds_reports_all() {
@@ -58,7 +58,8 @@ impl Membership {
         }
     }
 
-    /// Repeats a call no later than `gap` after its last start; a failed call keeps its own delay.
+    /// Repeats a call no later than `gap` after its last start. The delay of a failed call is not
+    /// shortened.
     pub(super) fn expedite(&mut self, call: Call, gap: Duration) {
         let state = &mut self.calls[call as usize];
         state.expedited = true;

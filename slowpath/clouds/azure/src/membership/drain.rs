@@ -1,4 +1,4 @@
-//! State while leaving, and of the scheduled events that end or restart the machine.
+//! The state of a drain, and the scheduled events that end or restart the machine.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ pub(super) const REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// State of the lifecycle while the machine leaves its pools.
 #[derive(Debug)]
 pub(super) struct Drain {
-    /// Latest end of the drain.
+    /// Time at which waiting for flows ends; removing the membership may take longer.
     pub(super) deadline: Instant,
     pub(super) since: Instant,
     /// A SIGTERM was received; another one ends the process at once.
@@ -32,14 +32,14 @@ pub(super) enum Stage {
     Draining,
     /// Removing the membership and acknowledging the event, with a time limit.
     Removing(Exit, Instant),
-    /// Waiting for the machine to end.
+    /// Waiting for the machine to end, or for a SIGTERM.
     Waiting(Exit),
 }
 
 /// Known scheduled events.
 #[derive(Debug, Default)]
 pub(super) struct ScheduledEvents {
-    /// Events that end or restart this machine.
+    /// Listed events that end or restart this machine.
     pub(super) ending: Vec<ScheduledEvent>,
     /// Ids of all events in the last answer.
     pub(super) known: BTreeSet<String>,
@@ -48,8 +48,8 @@ pub(super) struct ScheduledEvents {
 }
 
 impl ScheduledEvents {
-    /// Stores a new list of events. Returns the new ones of the types that never make the machine
-    /// leave.
+    /// Stores a new list of events. Returns those that were not listed before and whose type never
+    /// makes the machine leave.
     pub(super) fn update(&mut self, events: Vec<ScheduledEvent>) -> Vec<ScheduledEvent> {
         let listed: BTreeSet<String> = events.iter().map(|event| event.id.clone()).collect();
         self.acknowledged.retain(|id| listed.contains(id));
@@ -58,8 +58,8 @@ impl ScheduledEvents {
             let known = self.known.contains(&event.id);
             let ends_machine = match event.kind {
                 EventKind::Preempt | EventKind::Terminate => true,
-                // An event that had started before it was first seen is the one that restarted this
-                // machine.
+                // A restart that had started when it was first listed is over: it is the one from
+                // which this process started.
                 EventKind::Reboot | EventKind::Redeploy if known => {
                     self.ending.iter().any(|one| one.id == event.id)
                 }
@@ -86,8 +86,8 @@ impl ScheduledEvents {
         self.acknowledging.as_deref().or_else(|| self.next_to_acknowledge()).or_else(first)
     }
 
-    /// Notes that an acknowledgment was accepted or failed. A failed one is not repeated: the event
-    /// then starts by itself.
+    /// Marks the event as acknowledged, also if the acknowledgment failed. A failed one is not
+    /// repeated: the event then starts by itself.
     pub(super) fn end_acknowledgment(&mut self) {
         self.acknowledged.extend(self.acknowledging.take());
     }

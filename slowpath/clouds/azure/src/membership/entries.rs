@@ -1,12 +1,13 @@
 //! This machine's entries in the pools: found, made, lost, or set `Down`.
 //!
-//! An `adminState` of `Down` was set by Weir if `PersistedState` records it; any other `Down` is
-//! left alone. The flag is written before Azure is called. It is cleared by a query that shows the
-//! state gone and that began when no write of Weir's could still set it. A process that starts
-//! after a kill or a reboot therefore undoes it.
+//! Weir lifts only a `Down` that it has set itself: changes `adminState` back to `None`.
+//! `PersistedState::down` is written before the call that sets `Down`, so that the process after a
+//! kill or a reboot lifts it. The flag is cleared by a query that shows no `Down` and that began
+//! when no write of Weir's could set `Down` any more.
 //!
-//! A membership is Weir's own if the machine was in no pool when it joined. A mix (one pool by
-//! another party, one by Weir) counts as another party's, and is not removed on leaving.
+//! A membership is Weir's own if the machine was in no pool when it joined. If another party added
+//! the machine to one pool and Weir to the other, both count as the other party's: with
+//! `remove = "own"` they are not removed on leaving.
 
 use std::time::Instant;
 
@@ -77,7 +78,7 @@ impl Membership {
         );
     }
 
-    /// Updates membership and findings by the newly reported pools.
+    /// Updates what is known about the membership, and the findings, from the newly reported pools.
     fn update_conditions(&mut self) {
         let (all, any, leaving) =
             (self.observed.in_all(), self.observed.in_any(), self.drain.is_some());
@@ -104,7 +105,7 @@ impl Membership {
         self.set_finding(findings::ADMIN_UP, || up.then(findings::admin_up));
     }
 
-    /// Notes that a failed write may still take effect.
+    /// Records that a failed write may still take effect.
     pub(super) fn mark_unsettled(&mut self, now: Instant) {
         self.observed.settled = now + WRITE_SETTLE_TIME;
     }
@@ -120,7 +121,7 @@ impl Membership {
                 }
             }
             Err(error) => {
-                // Without permission or pool the write cannot have taken effect.
+                // Without the permission or the pool, the write cannot take effect.
                 match error.kind {
                     Failure::Denied | Failure::Absent => {
                         self.persist(|state| state.joined = before)
@@ -133,8 +134,8 @@ impl Membership {
         }
     }
 
-    /// Notes that the machine has left its pools. `PersistedState::joined` stays set while an
-    /// unanswered join may still take effect.
+    /// Records that the machine has left its pools. `PersistedState::joined` stays set while a
+    /// failed join may still take effect.
     pub(super) fn mark_left(&mut self, now: Instant) {
         self.observed.clear();
         let settled = now >= self.observed.settled;

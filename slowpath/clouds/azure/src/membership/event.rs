@@ -15,8 +15,7 @@ pub type Effect = lifecycle::Effect<Call, Vec<(Family, Tunnels)>, PersistedState
 clouds::calls! {
     /// Reads all pools: this machine's entries, tunnels and probes.
     ReadPools => Pools(Vec<PoolState>),
-    /// Joins all pools. Existing entries are not changed. The answer is true if anything was
-    /// written.
+    /// Joins all pools. Existing entries are not changed. The answer is true if a write was made.
     Join => Joined(bool),
     /// Sets `adminState` of this machine's entries to `Down`.
     Down => Down(()),
@@ -55,7 +54,7 @@ pub struct Member {
     pub admin: AdminState,
 }
 
-/// Administrative state: an override of the probe's result.
+/// Administrative state (`adminState`) of an entry: an override of the probe's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum AdminState {
     /// The probe decides.
@@ -74,7 +73,7 @@ impl Call {
     }
 }
 
-/// Source of the information about tunnels.
+/// Source of the reported tunnels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TunnelSource {
@@ -105,11 +104,12 @@ pub struct TunnelStatus {
 /// State persisted across restarts.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PersistedState {
-    /// The memberships were made by Weir, or may have been: it is set before the write.
+    /// True if Weir made the memberships, or may have made them: the flag is set before the write.
     pub joined: bool,
-    /// `adminState` was set to `Down` by Weir, or may have been: it is set before the write.
+    /// True if Weir set `adminState` to `Down`, or may have: the flag is set before the write.
     pub down: bool,
-    /// The tunnels that were last followed.
+    /// The last reported tunnels, with `tunnels = "follow"`: a restarted process uses them until
+    /// there is a new report.
     pub tunnels: Vec<(Family, Tunnels)>,
 }
 
@@ -120,9 +120,9 @@ pub enum DrainReason {
     Signal,
     /// A scheduled event restarts or moves the machine.
     Maintenance,
-    /// The spot machine is evicted.
+    /// A scheduled event evicts the spot machine.
     Preempt,
-    /// The machine is deleted.
+    /// A scheduled event deletes the machine.
     Terminate,
 }
 

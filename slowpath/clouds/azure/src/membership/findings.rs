@@ -14,7 +14,7 @@ pub(super) const ADMIN_DOWN: &str = "admin-down";
 pub(super) const ADMIN_UP: &str = "admin-up";
 pub(super) const NO_PROBE: &str = "no-probe";
 pub(super) const OTHER_TUNNELS: &str = "tunnels-other";
-pub(super) const TUNNELS_NOT_APPLIED: &str = "tunnels-not-taken";
+pub(super) const TUNNELS_NOT_APPLIED: &str = "tunnels-not-applied";
 pub(super) const TUNNELS_DIFFER: &str = "tunnels-differ";
 pub(super) const TUNNELS_UNUSABLE: &str = "tunnels-unusable";
 
@@ -29,11 +29,13 @@ pub(super) fn failed(error: &CallError) -> Finding {
             ("call-denied", "grant the identity the permissions in config/azure/role.json")
         }
         kind if !kind.is_temporary() => {
-            ("call-refused", "compare [azure] with what `weir cloud status` shows")
+            ("call-rejected", "compare [azure] with what `weir cloud status` shows")
         }
-        _ => {
-            ("call-failed", "none, if temporary; otherwise check Azure's status page and the route")
-        }
+        _ => (
+            "call-failed",
+            "none, if it ends by itself; otherwise check Azure's status page and that this machine \
+             has a route to the API",
+        ),
     };
     finding(name, error.to_string(), remedy)
 }

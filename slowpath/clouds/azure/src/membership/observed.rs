@@ -1,29 +1,30 @@
-//! Known state of this machine's pool entries.
+//! What is known about this machine's pool entries.
 
 use std::time::Instant;
 
 use super::event::{AdminState, PoolState};
 
-/// Known state of this machine's pool entries.
+/// What is known about this machine's pool entries.
 #[derive(Debug)]
 pub(super) struct ObservedEntries {
-    /// Pools as last reported.
+    /// Pools as last reported; `None` before the first report, and after leaving.
     pub(super) pools: Option<Vec<PoolState>>,
-    /// The report is newer than the last write.
+    /// The query for `pools` began after the last write.
     pub(super) fresh: bool,
     /// Number of writes started.
     pub(super) epoch: u64,
-    /// When no write of this or an earlier process can be in progress any more.
+    /// Time from which no failed write, and no write of an earlier process, can take effect.
     pub(super) settled: Instant,
-    /// A member of a pool, or membership unknown: the probe reflects the appliance's ability.
+    /// The machine is a member of a pool, or its membership is unknown: the probe reflects the
+    /// appliance's ability.
     pub(super) admitted: bool,
     /// Why the machine is in no pool.
     pub(super) not_member_reason: Option<String>,
-    /// The machine was a member of all pools, by this process or before.
+    /// A query of this process has shown the machine in all pools.
     pub(super) was_member: bool,
     /// An entry was removed by another party.
     pub(super) lost: bool,
-    /// Value of `PersistedState::joined` when the join was started.
+    /// Value of `PersistedState::joined` before the last join, restored if that wrote nothing.
     pub(super) joined_before: bool,
 }
 
@@ -60,8 +61,8 @@ impl ObservedEntries {
         self.entries().any(|pool| pool.member.is_some_and(|member| member.admin == admin))
     }
 
-    /// Returns true if a report newer than the last write shows all entries `Down`, or none: no new
-    /// flows arrive.
+    /// Returns true if the report is newer than the last write and shows no entry, or all entries
+    /// `Down`: no new flows arrive.
     pub(super) fn takes_no_new_flows(&self) -> bool {
         let down =
             |pool: &PoolState| pool.member.is_some_and(|member| member.admin == AdminState::Down);
@@ -79,18 +80,18 @@ impl ObservedEntries {
         self.admitted |= self.not_member_reason.is_none();
     }
 
-    /// Notes that the machine is known to be in no pool.
+    /// Records that the machine is known to be in no pool.
     pub(super) fn set_not_member(&mut self, reason: String) {
         (self.admitted, self.not_member_reason) = (false, Some(reason));
     }
 
-    /// Notes that a write was started, which makes earlier reports outdated.
+    /// Records that a write was started, which makes earlier reports outdated.
     pub(super) fn start_write(&mut self) {
         self.epoch += 1;
         self.fresh = false;
     }
 
-    /// Notes that the machine leaves by itself, so that the membership does not count as lost.
+    /// Records that Weir removes the membership, so that it does not count as lost.
     pub(super) fn expect_removal(&mut self) {
         (self.was_member, self.lost) = (false, false);
     }

@@ -6,18 +6,20 @@
 //! drain limit or the machine's end. Then the membership is removed, as configured by
 //! `azure.remove`, within 20 s. If no probe keeps new flows away, some may arrive until the
 //! membership is removed; the drain then continues for them within the same deadline. Failed or
-//! missing Azure responses never extend it.
+//! missing responses of Azure never extend the deadline.
 //!
-//! A membership that stays is left `Down`: lifting it before the probe has failed often enough
-//! would send flows to a process that ends. The next process lifts it, by the persisted state.
+//! An entry that is not removed stays `Down`: lifting `Down` before the probe has failed often
+//! enough would send flows to a process that ends. The next process lifts it, by the persisted
+//! state.
 //!
 //! Established TCP flows stay on this machine when the probe fails or `adminState` is `Down`. UDP
 //! flows move to other machines at once in either case, which Weir cannot prevent.
 //!
-//! A scheduled event that ends or restarts the machine starts the same drain, limited by its start
-//! time. It is acknowledged last, because it starts with the acknowledgment. The process then
-//! stays, with a failing probe, until the machine goes down: if it exited, systemd would restart
-//! it. An event that disappears was canceled or is over, and the machine returns to service.
+//! A scheduled event that ends or restarts the machine starts the same drain, which must end before
+//! the event's start. The event is acknowledged last, because the acknowledgment lets it start. The
+//! process then stays, with a failing probe, until the machine goes down: if the process exited,
+//! systemd would restart it. An event that disappears was canceled or is over, and the machine
+//! returns to service.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +30,8 @@ use super::event::{Call, DrainReason, Effect, Exit};
 use super::{Membership, findings};
 use crate::types::{CallError, EventKind, Failure, ScheduledEvent};
 
-/// How long before an event's start the drain ends, if there is no membership to remove.
+/// How long before an event's start the drain ends if there is no membership to remove; otherwise
+/// the margin is [`REMOVAL_TIMEOUT`].
 const EVENT_MARGIN: Duration = Duration::from_secs(5);
 /// Time after which a probe that gets 503 has failed often enough: two probes, 15 s apart.
 const PROBE_FAILURE_TIME: Duration = Duration::from_secs(30);
@@ -75,14 +78,14 @@ impl Membership {
         }
     }
 
-    /// Returns the earliest start of an event, if it is known along with the current time.
+    /// Returns the earliest start of an event, if that and the current time are known.
     fn event_start(&self, event: &ScheduledEvent) -> Option<Instant> {
         let (at, seconds) = self.clock?;
         let ahead = event.not_before?.saturating_sub(seconds);
         at.checked_add(Duration::from_secs(ahead))
     }
 
-    /// Starts leaving, unless that has begun before.
+    /// Starts the drain; if one is in progress, returns it unchanged.
     fn start_drain(&mut self, now: Instant) -> &mut Drain {
         if self.drain.is_none() {
             for call in [Call::ReadPools, Call::Down, Call::Leave] {
@@ -137,8 +140,7 @@ impl Membership {
         }
     }
 
-    /// Keeps new flows away by `adminState`, if that has an effect and the entries are Weir's to
-    /// write.
+    /// Keeps new flows away by `adminState`, if that has an effect and Weir may write the entries.
     fn stop_new_flows(&mut self, now: Instant) {
         if self.drain.as_ref().is_none_or(|drain| drain.down) {
             return;
@@ -183,16 +185,17 @@ impl Membership {
         if now >= drain.deadline {
             return Some(Exit::CapOver);
         }
-        // A write in progress would take effect after the exit.
+        // A write in progress could take effect after the exit.
         if self.is_writing() {
             return None;
         }
-        // Flows sent here just before the confirmation must be counted too.
+        // The gateway may have sent new flows until the confirmation, so the idle time counts from
+        // there.
         let stopped_at = drain.confirmed.unwrap_or(drain.since + PROBE_FAILURE_TIME);
         (self.is_idle(now) && now >= stopped_at + self.settings.idle).then_some(Exit::Drained)
     }
 
-    /// Returns true if there is no flow, and there was no packet for the configured time.
+    /// Returns true if there is no flow, and there was no packet for the configured idle time.
     fn is_idle(&self, now: Instant) -> bool {
         self.flows == 0 && now >= self.last_active + self.settings.idle
     }
@@ -235,7 +238,7 @@ impl Membership {
             && !self.is_in_progress(Call::Acknowledge)
         {
             self.events.acknowledging = Some(id);
-            // A permanent failure for another event has no meaning for this one.
+            // The delay after a failure for another event does not apply to this one.
             self.defer(Call::Acknowledge, now);
             self.start(now, Call::Acknowledge);
         }
@@ -246,18 +249,18 @@ impl Membership {
         self.defer(Call::ReadPools, now);
         let gone = match &result {
             Ok(()) => true,
-            // The pool does not exist.
+            // Without the pool there is no membership.
             Err(error) => error.kind == Failure::Absent,
         };
-        let refused = result.is_err_and(|error| !error.kind.is_temporary()) && !gone;
+        let failed = result.is_err_and(|error| !error.kind.is_temporary()) && !gone;
         if gone {
             self.mark_left(now);
         }
-        if refused {
+        if failed {
             self.report(findings::leave_failed());
         }
         if let Some(drain) = &mut self.drain {
-            drain.removed = gone || refused;
+            drain.removed = gone || failed;
         }
     }
 

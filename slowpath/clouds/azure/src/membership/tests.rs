@@ -11,7 +11,7 @@ use super::*;
 use crate::types::{CallError, End, EventKind, Family, ScheduledEvent, Tunnels};
 
 const S: Duration = Duration::from_secs(1);
-/// Seconds since 1970 at the start of a scenario.
+/// Unix time in seconds at the start of a scenario.
 const CLOCK: u64 = 1_800_000_000;
 
 pub(super) fn settings() -> AzureLifecycleSettings {
@@ -46,7 +46,7 @@ pub(super) fn event(id: &str, kind: EventKind, not_before: Option<u64>) -> Sched
     ScheduledEvent { id: id.to_owned(), kind, started: false, not_before, description }
 }
 
-/// The state machine, and an Azure that answers at once with the state in these fields.
+/// The state machine, and an Azure that answers each call at once from these fields.
 struct Harness {
     membership: Membership,
     now: Instant,
@@ -56,7 +56,7 @@ struct Harness {
     events: Vec<ScheduledEvent>,
     in_force: Vec<(Family, Tunnels)>,
     /// True if the data plane applies new tunnels.
-    obeys: bool,
+    applies: bool,
     persisted: PersistedState,
     fails: BTreeMap<Call, Failure>,
     /// Calls that are not answered.
@@ -87,7 +87,7 @@ impl Harness {
             imds: vec![(family, tunnels(0))],
             events: Vec::new(),
             in_force: vec![(family, tunnels(0))],
-            obeys: true,
+            applies: true,
             persisted,
             fails: BTreeMap::new(),
             hangs: Vec::new(),
@@ -100,7 +100,7 @@ impl Harness {
         }
     }
 
-    /// Returns an able machine whose membership was made by another party.
+    /// Returns a started, able machine whose membership was made by another party.
     fn found(settings: AzureLifecycleSettings) -> Harness {
         let mut harness = Harness::new(settings);
         harness.pools[0].member = entry(AdminState::None);
@@ -118,13 +118,14 @@ impl Harness {
         harness
     }
 
-    /// Passes a minute, asserts that the machine is ready, and clears the recorded effects.
+    /// Lets a minute pass, asserts that the machine is ready, and clears the recorded effects.
     fn settle(&mut self) {
         self.pass(60);
         assert!(self.membership.ready(), "{:?}", self.membership);
         self.forget();
     }
 
+    /// Clears the recorded effects; times count from now on.
     fn forget(&mut self) {
         self.begun = self.now;
         self.effects.clear();
@@ -158,10 +159,10 @@ impl Harness {
                         let answer = self.answer(call);
                         events.insert(0, Event::Answered(answer));
                     }
-                    Effect::Tunnels(tunnels) if self.obeys => {
+                    Effect::Tunnels(tunnels) if self.applies => {
                         for (family, reported) in tunnels {
                             let one = self.in_force.iter_mut().find(|(of, _)| *of == family);
-                            one.expect("a family of ours").1 = reported;
+                            one.expect("a family with a pool").1 = reported;
                         }
                         events.insert(0, Event::TunnelsInForce(self.in_force.clone()));
                     }
@@ -212,6 +213,7 @@ impl Harness {
         }
     }
 
+    /// Advances time, with activity and the tunnels in force every second.
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += S;
@@ -232,7 +234,7 @@ impl Harness {
 
     /// Returns the recorded effects, without queries and persisted state.
     fn visible_effects(&self) -> Vec<(u64, &str)> {
-        let query = |effect: &str| effect.starts_with("Read") || effect.starts_with("keep");
+        let query = |effect: &str| effect.starts_with("Read") || effect.starts_with("persist");
         let effects = self.effects.iter().map(|(at, effect)| (*at, effect.as_str()));
         effects.filter(|(_, effect)| !query(effect)).collect()
     }
@@ -275,7 +277,7 @@ fn describe(effect: &Effect) -> String {
         }
         Effect::Persist(PersistedState { joined, down, .. }) => {
             let flag = |is: &bool, word| if *is { word } else { "" };
-            format!("keep{}{}", flag(joined, " joined"), flag(down, " down"))
+            format!("persist{}{}", flag(joined, " joined"), flag(down, " down"))
         }
         Effect::FlowTimeout(timeout) => format!("timeout {timeout:?}"),
         Effect::Finding(finding) => finding.name.to_owned(),
@@ -295,7 +297,7 @@ fn startup_fails_probe_then_joins_then_passes_probe() {
     harness.start();
     harness.assert_order(&[
         "503 not a member of the pool",
-        "keep joined",
+        "persist joined",
         "Join",
         "200",
         "ReadPools",
@@ -364,7 +366,7 @@ fn probe_reflects_own_ability_during_azure_outage() {
         assert!(!harness.membership.ready(), "the membership is unknown");
         assert_eq!(harness.writes(), 0, "{outage:?}");
     }
-    // Unanswered queries hold the probe back for 4 s from when the machine is able.
+    // Unanswered queries make the probe fail for 4 s after the machine has become able.
     let mut harness = Harness::new(settings());
     harness.hangs.extend([Call::ReadPools, Call::ReadTunnels, Call::ReadEvents]);
     harness.pass(30);
@@ -385,12 +387,12 @@ fn known_non_member_answers_503_with_reason() {
     harness.fails.insert(Call::ReadPools, Failure::Transient);
     harness.pass(600);
     assert_eq!((harness.count("200"), harness.count(why)), (0, 1));
-    // Without a pool there is no membership.
+    // If the pool does not exist, the machine cannot be its member.
     let mut harness = Harness::new(settings());
     harness.fails.insert(Call::ReadPools, Failure::Absent);
     harness.start();
     harness.pass(60);
-    assert_eq!((harness.count("200"), harness.count("call-refused")), (0, 1));
+    assert_eq!((harness.count("200"), harness.count("call-rejected")), (0, 1));
 }
 
 #[test]
@@ -412,7 +414,7 @@ fn retry_delay_depends_on_error_class() {
         assert!(harness.membership.ready());
         let findings = harness.effects.iter().filter(|(_, effect)| effect.contains('-'));
         let findings = findings.filter(|(_, effect)| !effect.contains(' '));
-        assert_eq!(findings.count(), 2, "no packet arrived");
+        assert_eq!(findings.count(), 2, "the failed call, and no packets");
     }
 }
 
@@ -441,7 +443,7 @@ fn scale_set_membership_is_read_and_never_written() {
     harness.pools[0].member = None;
     harness.pass(60);
     assert_eq!((harness.count("not-in-model"), harness.count("membership-lost")), (2, 0));
-    // State persisted with another configuration has no effect.
+    // State that was persisted before the scale set's model owned the membership has no effect.
     let persisted = PersistedState { joined: true, down: true, tunnels: Vec::new() };
     let mut harness = Harness::with(
         AzureLifecycleSettings { remove: Remove::Always, ..settings() },
@@ -509,14 +511,14 @@ fn own_down_is_lifted_after_restart() {
     harness.assert_order(&["Up", "ReadPools", "200"]);
     assert!(harness.membership.ready());
     assert_eq!((harness.writes(), harness.count("admin-down")), (1, 0));
-    // A late write of a killed process is Weir's own too.
+    // A `Down` that a killed process wrote late is Weir's own too.
     assert!(harness.persisted.down);
     harness.pass(100);
     harness.set_admin(AdminState::Down);
     harness.pass(100);
     assert!(harness.membership.ready() && !harness.persisted.down);
     assert_eq!(harness.count("Up"), 2);
-    // From then on it belongs to another party.
+    // Any later `Down` is another party's.
     harness.set_admin(AdminState::Down);
     harness.pass(600);
     assert_eq!((harness.count("Up"), harness.count("admin-down")), (2, 1));
@@ -532,7 +534,7 @@ fn foreign_down_is_reported_and_not_changed() {
     assert_eq!((harness.count("admin-down"), harness.writes(), harness.count("503")), (1, 0, 0));
     harness.handle(Event::Terminate);
     harness.pass(10);
-    assert!(!harness.persisted.down, "nor is it persisted as Weir's");
+    assert!(!harness.persisted.down, "it is not recorded as Weir's");
     harness.assert_order(&["Leave", "exit Drained"]);
     assert_eq!(harness.count("Down"), 0);
 }
@@ -557,7 +559,7 @@ fn no_packet_for_a_minute_is_reported_once() {
 }
 
 #[test]
-fn outage_of_a_ready_member_changes_nothing() {
+fn an_outage_does_not_change_a_ready_member() {
     let mut harness = Harness::ready(settings());
     for call in [Call::ReadPools, Call::ReadTunnels, Call::ReadEvents] {
         harness.fails.insert(call, Failure::Transient);

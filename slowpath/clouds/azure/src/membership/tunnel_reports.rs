@@ -13,16 +13,20 @@ pub(super) const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Reported tunnels by source, and those in force.
 #[derive(Debug, Default)]
 pub(super) struct TunnelReports {
+    /// Tunnels in force in the data plane, sorted by family.
     pub(super) in_force: Vec<(Family, Tunnels)>,
+    /// The last report of IMDS.
     pub(super) imds: Vec<(Family, Tunnels)>,
     pub(super) imds_at: Option<Instant>,
     /// The last query of IMDS failed.
     pub(super) imds_failed: bool,
+    /// The last report of Resource Manager (ARM): tunnels, or why they cannot be used.
     pub(super) arm: Vec<(Family, Result<Tunnels, String>)>,
     pub(super) arm_at: Option<Instant>,
     /// The tunnels last passed to the data plane, and when.
     pub(super) sent: Option<(Vec<(Family, Tunnels)>, Instant)>,
-    /// Since when the reports of IMDS and Resource Manager contradict each other.
+    /// Since when the reports of IMDS and Resource Manager contradict each other; `None` if they
+    /// do not.
     pub(super) contradicted: Option<Instant>,
 }
 
@@ -45,7 +49,7 @@ impl TunnelReports {
         self.arm_at = Some(now);
     }
 
-    /// Returns true if IMDS answers and reports the tunnels of all pools.
+    /// Returns true if IMDS answered the last query and reports the tunnels of all pools.
     pub(super) fn imds_reports_all(&self) -> bool {
         !self.imds_failed
             && self.in_force.iter().all(|(family, _)| find(&self.imds, *family).is_some())
@@ -55,6 +59,7 @@ impl TunnelReports {
         self.arm.iter().find(|(of, _)| *of == family).map(|(_, tunnels)| tunnels)
     }
 
+    /// Returns the report that takes precedence, with its source.
     pub(super) fn reported(&self, family: Family) -> Option<(Tunnels, TunnelSource)> {
         let imds = find(&self.imds, family).map(|tunnels| (tunnels, TunnelSource::Imds));
         let arm = self.arm_tunnels(family).and_then(|tunnels| tunnels.clone().ok());

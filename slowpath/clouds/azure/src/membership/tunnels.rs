@@ -1,10 +1,11 @@
 //! Tunnels of the pools: reported by IMDS, checked against Resource Manager, and followed or only
 //! compared.
 //!
-//! IMDS can be queried often at no cost, so its report takes precedence. If it has none, or has not
-//! answered since Resource Manager last did, Resource Manager's report is used. Without any report,
-//! the tunnels followed by an earlier process are used, else those of the configuration file, which
-//! are in force from the start. Address families without a pool are ignored.
+//! IMDS can be queried often at no cost, so its report takes precedence. If IMDS reports no
+//! tunnels, or its last query failed and Resource Manager answered later than IMDS, Resource
+//! Manager's report is used. Without any report, the tunnels that an earlier process followed are
+//! used, else those of the configuration file, which are in force from the start. Address families
+//! without a pool are ignored.
 
 use std::time::Instant;
 
@@ -18,8 +19,8 @@ use super::{
 use crate::types::{Family, Tunnels};
 
 impl Membership {
-    /// Returns true if the reported tunnels are in force; with `tunnels = "report"`, always if
-    /// there are any.
+    /// Returns true if tunnels are reported and in force; with `tunnels = "report"`, if any tunnels
+    /// are in force.
     pub(super) fn tunnels_match(&self) -> bool {
         let statuses = self.tunnels();
         let known =
@@ -31,8 +32,8 @@ impl Membership {
 
     pub(super) fn apply_tunnels(&mut self, now: Instant) {
         self.check_tunnels(now);
-        // IMDS takes precedence over Resource Manager and the persisted state, so its answer is
-        // awaited.
+        // IMDS takes precedence over Resource Manager and the persisted state, so no tunnels are
+        // passed to the data plane before IMDS has answered or timed out.
         if !self.imds_checked {
             return;
         }
@@ -53,6 +54,8 @@ impl Membership {
         self.send_tunnels(now, wrong, known);
     }
 
+    /// Passes the known tunnels to the data plane if other ones are in force. Does so again, with a
+    /// finding, whenever [`APPLY_TIMEOUT`] has passed without effect.
     fn send_tunnels(
         &mut self,
         now: Instant,

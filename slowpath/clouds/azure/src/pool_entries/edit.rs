@@ -1,4 +1,4 @@
-//! The changes to resource bodies; everything else in a body is kept.
+//! The changes to bodies of pools and interfaces; everything else in a body is kept.
 
 use config::checked::MembershipMode;
 use serde_json::{Map, Value, json};
@@ -29,19 +29,19 @@ pub(super) fn add_address(body: &mut Value, pool: &Pool, name: &str) -> Change {
 
 /// Adds the pools to this machine's IP configurations, or removes them.
 pub(super) fn set_pool_references(interface: &mut Value, pools: &[&Pool], present: bool) -> Change {
-    let garbled = |why: String| operations::INTERFACES_GET.operation.malformed(why);
+    let invalid = |why: String| operations::INTERFACES_GET.operation.malformed(why);
     let mut changed = false;
     for pool in pools {
         let all = array(interface, &["properties", "ipConfigurations"])
-            .ok_or_else(|| garbled("no ipConfigurations".to_owned()))?;
+            .ok_or_else(|| invalid("no ipConfigurations".to_owned()))?;
         let id = &pool.configuration;
         let own = all.iter_mut().find(|c| balancer::id(c, "/id").as_ref() == Some(id));
-        let own = own.ok_or_else(|| garbled(format!("ipConfiguration {id} no longer exists")))?;
+        let own = own.ok_or_else(|| invalid(format!("ipConfiguration {id} no longer exists")))?;
         let path = ["properties", "loadBalancerBackendAddressPools"];
-        let is_it = |reference: &Value| balancer::id(reference, "/id").as_ref() == Some(&pool.id);
-        let list = array(own, &path).ok_or_else(|| garbled(format!("{id} is not an object")))?;
-        match list.iter().any(is_it) {
-            true if !present => list.retain(|reference| !is_it(reference)),
+        let is_own = |reference: &Value| balancer::id(reference, "/id").as_ref() == Some(&pool.id);
+        let list = array(own, &path).ok_or_else(|| invalid(format!("{id} is not an object")))?;
+        match list.iter().any(is_own) {
+            true if !present => list.retain(|reference| !is_own(reference)),
             false if present => list.push(json!({ "id": pool.id.as_str() })),
             _ => continue,
         }
@@ -66,15 +66,16 @@ fn own_index(body: &Value, pool: &Pool) -> Option<usize> {
     entries(body).iter().take(listed).position(|entry| is_own_entry(entry, pool))
 }
 
-/// Sets the administrative state of this machine's entry to `Down`, or `Down` to `None`.
+/// Sets the administrative state of this machine's entry to `Down`, or if `down` is false changes
+/// `Down` to `None`.
 pub(super) fn set_admin_state(body: &mut Value, pool: &Pool, down: bool) -> Change {
     let entries = entries(body);
     let Some(admin) = own_entry(&entries, pool).map(|entry| entry.admin) else { return Ok(false) };
     if down == (admin == AdminState::Down) {
         return Ok(false);
     }
-    // The portal also finds an interface's entry by this list; an entry outside of it has no
-    // administrative state.
+    // Only an entry in the list of addresses can have an administrative state, also one by
+    // interface; Azure's portal uses that list too.
     let unlisted = || {
         let why = format!(
             "pool {} lists no address for {}: it has no administrative state; only the probe keeps \

@@ -1,4 +1,4 @@
-//! Ownership of pool entries, and whether an entry may be added.
+//! Which entry of a pool is this machine's, and whether an entry may be added.
 
 use clouds::failure::{AttemptError, Failure};
 use config::checked::MembershipMode;
@@ -8,7 +8,7 @@ use crate::location::Pool;
 use crate::operations;
 use crate::types::CallError;
 
-/// Whether a body had to be changed.
+/// True if a body had to be changed.
 pub(super) type Change = Result<bool, AttemptError>;
 
 /// Returns this machine's entry.
@@ -49,7 +49,8 @@ pub(super) fn check_membership_mode(
     Err(operations::POOLS_PUT.operation.failed(Failure::Invalid, "OtherMembership", why).error)
 }
 
-/// Returns a readable name of an entry.
+/// Returns a name of an entry for people: that of the scale set instance, the interface or the
+/// entry, else its address.
 pub(crate) fn display_name(entry: &Entry) -> String {
     let machine = entry.configuration.as_ref().and_then(|id| {
         let instance = id.named("virtualMachineScaleSets").zip(id.named("virtualMachines"));

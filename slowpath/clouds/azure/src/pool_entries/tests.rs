@@ -75,7 +75,7 @@ fn admin_state_is_set_on_own_entry_only() {
     assert!(!set_admin_state(&mut up, &pool, false).unwrap());
     let mut without = listed(std::slice::from_ref(&other));
     assert!(!set_admin_state(&mut without, &pool, true).unwrap(), "not a member");
-    // By interface, in a pool that lists no addresses: there is no state to set.
+    // An entry by interface, in a pool that lists no addresses, has no administrative state.
     let of = json!([{ "id": pool.configuration.as_str() }]);
     let mut unlisted = json!({ "name": "weir", "properties": { "backendIPConfigurations": of } });
     let error = set_admin_state(&mut unlisted, &pool, true).unwrap_err().error;
@@ -91,9 +91,9 @@ fn other_members_get_readable_names() {
     let of =
         json!([{ "id": set }, { "id": id("networkInterfaces/n2/ipConfigurations/i").as_str() }]);
     let all = entries(&json!({ "properties": { "backendIPConfigurations": of } }));
-    let refused = check_membership_mode(MembershipMode::Ip, &pool, &all).unwrap_err();
-    assert_eq!((refused.kind, refused.code.as_str()), (Failure::Invalid, "OtherMembership"));
-    assert!(refused.message.contains("members by nic (ss_3, n2)"), "{refused}");
+    let rejected = check_membership_mode(MembershipMode::Ip, &pool, &all).unwrap_err();
+    assert_eq!((rejected.kind, rejected.code.as_str()), (Failure::Invalid, "OtherMembership"));
+    assert!(rejected.message.contains("members by nic (ss_3, n2)"), "{rejected}");
     assert!(
         check_membership_mode(MembershipMode::Nic, &pool, &all).is_ok()
             && check_membership_mode(MembershipMode::Ip, &pool, &[]).is_ok()

@@ -32,13 +32,14 @@ pub(super) struct CallRequest {
     pub(super) location: Arc<Location>,
     pub(super) mode: MembershipMode,
     pub(super) appliance_settings: ApplianceSettings,
-    /// Make a single attempt: the lifecycle repeats the call, and time is short.
+    /// The machine is leaving: only one attempt is made, because the lifecycle repeats the call and
+    /// time is short.
     pub(super) leaving: bool,
     /// Id of the scheduled event to acknowledge.
     pub(super) event: Option<String>,
 }
 
-/// What a membership query returns besides this machine's entries.
+/// What a membership query returns for the report, besides this machine's entries.
 #[derive(Clone, Debug, Default)]
 pub struct PoolDetails {
     pub(super) peers: Vec<Peer>,
@@ -64,7 +65,7 @@ pub(super) async fn perform(request: CallRequest) -> CallOutput {
     (answer, None)
 }
 
-/// Acknowledges an event. An event that no longer exists needs no acknowledgment.
+/// Acknowledges an event. An error that means that the event no longer exists counts as success.
 async fn acknowledge(cloud: &Cloud, event: Option<&str>) -> Result<(), CallError> {
     let Some(event) = event else { return Ok(()) };
     match cloud.metadata().acknowledge(event).await {
@@ -106,7 +107,7 @@ async fn perform_pool_call(request: &CallRequest) -> CallOutput {
 }
 
 /// Collects findings, peers and idle timeout from the load balancer's body. Addresses of peers that
-/// it does not contain are read, or taken from the cache.
+/// are not in the body are taken from the cache, and read if they are not there.
 async fn pool_details(request: &CallRequest, arm: &dyn Arm, balancer: &Value) -> PoolDetails {
     let CallRequest { cloud, location, appliance_settings, .. } = request;
     let mut details = PoolDetails {
@@ -132,8 +133,8 @@ async fn pool_details(request: &CallRequest, arm: &dyn Arm, balancer: &Value) ->
     details
 }
 
-/// Reads the addresses of IP configurations that are not cached yet. A temporary error ends this;
-/// an address that cannot be read is cached as `None`, so that it is not read again.
+/// Reads the addresses of IP configurations that are not cached yet. The first temporary error ends
+/// the reading; an address that cannot be read is cached as `None`, so that it is not read again.
 async fn read_addresses(cloud: &Cloud, arm: &dyn Arm, entries: &[Entry]) {
     let unknown = entries.iter().filter(|entry| entry.address.is_none());
     let unknown = unknown.filter_map(|entry| entry.configuration.as_ref());
@@ -153,8 +154,7 @@ async fn read_addresses(cloud: &Cloud, arm: &dyn Arm, entries: &[Entry]) {
                 cloud.cache_address(id, address.parse().ok());
             }
         }
-        // The interface has no such IP configuration, or may not be read: a repetition would not
-        // change that.
+        // The interface has no such IP configuration, or the role does not permit the read.
         if !cloud.is_address_cached(configuration) {
             cloud.cache_address(configuration.clone(), None);
         }

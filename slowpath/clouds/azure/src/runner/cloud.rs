@@ -64,7 +64,7 @@ impl Cloud {
     ) -> Result<Cloud, CallError> {
         let (address, version) = (&azure.endpoints.metadata, &azure.endpoints.imds_version);
         let metadata = Metadata::new(address, version, client.seed, cancel.clone())?;
-        // The callers repeat metadata requests themselves.
+        // A single attempt: the callers repeat metadata requests themselves.
         let metadata = metadata.with_policy(Policy::ONCE).with_pause(Arc::clone(&pause));
         let azure = azure.clone();
         let client_config = Arc::new(ClientConfig { azure, metadata, client, variables, cancel });
@@ -87,7 +87,8 @@ impl Cloud {
         self.metadata().instance().await
     }
 
-    /// Returns the Resource Manager client for an environment; it is created on first use.
+    /// Returns the Resource Manager client. The first call creates it for `environment`, in which
+    /// this machine is.
     pub(crate) fn arm(&self, environment: &str) -> Result<&Client, CallError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -106,24 +107,29 @@ impl Cloud {
         Ok(connected.with_pause(self.retry_cutoff.wrap(Arc::clone(&self.pause))))
     }
 
-    /// Cuts retries short from now on: each request is attempted at most once more.
-    pub(super) fn cut_retries(&self) {
-        self.retry_cutoff.trigger();
+    /// Cuts retries short while the machine is leaving, when requests must use [`Policy::ONCE`]
+    /// (see [`RetryCutoff::trigger`]). A canceled scheduled event ends the drain, and the cutoff
+    /// with it.
+    pub(super) fn set_leaving(&self, leaving: bool) {
+        match leaving {
+            true => self.retry_cutoff.trigger(),
+            false => self.retry_cutoff.reset(),
+        }
     }
 
-    /// Returns the clock for a change. While leaving, a change has its own short policy; pauses of
-    /// changes that began earlier end when the machine leaves.
+    /// Returns the clock for a change of entries. The cutoff ends the pauses of a change that began
+    /// before the machine started to leave; a change while leaving has a short policy instead.
     pub(super) fn pause(&self, leaving: bool) -> Arc<dyn Pause> {
         let own = Arc::clone(&self.pause);
         if leaving { own } else { self.retry_cutoff.wrap(own) }
     }
 
-    /// Returns the number of calls since start; metadata requests are not counted.
+    /// Returns the number of attempts since start; metadata requests are not counted.
     pub(super) fn calls(&self) -> Counts {
         self.client.get().map(Client::counts).unwrap_or_default()
     }
 
-    /// Returns the cached address of a member.
+    /// Returns the cached address of a member, unless it could not be read.
     pub(super) fn cached_address(&self, configuration: &ResourceId) -> Option<IpAddr> {
         self.addresses().get(configuration).copied().flatten()
     }
@@ -133,8 +139,8 @@ impl Cloud {
         self.addresses().contains_key(configuration)
     }
 
-    /// Drops the addresses of all other IP configurations: a later one of the same name may have
-    /// another address.
+    /// Drops the addresses of all IP configurations but these: a later one of the same name may
+    /// have another address.
     pub(super) fn retain_addresses(&self, configurations: &HashSet<ResourceId>) {
         self.addresses().retain(|id, _| configurations.contains(id));
     }

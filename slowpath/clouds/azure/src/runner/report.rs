@@ -1,4 +1,4 @@
-//! Conversion of the lifecycle's state for the report.
+//! Conversion of the membership's state for the report.
 
 use clouds::report::{GatewayTunnels, TunnelPair};
 
@@ -6,7 +6,8 @@ use crate::location::Location;
 use crate::membership::{AdminState, Membership, TunnelSource, TunnelStatus};
 use crate::types::{Family, Tunnels};
 
-/// Returns the state of this machine's entries; empty before the first query.
+/// Returns the state of this machine's entries: `none` if one is missing, `down` or `up` if one has
+/// that administrative state, else `member`; empty before the first query.
 pub(super) fn state(membership: &Membership) -> &'static str {
     let Some(pools) = membership.pools() else { return "" };
     let of = |admin: AdminState| {

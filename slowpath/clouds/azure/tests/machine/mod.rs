@@ -1,4 +1,4 @@
-//! A recording appliance, with its lifecycle against the emulator.
+//! A recording appliance, and its lifecycle against the emulator.
 #![expect(dead_code, reason = "each test file uses a part of it")]
 
 use std::ops::{Deref, DerefMut};
@@ -124,7 +124,7 @@ fn appliance(azure: &Emulator, vm: Vm) -> Recorder<Member> {
     Recorder::new(Member::new(azure, pools, in_force.into()), vm.ingress())
 }
 
-/// Parameters of a start, for tests to change.
+/// Parameters with which a lifecycle starts; tests change them.
 pub struct Begin {
     pub azure: Emulator,
     pub vm: Vm,
@@ -217,10 +217,12 @@ impl DerefMut for Machine {
 }
 
 impl Machine {
+    /// Waits for a report with the finding of this name.
     pub async fn until_found(&mut self, name: &str) -> Report {
         self.until(name, |report| report.findings.iter().any(|found| found.name == name)).await
     }
 
+    /// Waits for a probe answer of 503 whose reasons contain `part`; if that is empty, for a 200.
     pub async fn until_probe(&mut self, part: &str) {
         let fits = |reason: &str| reason.contains(part) && reason.is_empty() == part.is_empty();
         self.appliance.until_probe(part, fits).await;
@@ -233,7 +235,7 @@ impl Machine {
     }
 }
 
-/// Returns the names of the pools that an interface's IP configurations name.
+/// Returns the names of the pools to which an interface's IP configurations refer.
 pub fn named(cloud: &AzureState, nic: &str) -> Vec<String> {
     let body = cloud.find(nic).map(|resource| resource.body.clone()).unwrap_or_default();
     let parts = body["properties"]["ipConfigurations"].as_array().cloned().unwrap_or_default();
@@ -259,7 +261,7 @@ pub fn change_body(cloud: &mut AzureState, id: &str, change: impl FnOnce(&mut Va
     cloud.touch(id);
 }
 
-/// Returns the entries of a pool that are addresses.
+/// Returns the addresses of a pool's entries by address.
 pub fn listed(cloud: &AzureState, name: &str) -> Vec<String> {
     let balancer = cloud.find(&gateway()).unwrap().body.clone();
     let pools = balancer["properties"]["backendAddressPools"].as_array().unwrap().clone();

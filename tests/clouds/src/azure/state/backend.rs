@@ -11,11 +11,12 @@ pub struct Backend {
     pub pool: String,
     /// Address of the member.
     pub address: String,
-    /// Id of the IP configuration, if the member was added by it.
+    /// Id of the IP configuration of a member by interface; `None` for a member by address.
     pub configuration: Option<String>,
-    /// Result of its probes.
+    /// Result of the member's probes from now on.
     pub good: bool,
-    /// True if it receives new flows: one successful probe starts that, two failed ones end it.
+    /// True if the member receives new flows according to its probes: from one successful probe
+    /// until two consecutive failed ones.
     pub up: bool,
     /// Consecutive failed probes.
     pub bad: u32,
@@ -33,7 +34,7 @@ impl Backend {
         Backend { pool, address, configuration, good, up: false, bad: 0, next }
     }
 
-    /// Performs its probes until now.
+    /// Performs the member's probes until now.
     pub fn pass(&mut self, now: Duration, interval: Duration) {
         while self.next <= now {
             self.bad = if self.good { 0 } else { self.bad.saturating_add(1) };
@@ -43,7 +44,7 @@ impl Backend {
     }
 
     /// Returns true if the member receives new flows, by its probes and its administrative state.
-    /// If no rule has a probe, it always does.
+    /// If no rule has a probe (`probed` is false), the member always does.
     pub fn serves(&self, admin: Option<&str>, probed: bool) -> bool {
         match admin {
             _ if !probed => true,

@@ -13,11 +13,11 @@ pub struct Event {
     pub kind: String,
     /// Names of the affected machines.
     pub machines: Vec<String>,
-    /// Earliest start, unless the event is acknowledged before.
+    /// Time of the start, unless the event is acknowledged before.
     pub not_before: Duration,
     /// True once the event has started.
     pub started: bool,
-    /// Duration after the start.
+    /// Duration of the event after its start.
     pub lasts: Duration,
     /// Azure's description.
     pub description: String,

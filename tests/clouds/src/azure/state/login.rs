@@ -11,7 +11,7 @@ pub struct Application {
     pub client: String,
     /// Client secret.
     pub secret: String,
-    /// Client assertion used instead by a workload identity.
+    /// Client assertion, which a workload identity sends instead of the secret.
     pub assertion: String,
 }
 

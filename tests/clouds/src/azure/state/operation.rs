@@ -22,13 +22,14 @@ pub enum End {
     },
     /// The operation is superseded by another one.
     Cancel,
-    /// The operation reports success without any effect, as after another writer's replacement.
+    /// The operation reports success but has no effect, as if another writer had replaced the
+    /// change.
     Lose,
     /// The operation never ends.
     Hang,
 }
 
-/// Result of the next operations.
+/// Configured result of the next operations of a name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// Name of the operation, `PUT loadBalancers/backendAddressPools` for instance, or a prefix
@@ -50,10 +51,10 @@ pub struct Operation {
     pub name: String,
     /// Id of the item.
     pub item: String,
-    /// Ids of the resource in which the item is stored, or itself, and of others that cannot be
-    /// written meanwhile.
+    /// Ids of the resources that cannot be written meanwhile. The first is that of the item, or of
+    /// the resource in which the item is stored.
     pub resources: Vec<String>,
-    /// Time at which it ends; `None` for never.
+    /// Time at which the operation ends; `None` for never.
     pub over: Option<Duration>,
     /// Result.
     pub end: End,

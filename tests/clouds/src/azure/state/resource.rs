@@ -6,11 +6,11 @@ use serde_json::Value;
 /// A stored resource.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Resource {
-    /// Id, in the case in which it was first written.
+    /// Id, in the letter case of the first write.
     pub id: String,
     /// Number of the write that produced this version.
     pub version: u64,
-    /// True if the last operation on it failed.
+    /// True if the last operation on the resource failed.
     #[serde(default)]
     pub failed: bool,
     /// JSON body as written.

@@ -1,5 +1,5 @@
-//! Random histories of an appliance at AWS: outages, slow and lost answers, interference by others,
-//! flows that start and end, signals, restarts.
+//! Random histories of an appliance at AWS: outages, slow and lost answers, interference by other
+//! parties, flows that start and end, signals, restarts.
 //!
 //! Each history is determined by its seed. `SIMULATION_SEED=7 cargo test -p aws registration`
 //! repeats one; `SIMULATIONS=100000` runs that many.
@@ -26,9 +26,9 @@ struct Cloud {
     started: Instant,
     /// When the target was registered, or its flows began to end.
     since: Instant,
-    /// When it was last absent or draining.
+    /// When the target was last absent or draining.
     gone_at: Instant,
-    /// When it was last registered and not draining.
+    /// When the target was last registered and not draining.
     member_at: Option<Instant>,
     attributes: Attributes,
     notices: Notices,
@@ -129,9 +129,10 @@ impl History {
         assert!(!pending.contains(&call), "{call:?} twice at once");
         match call {
             Call::Register => {
-                // A health query may be old, and the cloud shows a state that is up to 3 s old.
+                // The target must have been gone at the last health query. The cloud may have
+                // answered that with a state that was up to 3 s old.
                 let needed = self.health_read.is_some_and(|at| self.cloud.gone_at + 3 * S >= at);
-                assert!(needed, "registered without need");
+                assert!(needed, "registered although the target was a member");
                 assert!(self.terminated.is_none() && self.able);
             }
             Call::Deregister => {
@@ -178,7 +179,7 @@ impl History {
             assert!(!self.probe || self.able, "200 while not able");
         }
         let Some((why, deadline)) = self.registration.leaving() else {
-            assert!(self.exit.is_none(), "ends without having left");
+            assert!(self.exit.is_none(), "the lifecycle ended without a drain");
             return;
         };
         if self.exit.is_none() {
@@ -186,17 +187,17 @@ impl History {
         }
     }
 
-    /// Checks the way the lifecycle ended.
+    /// Checks that the lifecycle ended as `exit` says, and that the target has left.
     fn check_exit(&self, exit: Exit) {
         if self.signals >= 2 {
             return;
         }
         assert_ne!(exit, Exit::Forced);
         let (_, deadline) = self.registration.leaving().unwrap();
-        // Activity while the hook is being completed comes too late to be seen.
+        // Activity while the hook is being completed no longer delays the exit.
         let completes = if self.completes > 0 { 5 * S } else { Duration::ZERO };
         let rest = self.now - self.traffic.active_at + completes;
-        assert!(exit != Exit::Drained || rest >= 5 * S, "it ended after {rest:?} of rest");
+        assert!(exit != Exit::Drained || rest >= 5 * S, "drained after {rest:?} of idle time");
         let draining =
             self.cloud.member_at.map(|at| at + self.cloud.attributes.deregistration_delay);
         let reserve = 6 * S;
@@ -263,17 +264,17 @@ impl ::simulation::Scenario for History {
         }
     }
 
-    /// Without interference, the appliance ends registered, healthy and reported so.
+    /// Without interference, the appliance becomes registered, healthy and ready, unless it is
+    /// configured only to report a lost registration.
     fn settle(&mut self, rng: &mut Rng) {
         self.cloud.calls.reliability = Reliability::GOOD;
         self.set_able(|_, _| true, rng);
         for _ in 0..700 {
             self.tick(rng);
         }
-        let reported =
-            self.registration.settings.on_lost == OnLost::Report && self.registration.lost;
-        assert!(reported || self.registration.ready() && self.probe, "{:?}", self.registration);
-        assert!(reported || self.cloud.state() == Some(TargetState::Healthy));
+        let lost = self.registration.settings.on_lost == OnLost::Report && self.registration.lost;
+        assert!(lost || self.registration.ready() && self.probe, "{:?}", self.registration);
+        assert!(lost || self.cloud.state() == Some(TargetState::Healthy));
     }
 
     /// Sends a signal or a notice.

@@ -54,7 +54,8 @@ fn drain_deadline_is_event_time_minus_removal_time() {
     harness.events = vec![event("E1", EventKind::Preempt, Some(CLOCK + 60 + 30))];
     harness.pass(60);
     assert_eq!(harness.first("Acknowledge"), 25);
-    // Without a time, or with one that is past or far away, the drain limit applies.
+    // Without a time, or with one far away, the drain limit applies; with a past one, the drain
+    // ends at once.
     for (not_before, end) in [(None, 300), (Some(u64::MAX), 300), (Some(0), 2)] {
         let mut harness = Harness::ready(settings());
         harness.flows = 9;
@@ -67,7 +68,7 @@ fn drain_deadline_is_event_time_minus_removal_time() {
 
 #[test]
 fn canceled_event_returns_machine_to_service() {
-    // During the drain.
+    // The event is canceled during the drain.
     let mut harness = Harness::ready(settings());
     harness.flows = 1;
     harness.events = vec![event("E1", EventKind::Reboot, None)];
@@ -77,7 +78,7 @@ fn canceled_event_returns_machine_to_service() {
     harness.assert_order(&["503 leaving", "Down", "200", "Up"]);
     assert!(harness.membership.ready() && harness.membership.leaving().is_none());
     assert_eq!(harness.count("Acknowledge"), 0);
-    // It is ready once a query has shown that.
+    // The machine is ready only after a query of the pools.
     harness.events = vec![event("E1", EventKind::Reboot, None)];
     harness.pass(10);
     harness.hangs.push(Call::ReadPools);
@@ -89,7 +90,7 @@ fn canceled_event_returns_machine_to_service() {
     harness.handle(Event::Answered(answer));
     harness.pass(10);
     assert!(harness.membership.ready());
-    // After it has left the pools.
+    // The event is canceled after the machine has left the pools.
     harness.flows = 0;
     harness.events = vec![event("E2", EventKind::Reboot, None)];
     harness.pass(30);
@@ -99,7 +100,7 @@ fn canceled_event_returns_machine_to_service() {
     harness.pass(20);
     harness.assert_order(&["503 not a member", "Join", "200"]);
     assert!(harness.membership.ready());
-    // Unless a SIGTERM was received too.
+    // After a SIGTERM, the end of the event does not return the machine to service.
     harness.flows = 1;
     harness.events = vec![event("E3", EventKind::Reboot, None)];
     harness.pass(10);
@@ -165,18 +166,18 @@ fn reboot_started_before_first_query_does_not_drain() {
         (left_for(&harness, "this machine is about to be deleted"), harness.count("200")),
         (1, 0)
     );
-    assert_eq!(harness.count("Acknowledge"), 0, "it began already");
+    assert_eq!(harness.count("Acknowledge"), 0, "the event has started already");
 }
 
 #[test]
-fn start_on_a_machine_being_deleted_does_not_join() {
+fn start_on_a_machine_being_deleted_does_not_join_once_that_is_known() {
     let mut harness = Harness::new(settings());
     harness.events = vec![event("E1", EventKind::Terminate, None)];
     harness.start();
     harness.pass(60);
     assert_eq!((harness.writes(), harness.count("200")), (0, 0));
     assert_eq!(harness.acknowledged, ["E1"]);
-    // The first answer may take two minutes, which is too long to wait for.
+    // The first answer may take two minutes; the machine joins without it after 4 s.
     let mut harness = Harness::new(settings());
     harness.hangs.push(Call::ReadEvents);
     harness.start();
@@ -201,7 +202,7 @@ fn several_events_are_each_acknowledged() {
     harness.events.push(event("E4", EventKind::Redeploy, None));
     harness.forget();
     harness.pass(900);
-    assert_eq!((harness.count("Acknowledge"), harness.count("call-refused")), (1, 1));
+    assert_eq!((harness.count("Acknowledge"), harness.count("call-rejected")), (1, 1));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of leaving.
+//! Tests of the shutdown: drain, removal of the membership, exit.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn sigterm_fails_probe_sets_down_drains_leaves_and_exits_in_order() {
     harness.traffic = true;
     harness.pass(3);
     harness.handle(Event::Terminate);
-    harness.assert_order(&["503 leaving: SIGTERM received", "keep joined down", "Down"]);
+    harness.assert_order(&["503 leaving: SIGTERM received", "persist joined down", "Down"]);
     harness.forget();
     harness.pass(100);
     assert_eq!(harness.visible_effects(), [], "packets arrive");
@@ -18,7 +18,7 @@ fn sigterm_fails_probe_sets_down_drains_leaves_and_exits_in_order() {
     assert_eq!(harness.visible_effects(), [], "a flow is left");
     harness.flows = 0;
     harness.pass(10);
-    harness.assert_order(&["Leave", "keep down", "exit Drained"]);
+    harness.assert_order(&["Leave", "persist down", "exit Drained"]);
     assert_eq!((harness.first("Leave"), harness.first("exit Drained")), (155, 155));
     assert_eq!(harness.membership.step(harness.now, Event::Tick), []);
 }
@@ -61,7 +61,7 @@ fn down_is_not_set_without_a_probe() {
 }
 
 #[test]
-fn probe_gets_30_s_to_fail_where_down_is_impossible() {
+fn drain_waits_30_s_for_the_probe_to_fail_where_down_is_impossible() {
     let mut harness = Harness::with(settings(), true, PersistedState::default());
     harness.pools[0].member = entry(AdminState::None);
     harness.start();
@@ -145,7 +145,7 @@ fn removal_is_limited_to_20_s_and_retried_after_temporary_errors() {
     harness.pass(60);
     harness.assert_order(&["Leave", "call-denied", "leave-failed", "exit Drained"]);
     assert_eq!((harness.count("Leave"), harness.first("exit Drained")), (1, 5));
-    // Without a pool there is no membership.
+    // If the pool does not exist, there is no membership to remove.
     let mut harness = Harness::ready(settings());
     harness.fails.insert(Call::Leave, Failure::Absent);
     harness.handle(Event::Terminate);
@@ -194,7 +194,7 @@ fn join_in_progress_is_awaited_and_undone() {
     harness.assert_order(&["Join", "Down", "Leave", "exit Drained"]);
     assert_eq!(harness.count("200"), 0);
     assert_eq!(harness.pools[0].member, None);
-    // A join that never ends is not waited for any longer.
+    // A join that never ends does not delay the exit past the drain limit and the removal timeout.
     let mut harness = Harness::new(settings());
     harness.hangs.push(Call::Join);
     harness.start();
@@ -248,7 +248,7 @@ fn restart_after_kill_during_drain_recovers_from_persisted_state() {
 }
 
 #[test]
-fn tunnels_are_followed_while_it_drains() {
+fn tunnels_are_followed_during_the_drain() {
     let mut harness = Harness::ready(settings());
     harness.flows = 1;
     harness.handle(Event::Terminate);

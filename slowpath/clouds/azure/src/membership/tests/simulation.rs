@@ -1,6 +1,6 @@
 //! Random histories of a machine at Azure: outages, slow, lost and late answers, interference by
-//! others, tunnels that change, flows that start and end, signals, scheduled events, kills and
-//! restarts.
+//! other parties, tunnels that change, flows that start and end, signals, scheduled events, kills
+//! and restarts.
 //!
 //! Each history is determined by its seed. `SIMULATION_SEED=7 cargo test -p azure simulation`
 //! repeats one; `SIMULATIONS=100000` runs that many.
@@ -31,14 +31,15 @@ struct History {
     azure: Azure,
     /// State on disk.
     persisted: PersistedState,
-    /// No process runs until then.
+    /// No process runs until this time.
     absent_until: Option<Instant>,
     /// The machine was deleted.
-    dead: bool,
+    deleted: bool,
     able: bool,
     was_able: bool,
     probe: bool,
-    /// Tunnels in force, tunnels in the file, and tunnels that the data plane will apply.
+    /// Tunnels in force, tunnels in the configuration file, and tunnels that the data plane will
+    /// apply.
     in_force: Vec<(Family, Tunnels)>,
     file: Vec<(Family, Tunnels)>,
     coming: Option<(Instant, Vec<(Family, Tunnels)>)>,
@@ -48,11 +49,12 @@ struct History {
     known_none: bool,
     /// This process has seen the machine in all pools, and has not left them since.
     observed_all: bool,
-    /// Number of writes of this process, and number at the start of the query in progress.
+    /// Number of writes of this process.
     writes: u64,
-    look: (u64, Instant),
-    /// Start of the last successful membership query.
-    looked: Option<Instant>,
+    /// Of the last membership query: number of writes at its start, and time of its start.
+    query: (u64, Instant),
+    /// Start of the last successful membership query of this process.
+    queried: Option<Instant>,
     /// Time of the first SIGTERM of this process, and the number of signals.
     signalled: Option<Instant>,
     signals: u32,
@@ -60,9 +62,9 @@ struct History {
     drained: bool,
     exit: Option<Exit>,
     exits: u32,
-    /// Events may end the machine.
-    dying: bool,
-    /// Numbers of exits and processes when it last had to leave.
+    /// Events may delete the machine.
+    deletable: bool,
+    /// Numbers of exits and processes when the machine was last made to leave.
     before: (u32, u64),
 }
 
@@ -93,7 +95,7 @@ impl History {
             azure,
             persisted: PersistedState::default(),
             absent_until: None,
-            dead: false,
+            deleted: false,
             able: false,
             was_able: false,
             probe: false,
@@ -105,20 +107,20 @@ impl History {
             known_none: false,
             observed_all: false,
             writes: 0,
-            look: (0, now),
-            looked: None,
+            query: (0, now),
+            queried: None,
             signalled: None,
             signals: 0,
             drained: false,
             exit: None,
             exits: 0,
-            dying: false,
+            deletable: false,
             before: (u32::MAX, u64::MAX),
         }
     }
 
     fn handle(&mut self, event: Event, rng: &mut Rng) {
-        if self.absent_until.is_some() || self.dead {
+        if self.absent_until.is_some() || self.deleted {
             return;
         }
         for effect in self.membership.step(self.now, event) {
@@ -132,14 +134,14 @@ impl History {
                 Effect::Tunnels(reported) => self.send(reported, rng),
                 Effect::Persist(persisted) => {
                     assert_ne!(persisted, self.persisted, "no change");
-                    self.azure.doubtful &= persisted.joined;
-                    // Another party added the machine after the query that showed it in no pool.
-                    self.azure.doubtful |= persisted.joined
+                    self.azure.ambiguous &= persisted.joined;
+                    // Another party added the machine after the query that showed no membership.
+                    self.azure.ambiguous |= persisted.joined
                         && !self.persisted.joined
-                        && self.looked.is_some_and(|at| self.azure.others_at >= at);
+                        && self.queried.is_some_and(|at| self.azure.others_at >= at);
                     self.persisted = persisted;
                 }
-                Effect::FlowTimeout(timeout) => panic!("Azure reports none: {timeout:?}"),
+                Effect::FlowTimeout(timeout) => panic!("Azure has no timeout: {timeout:?}"),
                 Effect::Finding(finding) => {
                     assert!(!finding.text.is_empty() && !finding.remedy.is_empty());
                 }
@@ -179,12 +181,12 @@ impl History {
         }
         let leaving = self.membership.leaving().is_some();
         match call {
-            Call::ReadPools => self.look = (self.writes, self.now),
+            Call::ReadPools => self.query = (self.writes, self.now),
             Call::Join => {
                 assert!(self.able && !leaving);
-                assert!(self.looked.is_some_and(|at| self.azure.lacked_at >= at), "no need");
+                assert!(self.queried.is_some_and(|at| self.azure.lacked_at >= at), "no need");
                 let lost = self.settings.on_lost == OnLost::Report && self.observed_all;
-                assert!(!lost, "it was only to be reported");
+                assert!(!lost, "a loss is only reported");
             }
             Call::Down => {
                 assert!(leaving && self.persisted.down, "not persisted before the call");
@@ -201,7 +203,7 @@ impl History {
                     Remove::Never => panic!("never to be removed"),
                     Remove::Always => {}
                     Remove::Own => {
-                        let own = self.azure.doubtful || !self.azure.has(Owner::Other);
+                        let own = self.azure.ambiguous || !self.azure.has(Owner::Other);
                         assert!(self.persisted.joined && own, "another party's membership");
                     }
                 }
@@ -216,7 +218,7 @@ impl History {
         self.azure.request(call, self.process, self.now, rng);
     }
 
-    /// Notes that the drain has ended, or the end is forced; checks that it was due.
+    /// Records that the drain has ended. Unless the end is `forced`, checks that it was due.
     fn end_drain(&mut self, forced: bool) {
         if std::mem::replace(&mut self.drained, true) || forced {
             return;
@@ -242,8 +244,8 @@ impl History {
             }
             match &answer {
                 Answer::Pools(Ok(pools)) => {
-                    self.looked = Some(self.look.1);
-                    if self.look.0 == self.writes {
+                    self.queried = Some(self.query.1);
+                    if self.query.0 == self.writes {
                         self.known_none = pools.iter().all(|pool| pool.member.is_none());
                         self.observed_all |= pools.iter().all(|pool| pool.member.is_some());
                     }
@@ -263,7 +265,7 @@ impl History {
         self.membership =
             Membership::new(self.settings, self.managed, self.persisted.clone(), self.now);
         (self.probe, self.able, self.was_able) = (false, false, false);
-        (self.known_none, self.observed_all, self.looked, self.writes) = (false, false, None, 0);
+        (self.known_none, self.observed_all, self.queried, self.writes) = (false, false, None, 0);
         (self.signalled, self.signals, self.drained, self.exit) = (None, 0, false, None);
         if rng.u32(..2) == 0 {
             (self.in_force, self.coming) = (self.file.clone(), None);
@@ -287,7 +289,8 @@ impl History {
         }
     }
 
-    /// Flows arrive while the gateway sends new ones, and end by themselves.
+    /// Advances the traffic. With other tunnels in force than Azure uses, packets arrive in unknown
+    /// tunnels, and no new flows.
     fn traffic(&mut self, rng: &mut Rng) {
         let gets = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
         if gets && self.in_force != self.azure.tunnels() {
@@ -319,11 +322,11 @@ impl History {
         }
     }
 
-    /// Checks how the lifecycle ended.
+    /// Checks that the lifecycle ended as the signals say, and that no flow was lost.
     fn check_exit(&self) {
         let exit = self.exit.expect("an end");
         assert_eq!(exit == Exit::Forced, self.signals >= 2);
-        if exit == Exit::Drained && !self.azure.sends() && !self.azure.meddled {
+        if exit == Exit::Drained && !self.azure.sends() && !self.azure.disturbed {
             assert_eq!(self.traffic.flows, 0, "flows were lost");
         }
     }
@@ -331,15 +334,15 @@ impl History {
 
 impl ::simulation::Scenario for History {
     fn start(&mut self, rng: &mut Rng) {
-        self.dying = rng.u32(..3) == 0;
+        self.deletable = rng.u32(..3) == 0;
         self.restart(rng);
     }
 
     fn tick(&mut self, rng: &mut Rng) {
         self.now += S;
         self.serve(rng);
-        match self.azure.strikes(self.now, rng) {
-            Some(EventKind::Preempt | EventKind::Terminate) => self.dead = true,
+        match self.azure.due_event(self.now, rng) {
+            Some(EventKind::Preempt | EventKind::Terminate) => self.deleted = true,
             Some(EventKind::Reboot | EventKind::Redeploy) => self.die(30 + rng.u64(..60)),
             _ => {}
         }
@@ -348,7 +351,7 @@ impl ::simulation::Scenario for History {
             self.check_exit();
             self.die(1 + rng.u64(..20));
         }
-        if self.absent_until.is_some_and(|until| self.now >= until) && !self.dead {
+        if self.absent_until.is_some_and(|until| self.now >= until) && !self.deleted {
             self.restart(rng);
         }
         self.apply_tunnels();
@@ -373,7 +376,7 @@ impl ::simulation::Scenario for History {
 
     fn random_events(&mut self, rng: &mut Rng) {
         if rng.u32(..100) == 0 {
-            self.azure.schedule(self.now, self.dying, rng);
+            self.azure.schedule(self.now, self.deletable, rng);
         }
         if rng.u32(..150) == 0 {
             self.die(rng.u64(..5));
@@ -395,13 +398,14 @@ impl ::simulation::Scenario for History {
         }
     }
 
-    /// Without interference, the machine ends ready, with the right tunnels and not `Down`.
+    /// Without interference, the machine becomes ready, with the tunnels of its pools and not
+    /// `Down`.
     fn settle(&mut self, rng: &mut Rng) {
-        // Weir does not join again in these cases, so another party does.
+        // Weir may not join again in these cases, so another party adds the machine.
         let others_join = self.managed || self.settings.on_lost == OnLost::Report;
         for second in 0..1500 {
             if second % 100 == 0 && second < 800 {
-                self.azure.calm(others_join, self.now, self.persisted.joined);
+                self.azure.stop_disturbing(others_join, self.now, self.persisted.joined);
             }
             if !self.able {
                 self.set_able(|_, _| true, rng);
@@ -410,7 +414,7 @@ impl ::simulation::Scenario for History {
         }
         assert!(self.membership.ready() && self.probe, "{:?}\n{:?}", self.membership, self.azure);
         assert!(!self.persisted.down, "{:?}", self.persisted);
-        assert!(self.azure.is_welcome(), "{:?}", self.azure);
+        assert!(self.azure.probe_decides(), "{:?}", self.azure);
         if self.settings.tunnels == TunnelPolicy::Follow {
             assert_eq!(self.in_force, self.azure.tunnels());
             assert_eq!(self.persisted.tunnels, self.azure.tunnels());
@@ -433,6 +437,6 @@ impl ::simulation::Scenario for History {
     /// The process has exited, or the machine has ended.
     fn is_over(&mut self) -> bool {
         let (exits, process) = self.before;
-        self.exits > exits || self.process > process || self.dead
+        self.exits > exits || self.process > process || self.deleted
     }
 }

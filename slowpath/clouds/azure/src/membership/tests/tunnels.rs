@@ -120,7 +120,7 @@ fn lasting_contradiction_is_reported() {
     let mut harness = Harness::ready(settings());
     harness.imds = vec![(V4, tunnels(1))];
     harness.pass(58);
-    // Resource Manager's report was outdated.
+    // In time, Resource Manager reports the same as IMDS.
     harness.pools[0].tunnels = Ok(tunnels(1));
     harness.pass(120);
     assert_eq!((harness.count("tunnels-differ"), harness.count("tunnels 10801")), (0, 1));
@@ -163,7 +163,7 @@ fn persisted_tunnels_are_used_without_any_report() {
         0
     );
     assert_eq!(harness.membership.tunnels()[0].source, TunnelSource::File);
-    // Otherwise the file's tunnels are used, without a finding.
+    // Without persisted tunnels, the file's tunnels stay in force.
     let mut harness = Harness::new(settings());
     harness
         .fails
@@ -226,15 +226,18 @@ fn unusable_tunnels_are_reported_with_the_reason() {
 #[test]
 fn unapplied_tunnels_are_resent_and_reported() {
     let mut harness = Harness::ready(settings());
-    harness.obeys = false;
+    harness.applies = false;
     harness.imds = vec![(V4, tunnels(3))];
     harness.pools[0].tunnels = Ok(tunnels(3));
     harness.pass(61);
     assert_eq!(harness.count("tunnels 10803"), 4, "every 10 s");
-    assert_eq!((harness.first("tunnels-not-taken"), harness.count("tunnels-not-taken")), (40, 1));
+    assert_eq!(
+        (harness.first("tunnels-not-applied"), harness.count("tunnels-not-applied")),
+        (40, 1)
+    );
     assert!(!harness.membership.ready());
     // A restarted data plane gets them at once.
-    harness.obeys = true;
+    harness.applies = true;
     harness.pass(10);
     assert!(harness.membership.ready());
     harness.forget();

@@ -1,4 +1,4 @@
-//! Azure in the histories: pools with the emulator's members, calls in progress, and the
+//! Azure in the histories: pools with members of the emulator, calls in progress, and the
 //! reliability of answers.
 
 use ::simulation::{Calls, Reliability};
@@ -53,10 +53,11 @@ impl Entry {
 #[derive(Debug)]
 struct Scheduled {
     event: ScheduledEvent,
-    /// When it happens.
+    /// When the event happens.
     at: Instant,
-    /// It will be canceled, or ends without effect.
+    /// The event has no effect: it disappears at its time, as if canceled.
     empty: bool,
+    /// When the event is no longer listed.
     gone_at: Option<Instant>,
 }
 
@@ -66,23 +67,25 @@ pub(super) struct Azure {
     pools: Vec<Pool>,
     /// All tunnels that were ever reported or persisted.
     pub(super) ever: Vec<(Family, Tunnels)>,
-    /// IMDS reports the tunnels of some time ago, or none.
+    /// The tunnels that IMDS reports, which are up to 20 s old, and when they were current.
     imds: Vec<(Family, Tunnels)>,
     imds_at: Instant,
+    /// IMDS reports no tunnels.
     imds_has_none: bool,
     events: Vec<Scheduled>,
     pub(super) acknowledging: Option<String>,
     pub(super) calls: Calls<Call, Answer>,
-    /// When the machine was last missing in a pool.
+    /// When the machine was last missing from a pool.
     pub(super) lacked_at: Instant,
     /// When another party last made a membership.
     pub(super) others_at: Instant,
-    /// Another party made a membership that may be taken for Weir's own.
-    pub(super) doubtful: bool,
-    /// Another party set `Down`, which cannot be taken for Weir's own.
+    /// Another party made a membership that Weir may mistake for its own.
+    pub(super) ambiguous: bool,
+    /// Another party set `Down`, and Weir cannot mistake that for its own.
     pub(super) foreign_down: bool,
     /// Another party changed this machine's entries.
-    pub(super) meddled: bool,
+    pub(super) disturbed: bool,
+    /// Number of the last change of tunnels or event, so that each differs from all others.
     number: u16,
 }
 
@@ -112,9 +115,9 @@ impl Azure {
             calls: Calls::new(rng),
             lacked_at: now,
             others_at: now.checked_sub(S).unwrap_or(now),
-            doubtful: false,
+            ambiguous: false,
             foreign_down: false,
-            meddled: false,
+            disturbed: false,
             number: 100,
         }
     }
@@ -131,10 +134,10 @@ impl Azure {
         self.pools.iter().any(|pool| pool.member.as_ref().is_some_and(|entry| entry.owner == owner))
     }
 
-    /// Returns true if the machine is in all pools, and the probe decides there.
-    pub(super) fn is_welcome(&self) -> bool {
-        let welcome = |entry: &Entry| entry.admin == AdminState::None;
-        self.pools.iter().all(|pool| pool.member.as_ref().is_some_and(welcome))
+    /// Returns true if the machine is in all pools, and the probe decides in each of them.
+    pub(super) fn probe_decides(&self) -> bool {
+        let decided = |entry: &Entry| entry.admin == AdminState::None;
+        self.pools.iter().all(|pool| pool.member.as_ref().is_some_and(decided))
     }
 
     /// Returns true if new flows arrive.
@@ -152,7 +155,7 @@ impl Azure {
         }
     }
 
-    /// Performs probes, effects, and the delay of the metadata.
+    /// Advances by a second: performs probes and calls, and updates the tunnels of IMDS.
     pub(super) fn pass(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
         for entry in self.pools.iter_mut().filter_map(|pool| pool.member.as_mut()) {
             entry.backend.good = probe;
@@ -172,9 +175,9 @@ impl Azure {
 
     fn apply(&mut self, call: Call, now: Instant, rng: &mut Rng) -> Answer {
         let imds = matches!(call, Call::ReadTunnels | Call::ReadEvents | Call::Acknowledge);
-        let spared = imds && self.calls.reliability.outage.is_some() && rng.u32(..3) != 0;
+        let available = imds && self.calls.reliability.outage.is_some() && rng.u32(..3) != 0;
         let (effect, failing) =
-            if spared { (true, None) } else { self.calls.reliability.outcome(rng) };
+            if available { (true, None) } else { self.calls.reliability.outcome(rng) };
         if effect {
             let written = self.pools.iter().any(|pool| pool.member.is_none());
             self.write(call, now);
@@ -195,7 +198,7 @@ impl Azure {
                 Answer::failed(call, error(Failure::Absent))
             }
             Call::ReadTunnels if self.imds_has_none => Answer::Tunnels(Ok(Vec::new())),
-            // Includes families that have no pool here.
+            // IMDS may also report a family in which the machine has no pool.
             Call::ReadTunnels => {
                 let mut reported = self.imds.clone();
                 if reported.len() == 1 && reported[0].0 == Family::V4 {
@@ -264,15 +267,15 @@ impl Azure {
         self.others_at = now;
         for pool in self.pools.iter_mut().filter(|pool| pool.member.is_none()) {
             pool.member = Some(Entry::new(Owner::Other, now - self.began));
-            self.doubtful |= joined;
+            self.ambiguous |= joined;
         }
     }
 
-    /// Lets another party interfere, or changes the reliability. `joined` and `down` are the state
-    /// kept on the machine.
+    /// Lets another party interfere, or changes the reliability. `joined` and `down` are Weir's
+    /// persisted state.
     pub(super) fn disturb(&mut self, now: Instant, joined: bool, down: bool, rng: &mut Rng) {
         let choice = rng.u64(..12);
-        self.meddled |= (4..=8).contains(&choice);
+        self.disturbed |= (4..=8).contains(&choice);
         match choice {
             0..4 => self.calls.reliability.change(choice, rng),
             4 => self.remove(now),
@@ -298,14 +301,14 @@ impl Azure {
         }
     }
 
-    /// Schedules an event.
-    pub(super) fn schedule(&mut self, now: Instant, dying: bool, rng: &mut Rng) {
+    /// Schedules an event; unless `deletable`, it does not delete the machine.
+    pub(super) fn schedule(&mut self, now: Instant, deletable: bool, rng: &mut Rng) {
         use EventKind::{Freeze, Other, Preempt, Reboot, Redeploy, Terminate};
         let kind = rng.choice([Reboot, Redeploy, Freeze, Other, Preempt, Terminate]).unwrap();
         let ahead = 1 + rng.u64(..300);
         self.number += 1;
         let not_before = (rng.u32(..4) != 0).then(|| self.clock(now) + ahead);
-        let empty = rng.u32(..3) == 0 || !dying && matches!(kind, Preempt | Terminate);
+        let empty = rng.u32(..3) == 0 || !deletable && matches!(kind, Preempt | Terminate);
         self.events.push(Scheduled {
             event: event(&format!("E{}", self.number), kind, not_before),
             at: now + S * ahead as u32,
@@ -314,19 +317,19 @@ impl Azure {
         });
     }
 
-    /// Returns the event that happens in this second.
-    pub(super) fn strikes(&mut self, now: Instant, rng: &mut Rng) -> Option<EventKind> {
+    /// Returns the kind of an event that happens in this second, if it has an effect.
+    pub(super) fn due_event(&mut self, now: Instant, rng: &mut Rng) -> Option<EventKind> {
         self.events.retain(|one| one.gone_at.is_none_or(|at| now < at));
         let due = self.events.iter_mut().find(|one| now >= one.at && one.gone_at.is_none())?;
         due.gone_at = Some(now + S * rng.u32(..60));
-        // Canceled: it never starts.
+        // An event without effect never starts.
         due.event.started = !due.empty;
         (!due.empty).then_some(due.event.kind)
     }
 
     /// Ends interference and outages. If `others_join`, another party adds the machine to its
     /// pools.
-    pub(super) fn calm(&mut self, others_join: bool, now: Instant, joined: bool) {
+    pub(super) fn stop_disturbing(&mut self, others_join: bool, now: Instant, joined: bool) {
         self.calls.reliability = Reliability::GOOD;
         self.events.clear();
         self.imds_at = now;
