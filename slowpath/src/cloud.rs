@@ -1,4 +1,5 @@
-//! Integration with the cloud: the lifecycle task, and the appliance's state as that task sees it.
+//! Integration with the cloud: starts the task that registers the appliance at AWS or Azure and
+//! deregisters it on shutdown (the lifecycle), and gives that task access to the appliance.
 
 pub mod followed;
 pub mod private_link;
@@ -32,7 +33,7 @@ use crate::cloud::followed::Ends;
 use crate::kernel::neighbors::kernel::read_link;
 use crate::live::Live;
 
-/// Handle to the running lifecycle.
+/// Handle to the running lifecycle task.
 pub struct CloudHandle {
     signals: mpsc::Sender<()>,
     left: oneshot::Receiver<()>,
@@ -41,14 +42,14 @@ pub struct CloudHandle {
 }
 
 impl CloudHandle {
-    /// Forwards a SIGTERM: the first makes the appliance leave its cloud, the second ends it at
-    /// once.
+    /// Forwards a SIGTERM: the first makes the lifecycle deregister the appliance, the second ends
+    /// the lifecycle at once.
     pub fn request_leave(&self) {
-        // The channel holds two signals; further ones have no effect.
+        // A full channel already holds both signals; another one would have no effect.
         let _ = self.signals.try_send(());
     }
 
-    /// Waits until the lifecycle has ended and the process may exit.
+    /// Waits until the lifecycle has ended; the process may exit after that.
     pub async fn left(&mut self) {
         let _ = (&mut self.left).await;
     }
@@ -79,7 +80,7 @@ pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<CloudHandle>, C
     let (end, left) = oneshot::channel();
     tokio::spawn(async move {
         let reason = task.await;
-        tracing::info!(cloud, outcome = %reason, "left the cloud");
+        tracing::info!(cloud, outcome = %reason, "cloud lifecycle ended");
         let _ = end.send(());
     });
     Ok(Some(CloudHandle { signals, left, _cancel: cancel }))
@@ -88,12 +89,13 @@ pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<CloudHandle>, C
 /// Future of a complete lifecycle. Its output describes how it ended.
 type LifecycleTask = Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// Returns a seed for jitter.
+/// Returns a seed for the jitter of retries.
 fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// Returns the file in `control.state` that persists the lifecycle's state.
+/// Returns the path of the file `name` in `control.state`, in which the lifecycle persists its
+/// state; `None` if nothing is persisted.
 fn state_file(config: &Config, name: &str) -> Option<PathBuf> {
     config.control.state.as_ref().map(|folder| folder.join(name))
 }
@@ -146,9 +148,9 @@ impl Appliance for ApplianceHandle {
         if own.able { Ok(()) } else { Err(own.reasons) }
     }
 
-    /// Returns the number of flows to wait for, and of packets that arrived at a NIC and were
-    /// forwarded. Packets that the kernel sent, such as probes of backends, and those addressed to
-    /// it are excluded.
+    /// Returns the number of flows that a drain waits for, and the number of forwarded packets that
+    /// arrived at a NIC. Packets from the kernel, such as probes of backends, and packets to the
+    /// kernel are not counted.
     fn activity(&self) -> (u64, u64) {
         let counters = self.0.region.counters();
         let verdict = |verdict| counters.sum(|page| page.verdict_count(verdict));
@@ -157,7 +159,7 @@ impl Appliance for ApplianceHandle {
         let arms = 0..self.0.config.arms().count() as u8;
         let kernel = |arm| counters.sum(|page| page.arm_count(arm, ArmCounter::FromKernelPackets));
         let kernels: u64 = arms.map(kernel).sum();
-        // Connections that were reset do not delay leaving.
+        // Connections that were reset do not delay deregistration.
         let awaited = Flows::new(self.0.region).awaited();
         (u64::from(awaited), passed.saturating_sub(kernels))
     }
@@ -172,7 +174,8 @@ impl Appliance for ApplianceHandle {
     fn ingress(&self) -> Option<Ingress> {
         let (_, arm) = self.0.config.arms().next()?;
         let interface = self.0.config.kernel_interface(arm);
-        // Not read from /sys, which shows the network namespace that it was mounted in.
+        // Netlink, because /sys shows the network namespace in which it was mounted, which may be
+        // another one.
         let link = tokio::task::block_in_place(|| Netlink::default().link(&interface).ok())??;
         let addresses: Vec<IpAddr> = arm.addresses.iter().map(|prefix| prefix.addr).collect();
         Some(Ingress { mac: read_link(&link)?.mac, addresses })

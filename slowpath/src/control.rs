@@ -1,14 +1,14 @@
 //! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
 //!
 //! Endpoints that only read, each returning a JSON document unless stated otherwise:
-//! - `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance), `/checks` (of
-//!   backends), `/cloud` (registration at AWS or Azure);
+//! - `GET /status`, `/services`, `/flows`, `/drops`, `/nics`, `/health` (of the appliance),
+//!   `/checks` (of backends), `/cloud` (registration at AWS or Azure);
 //! - `GET /metrics`: Prometheus metrics;
-//! - `GET /trace`: a line of JSON for each stage of each traced packet, as a stream. It makes the
-//!   lcores report packets;
+//! - `GET /trace`: a stream with a line of JSON for each stage of each traced packet. A request
+//!   starts a trace on the lcores;
 //! - `GET /db/TABLE`: rows of a table of the control state;
-//! - `GET /maps`: content of the plane;
-//! - `GET /objects/KIND`: objects as received;
+//! - `GET /maps`: content of the region, in the format of `weir maps dump`;
+//! - `GET /objects/KIND`: stored objects with their status;
 //! - `POST /explain`: how packets would be handled;
 //! - `GET /private-links`: private links with their status;
 //! - `GET /bgp`, `/bgp/peers`, `/bgp/peers/detail`, `/bgp/routes/available`,
@@ -17,8 +17,8 @@
 //! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`, and
 //! `PUT /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a connection.
 //!
-//! The socket belongs to root and has mode 0600, or mode 0660 and the group `control.group` if that
-//! is set.
+//! The socket belongs to the user as which slowpath runs. Its mode is 0600, or 0660 with the group
+//! `control.group` if that is set.
 
 mod db;
 pub mod explain;
@@ -59,9 +59,9 @@ use crate::live::Live;
 use ::explain::ExplainRequest;
 use response::{blocking, error_response};
 
-/// Maximum number of flows in one response.
+/// Maximum number of flows in one response of `GET /flows`.
 const PAGE: u32 = 10_000;
-/// Maximum number of packets in one trace.
+/// Maximum number of packets that a trace may request.
 const TRACE_PACKETS: u32 = 1000;
 /// Maximum duration of one trace in seconds.
 const TRACE_SECONDS: u32 = 3600;
@@ -89,7 +89,7 @@ pub enum ControlError {
     },
     /// The group `control.group` can't be resolved.
     #[error(transparent)]
-    Group(#[from] hugepages::GroupError),
+    Group(#[from] hugepages::OwnerError),
     /// Any other error.
     #[error("control.socket = {path:?}: {source}{}", root_hint(source))]
     Other {
@@ -119,7 +119,7 @@ pub fn listen(control: &config::checked::Control) -> Result<UnixListener, Contro
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(other)?;
-    // Restrict the mode before the group gets access, so that no other user can have connected.
+    // The mode comes first: so far it depends on the umask, which may give the group other access.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(other)?;
     if group.is_some() {
         std::os::unix::fs::lchown(path, None, group).map_err(other)?;
@@ -141,6 +141,7 @@ pub async fn serve(
         .route("/services", get(services))
         .route("/flows", get(flows))
         .route("/drops", get(drops))
+        .route("/nics", get(nics))
         .route("/health", get(health))
         .route("/checks", get(checks))
         .route("/cloud", get(cloud))
@@ -164,7 +165,7 @@ pub async fn serve(
 }
 
 async fn unknown() -> Response {
-    let error = "no such path; available: /v1, /status, /services, /flows, /drops, /health, \
+    let error = "no such path; available: /v1, /status, /services, /flows, /drops, /nics, /health, \
                  /checks, /cloud, /bgp, /private-links, /private-links-connections, /db, /maps, \
                  /objects, /explain, /metrics, /trace, /drain";
     error_response(StatusCode::NOT_FOUND, error.to_owned())
@@ -180,6 +181,10 @@ async fn services(State(live): State<Arc<Live>>) -> Response {
 
 async fn drops(State(live): State<Arc<Live>>) -> Response {
     Json(live.drops()).into_response()
+}
+
+async fn nics(State(live): State<Arc<Live>>) -> Response {
+    Json(live.nics()).into_response()
 }
 
 async fn health(State(live): State<Arc<Live>>) -> Response {

@@ -1,10 +1,10 @@
-//! Answers health probes of the appliance over HTTP and TCP: *able* or not.
+//! Answers the cloud's health probes of the appliance over HTTP and TCP: able or not.
 //!
 //! The HTTP listener is up from the start and answers every path: 200 if able, 503 with the reasons
 //! if not. A TCP probe only observes whether a connection is established, so the TCP ports are
-//! listened on while able and closed otherwise: the kernel then refuses the probe with RST. Whether
-//! the control loop stalls is checked here for each HTTP probe; for TCP, it is checked where *able*
-//! is published (heartbeat.rs).
+//! listened on while able and closed otherwise: the kernel then refuses the probe with RST. A
+//! stall of the control loop is detected for each HTTP probe when it arrives, and for the TCP ports
+//! by a thread that checks the heartbeat ten times a second (heartbeat.rs).
 
 pub mod checks;
 pub mod heartbeat;
@@ -22,15 +22,15 @@ use tokio::sync::watch;
 /// Whether the appliance can take traffic and, if not, why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Able {
-    /// Whether lcores poll, links are up, tables are committed and acknowledged, the appliance is
-    /// not draining, and the control loop is not stalled. As answered to probes, the cloud's
-    /// lifecycle must not object either.
+    /// Whether all lcores poll, all links are up, tables are committed and acknowledged, the
+    /// appliance is not draining, and the control loop is not stalled. Probes also fail while the
+    /// cloud's lifecycle has a reason against new traffic.
     pub able: bool,
     /// Reasons for not being able; empty if able.
     pub reasons: Vec<String>,
 }
 
-/// Serves HTTP probes, one request per connection; evaluates `able` for each. Never returns.
+/// Serves HTTP probes, one request per connection, and calls `able` for each. Never returns.
 pub async fn serve_http(
     listener: TcpListener,
     slots: Arc<Slots>,
@@ -125,15 +125,15 @@ mod tests {
         for round in 0..3 {
             for state in [false, true] {
                 sender.send_replace(Able { able: state, reasons: vec![] });
-                let mut agrees = false;
+                let mut matches = false;
                 for _ in 0..200 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
-                    agrees = TcpStream::connect(free).await.is_ok() == state;
-                    if agrees {
+                    matches = TcpStream::connect(free).await.is_ok() == state;
+                    if matches {
                         break;
                     }
                 }
-                assert!(agrees, "round {round}, able {state}");
+                assert!(matches, "round {round}, able {state}");
             }
         }
     }

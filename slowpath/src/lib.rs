@@ -1,5 +1,5 @@
-//! slowpath, the control plane: sources hold the desired state, the control loop reconciles the
-//! tables with it, and the plane serves them.
+//! slowpath, the control plane. Sources send the desired state, the control loop reconciles the
+//! tables in the region with it, and the data plane forwards packets by these tables.
 //!
 //! ```text
 //!  sources/   services file, API --> objects --> rows of services, frontends, backends

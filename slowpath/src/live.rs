@@ -1,4 +1,5 @@
-//! The state shared with readers: the region, and what the control loop publishes.
+//! State that other threads than the control loop read: the region, and what the control loop
+//! publishes.
 
 mod counts;
 mod desired;
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::cloud::private_link;
 use crate::control::listening::Listening;
-use crate::control::report::{self, HeldSource, Status, Use};
+use crate::control::report::{self, HeldSource, NicReport, Status, Use};
 use crate::control::trace::TraceRequest;
 use crate::health::Able;
 use crate::health::checks::Checks;
@@ -26,7 +27,7 @@ pub use desired::DesiredState;
 pub use shared::Shared;
 use shared::TraceSlot;
 
-/// State that the control socket, the metrics and health probes read.
+/// State that the control socket, the metrics, health probes, BGP and the cloud's lifecycle read.
 pub struct Live {
     /// The shared memory region.
     pub region: &'static Region,
@@ -40,14 +41,19 @@ pub struct Live {
 }
 
 impl Live {
-    /// Creates the view of the region and of the control loop's published state.
+    /// Returns whether the appliance is able to take traffic, in one line.
+    pub fn status_line(&self) -> String {
+        self.shared.status_line()
+    }
+
+    /// Creates the view of `region` and of the published state `shared`.
     pub fn new(region: &'static Region, config: Arc<Config>, shared: Arc<Shared>) -> Live {
         let (bgp, private_links) = (OnceLock::new(), OnceLock::new());
         let listening = Listening::new(&config, shared.reserved.clone());
         Live { region, config, shared, listening, bgp, private_links, started: Instant::now() }
     }
 
-    /// Returns the limits and conditions of all listeners.
+    /// Returns the limits of all listeners, and whether each listens.
     pub fn listening(&self) -> &Listening {
         &self.listening
     }
@@ -93,7 +99,7 @@ impl Live {
         let _ = self.bgp.set(state);
     }
 
-    /// Returns the state of private links, if they are configured and have started.
+    /// Returns the state of private links, once they have started; `None` if not configured.
     pub fn private_links(&self) -> Option<&private_link::PrivateLinkState> {
         self.private_links.get()
     }
@@ -119,7 +125,7 @@ impl Live {
         *self.shared.cloud.write() = report;
     }
 
-    /// `GET /maps`: returns the content of the region as records of the map model.
+    /// `GET /maps`: returns the content of the region as dump records.
     pub fn dump(&self) -> Vec<state::dump::Record> {
         self.desired().dump(self.region)
     }
@@ -131,6 +137,7 @@ impl Live {
         let cloud = self.cloud();
         status.ready = status.able && (cloud.ready || cloud.cloud.is_empty());
         status.listeners = report::listeners(self.listening.conditions());
+        status.secrets = report::secrets(self.listening.credentials());
         status.cloud = cloud.line();
         status.bgp = self.bgp().map(BgpState::line).unwrap_or_default();
         let set = self.region.tables(self.region.generation());
@@ -149,23 +156,32 @@ impl Live {
         status.held = held.map(|(source, message)| HeldSource { source, message }).collect();
         status.backends = set.backends().count();
         status.flows = self.flows_in_use();
+        status.nics = self.nics();
+        status.findings = crate::plane::spread::findings(&status.lcores, &status.nics);
+        status.nics.iter_mut().for_each(|nic| nic.driver_counters.clear());
         status
     }
 
-    /// Returns whether all sources have sent their complete lists and no frontend is pending.
+    /// Returns whether all sources have sent their complete lists and no frontend of `tables` is
+    /// pending.
     pub fn is_settled(&self, tables: &Tables) -> bool {
         let frontends = counts::frontends(tables);
         frontends.waiting_for.is_empty() && frontends.pending == 0
     }
 
-    /// Returns the number of flow paths in use, and their capacity.
+    /// Returns the NICs of the arms for `GET /nics`.
+    pub fn nics(&self) -> Vec<NicReport> {
+        report::nics(self.region, self.config.arms().count())
+    }
+
+    /// Returns the number of flows in the flow table, and its capacity.
     pub fn flows_in_use(&self) -> Use {
         let flows = Flows::new(self.region);
         Use { used: u64::from(flows.live()), max: u64::from(flows.capacity()) }
     }
 
     /// Starts or ends a drain: while it is on, health probes fail so that no new flows arrive. The
-    /// setting is in the region and persists over restarts.
+    /// setting is in the region, so it survives a restart of slowpath.
     pub fn drain(&self, on: bool) {
         match on {
             true => tracing::info!("drain started"),
@@ -175,9 +191,15 @@ impl Live {
         self.shared.changes().event();
     }
 
-    /// Makes the control loop read the configuration and the services again.
+    /// Makes the control loop read the configuration and the services again, and the API and BGP
+    /// their secrets.
     pub fn reload(&self) {
         self.shared.reload();
+        if let Some(credentials) = self.listening.credentials() {
+            credentials.reload();
+        }
+        // BGP reads its keys in each round.
+        self.shared.changes().event();
     }
 
     /// Requests a trace from the control loop. Fails while another one runs.

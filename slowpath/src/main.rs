@@ -6,9 +6,10 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use slowpath::sources::CONFIG;
 use slowpath::sources::file::ConfigFile;
+use slowpath::start::StartError;
 use tracing_subscriber::EnvFilter;
 
 /// Run Weir's control plane: compile services into tables, check health, serve API and metrics
@@ -21,10 +22,25 @@ struct Cli {
     /// Override a setting of file and environment, as in --set ingress.mtu=9001
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Create what slowpath needs to run without root, and exit; run this as root
+    #[arg(long)]
+    prepare: bool,
+    /// Print the man page, and exit.
+    #[arg(long, hide = true)]
+    man: bool,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.man {
+        return match clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("slowpath: standard output: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -34,15 +50,27 @@ fn main() -> ExitCode {
 
     let default = std::path::Path::new(CONFIG);
     let file = cli.config.as_deref().or(default.exists().then_some(default));
-    let config = match config::load_to_run(file, &cli.set) {
+    let load = if cli.prepare { config::load } else { config::load_to_run };
+    let config = match load(file, &cli.set) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{}", error.render());
             return ExitCode::from(2);
         }
     };
-    let watched = file.map(|file| ConfigFile::new(file, &cli.set));
-    match slowpath::start::run(config, watched) {
+    if cli.prepare {
+        return exit_code(slowpath::start::prepare(&config));
+    }
+    if let Some(error) = hugepages::upgrade::hand_over(&config, "slowpath") {
+        eprintln!("slowpath: {error}");
+        return ExitCode::FAILURE;
+    }
+    let watched = file.map(|file| ConfigFile::new(file, &cli.set, config.plane));
+    exit_code(slowpath::start::run(config, watched))
+}
+
+fn exit_code(result: Result<(), StartError>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("slowpath: {error}");

@@ -1,4 +1,5 @@
-//! Prometheus metrics, read from the counter pages at each scrape. No state is kept here.
+//! Prometheus metrics, computed at each scrape from the counters in the region and from what the
+//! control loop publishes. No state is kept here.
 //!
 //! The response is OpenMetrics if the client accepts it, as Prometheus does, and the older text
 //! format otherwise. Names and help texts of counters come from the lists in `tables`.
@@ -32,7 +33,9 @@ mod bgp;
 mod cloud;
 mod family;
 mod listeners;
+mod nics;
 mod private_link;
+mod secrets;
 pub mod traffic;
 
 use family::Family;
@@ -61,7 +64,7 @@ pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Respo
     }
 }
 
-/// Returns all metrics in OpenMetrics text.
+/// Returns all metrics in the OpenMetrics text format.
 pub fn text(live: &Arc<Live>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(Arc::clone(live))));
@@ -70,8 +73,8 @@ pub fn text(live: &Arc<Live>) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Converts OpenMetrics text to the older text format, in which a counter's family has the same
-/// name as its samples (`_total`).
+/// Converts OpenMetrics text to the older text format, in which the `HELP` and `TYPE` lines of a
+/// counter have the name of its samples (`_total`), and those of an info metric `_info`.
 pub fn plain(open: &str) -> String {
     let mut text = String::with_capacity(open.len());
     let mut counters = Vec::new();
@@ -111,10 +114,13 @@ impl Collector for Scrape {
         let mut family = Family(&mut encoder);
         self.traffic(&mut family)?;
         self.drops(&mut family)?;
+        nics::encode(self.0.region, self.0.config.arms().count(), &mut family)?;
         self.lcores(&mut family)?;
         self.objects(&mut family)?;
         self.checks(&mut family)?;
         listeners::encode(self.0.listening(), &mut family)?;
+        let bgp_keys = self.0.bgp().map(|bgp| &*bgp.key_counts);
+        secrets::encode(self.0.listening(), bgp_keys, &mut family)?;
         cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
         if let Some(links) = self.0.private_links() {
             private_link::encode(links, &mut family)?;
@@ -201,6 +207,19 @@ impl Scrape {
             "weir_lcore_busy_ratio",
             "Share of poll iterations that found packets over the last second, 0 to 1.",
             each().map(|(lcore, label)| (label, lcore.busy)),
+        )?;
+        let pages: Vec<_> = counters.pages().collect();
+        let received = each().flat_map(|(lcore, [(_, name)])| {
+            let page = pages.get(lcore.id as usize);
+            self.arms().filter_map(move |(arm, number)| {
+                let count = page?.arm_count(number, ArmCounter::RxPackets);
+                Some(([("lcore", name), ("arm", arm)], count))
+            })
+        });
+        family.counters(
+            "weir_lcore_received_packets",
+            "Packets that the lcore took from the NIC of the arm; RSS should spread them evenly.",
+            received,
         )?;
         family.gauges(
             "weir_lcore_generation_lag",

@@ -1,4 +1,5 @@
-//! The data plane as the control loop uses it: tables in the region, commands and events in rings.
+//! The data plane as the control loop accesses it: tables in the region, and rings with commands to
+//! the lcores and events from them.
 
 pub(crate) mod busy;
 pub mod compile;
@@ -7,3 +8,4 @@ pub mod path_mtus;
 pub mod published;
 pub mod region;
 pub mod rings;
+pub(crate) mod spread;

@@ -9,11 +9,12 @@
 //! The first content of the files leads to a full pass: all frontends are applied, and those in the
 //! region that are not desired are pruned. After that only changes are applied, and once a minute
 //! everything again, which repairs lost updates. A frontend that the region rejects stays as it was
-//! and is retried. A file that is rejected, or whose commit is, changes nothing.
+//! and is retried. A file that is rejected, or whose commit fails, changes nothing.
 //!
-//! The loop is one thread that performs one step after the other and waits in none of them; time is
-//! an argument of [`Reconcile::step`]. Other threads read files (sources/file.rs) and write objects
-//! (state::store), and send their results as events: a disk that hangs does not stop the loop.
+//! The loop is one thread that performs one step after the other and blocks in none of them; time
+//! is an argument of [`Reconcile::step`]. Other threads read the files (sources/file.rs) and write
+//! objects to disk (state::store). The loop polls their results, so that a disk that hangs does not
+//! stop it.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -57,13 +58,14 @@ pub use wake::wake;
 /// How long the loop rests between two iterations unless it is woken. It bounds the delay of
 /// neighbor notifications and lcore events.
 const REST: Duration = Duration::from_millis(5);
-/// How long it rests while lcores are switching generations, which takes them microseconds.
+/// How long the loop rests while lcores are switching generations, which takes them microseconds.
 const SHORT_REST: Duration = Duration::from_micros(50);
 /// Time after a switch command during which the loop takes short rests, because the lcores are
 /// expected to acknowledge it.
 const SWITCH_TIME: Duration = Duration::from_millis(20);
-/// Intervals of full passes and of pruning. Each step applies a few hundred frontends, to bound its
-/// time; a file is applied in one step.
+/// Settings of the reconciler: batch sizes, retry delays, and intervals of full passes and of
+/// pruning. A step applies at most `at_once` frontends, to bound its time; only the content of a
+/// file is applied in one step.
 const TIMES: Settings = Settings {
     at_once: 256,
     prune_at_once: 256,
@@ -74,8 +76,8 @@ const TIMES: Settings = Settings {
     initial_list_timeout: Duration::from_secs(60),
 };
 
-/// The control loop: the tables, the plane that follows them, and the state of everything around
-/// them.
+/// The control loop: the desired state, the plane that follows it, and the inputs and outputs of
+/// both.
 pub struct Reconcile<'r> {
     region: &'r Region,
     plane: RegionPlane<'r>,
@@ -86,9 +88,9 @@ pub struct Reconcile<'r> {
     intake: Intake,
     /// The files' objects that were applied last.
     services: Vec<Object>,
-    /// Content that is being written to disk.
+    /// Content of the files that is being written to disk.
     pending_write: Option<PendingWrite>,
-    /// Content that was taken and is not yet in the region.
+    /// Content of the files that is in the tables and not yet in the region.
     uncommitted: Option<Uncommitted>,
     lcores: Lcores<'r>,
     hops: Hops,
@@ -98,14 +100,14 @@ pub struct Reconcile<'r> {
     probe_addresses: Option<ProbeAddresses>,
     /// Events from the health checker.
     checker: Option<Receiver<HealthEvent>>,
-    /// Waiters for writes to be in force.
+    /// API requests that wait until their write is in force.
     waits: Vec<Wait>,
     /// Revision of the objects from which the plane's BGP neighbors were derived.
     neighbors_at: Option<u64>,
 }
 
-/// Returns how long the control loop may rest. `switching` is when lcores were sent a switch
-/// command, if some may not have acknowledged it.
+/// Returns how long the control loop may rest. `switching` is when the lcores were sent the last
+/// switch command; `None` if all have acknowledged it.
 pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
     match switching {
         Some(since) if now < since + SWITCH_TIME => SHORT_REST,
@@ -127,7 +129,7 @@ impl<'r> Reconcile<'r> {
         let (now, region) = (time.steady, plane.region());
         let taps: Vec<(String, u16)> =
             config.arms().map(|(_, arm)| (config.kernel_interface(arm), arm.mtu)).collect();
-        // With XDP one process represents all CPUs.
+        // With XDP, `ebpf-fallback` joins the region as one lcore that stands for all CPUs.
         let lcores = match config.plane {
             Plane::Dpdk => config.fastpath.lcores.len(),
             Plane::Xdp => 1,
@@ -136,12 +138,12 @@ impl<'r> Reconcile<'r> {
         plane.set_appliance(&appliance);
         let mut desired = Desired::new(&config, store, &plane.quarantined(), time.wall);
         desired.set_wake(wake(&shared));
-        // The appliance's own object always exists.
+        // The appliance's own object does not count: every start writes it.
         let has_stored_objects =
             desired.objects().all().any(|object| object.kind() != Kind::Appliance);
         desired.publish_appliance(&config, time.wall);
-        // The stored objects are complete, so no backends are lost by applying them without waiting
-        // for the sources' lists.
+        // Stored objects are complete lists of their sources, so they can be applied without
+        // waiting for the sources: no backend would be missing.
         let initial_list_timeout =
             if has_stored_objects { Duration::ZERO } else { TIMES.initial_list_timeout };
         let reconcile = Reconcile {
@@ -169,10 +171,11 @@ impl<'r> Reconcile<'r> {
         reconcile
     }
 
-    /// Runs one iteration: does what is due at `now` and returns.
+    /// Runs one iteration: performs the work that is due at `time`.
     pub fn step(&mut self, time: Now) {
         let now = time.steady;
-        // Content that is in progress decides what the next content is checked against.
+        // New content is checked against the configuration in force, which content in progress may
+        // change.
         if self.uncommitted.is_none() && self.pending_write.is_none() {
             self.intake.poll(now, &self.shared, &self.services);
         }
@@ -205,7 +208,7 @@ impl<'r> Reconcile<'r> {
         let is_named = |addr, port| !tables.initialized() || tables.has_instance_at(addr, port);
         self.plane.reclaim(now, &is_named);
         if self.region.generation() != generation {
-            // Switch immediately: the next change waits until all lcores have.
+            // Switch immediately, because the next change waits until all lcores have switched.
             self.lcores.switch(now);
         }
         if self.lcores.is_due(now) {
@@ -219,6 +222,13 @@ impl<'r> Reconcile<'r> {
         }
     }
 
+    /// Returns whether a reload has ended since the last call: the content of the files is in force
+    /// or rejected.
+    pub fn take_reloaded(&mut self) -> bool {
+        let is_pending = self.uncommitted.is_some() || self.pending_write.is_some();
+        !is_pending && self.intake.take_reloaded()
+    }
+
     /// Returns how long the loop may rest before the next step unless it is woken.
     pub fn rest(&self, now: Instant) -> Duration {
         rest(self.lcores.switching(), now)
@@ -226,21 +236,21 @@ impl<'r> Reconcile<'r> {
 
     /// Applies changes of the tables to the region.
     fn step_plane(&mut self, time: Now) {
-        let news = self.desired.writer.changes_since(self.reconciler.observed());
-        // Before there is desired state, the region stays as the previous slowpath left it. If it
-        // has no generation, the appliance is not able.
+        let changes = self.desired.writer.changes_since(self.reconciler.observed());
+        // Until there is desired state, the region stays as the previous slowpath left it. A region
+        // without a generation makes the appliance not able.
         if !self.intake.is_synced()
             && self.uncommitted.is_none()
-            && news.tables.frontend_count() == 0
+            && changes.tables.frontend_count() == 0
         {
             return;
         }
         let may_wait = self.intake.is_synced() && self.region.live_lcores().next().is_some();
-        if !self.hops.resolve_new(&news, &mut self.plane, may_wait, time.steady) {
+        if !self.hops.resolve_new(&changes, &mut self.plane, may_wait, time.steady) {
             return;
         }
         let before = self.region.generation();
-        self.reconciler.step(time, &news, &self.appliance, &mut self.plane);
+        self.reconciler.step(time, &changes, &self.appliance, &mut self.plane);
         if let Some(outcome) = self.plane.take_outcome() {
             self.commit_done(outcome, time);
         } else if self.uncommitted.is_some() && !self.reconciler.has_work(time.steady) {
@@ -268,11 +278,11 @@ impl<'r> Reconcile<'r> {
         let draining = self.region.draining();
         let monitor = self.lcores.begin_check(now);
         let lcores = monitor.observe(self.region, now);
-        let (mut able, carries) = monitor.able(&lcores, generation, draining);
+        let (mut able, carries) = monitor.able(self.region, &lcores, generation, draining);
         if generation == 0
-            && let Some(refused) = self.intake.refused()
+            && let Some(error) = self.intake.services_error()
         {
-            able.reasons.push(format!("the services file was rejected: {refused}"));
+            able.reasons.push(format!("the services file was rejected: {error}"));
         }
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();
         let (config_file, mut services_file) = self.intake.status(now);

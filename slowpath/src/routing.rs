@@ -1,5 +1,5 @@
-//! BGP: the crate `announce` decides what is advertised, `bgp` runs the sessions; this module
-//! supplies their inputs, and starts and ends them.
+//! BGP: the crate `announce` decides what is advertised, and `bgp` runs the sessions. This module
+//! supplies their inputs, starts them and ends them.
 //!
 //! ```text
 //!   live: tables, able, drain --> inputs.rs --> announce::controller --> announcer --> sockets
@@ -42,9 +42,9 @@ pub struct BgpHandle {
 }
 
 impl BgpHandle {
-    /// Requests shutdown: all routes are withdrawn first. A second request ends BGP immediately. If
-    /// the handle is dropped without a request, sessions end without a withdrawal, because this
-    /// process is to be restarted.
+    /// Requests shutdown: all routes are withdrawn, then the sessions end. A second request ends
+    /// BGP immediately. If the handle is dropped without a request, because this process is to be
+    /// restarted, the sessions end without a withdrawal.
     pub fn request_shutdown(&mut self) {
         self.requests_sent += 1;
         // If the channel is full, a request is already queued.
@@ -56,10 +56,11 @@ impl BgpHandle {
         self.requests_sent > 0
     }
 
-    /// Waits until the process may exit. Cancel safe: may be dropped and called again.
+    /// Waits until BGP has ended; returns immediately after a second request. Cancel safe: the
+    /// future may be dropped and the method called again.
     ///
     /// # Errors
-    /// BGP's thread ended by an internal error. The log has the cause.
+    /// Fails if BGP's thread ended by an internal error. The log has the cause.
     pub async fn stopped(&mut self) -> Result<(), BgpLoopFailed> {
         if self.requests_sent < 2 {
             let ended = (&mut self.stopped).await;
@@ -77,7 +78,7 @@ pub struct BgpLoopFailed;
 /// Starts BGP. `restarted` is whether the region had tables when this process started.
 ///
 /// # Errors
-/// The thread can't be created.
+/// Fails if the runtime or its thread can't be created.
 pub fn start(live: &Arc<Live>, store: &Arc<Store>, restarted: bool) -> io::Result<BgpHandle> {
     let settings = live.config.bgp.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -104,7 +105,8 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, restarted: bool) -> io::Resul
     let controller = Controller::new(inputs, Arc::clone(&announcer), on_conflict, seed);
     let counts = controller.counts();
     runtime.spawn(keys::watch(Arc::clone(&announcer), signal.clone()));
-    live.set_bgp(BgpState { announcer, counts, sockets: sockets.clone() });
+    let key_counts = announcer.lock().key_counts();
+    live.set_bgp(BgpState { announcer, counts, key_counts, sockets: sockets.clone() });
     let (requests, requested) = mpsc::channel(1);
     let (end, stopped) = oneshot::channel();
     std::thread::Builder::new().name("slowpath-bgp".into()).spawn(move || {
@@ -133,7 +135,8 @@ fn announcer_settings(settings: &Bgp, restarted: bool) -> Settings {
     }
 }
 
-/// Returns how to end the sessions, once that is requested.
+/// Waits for a request of shutdown, and announces graceful shutdown for the configured time.
+/// Returns how to end the sessions after that.
 async fn leave(
     mut requested: mpsc::Receiver<()>,
     settings: Bgp,

@@ -1,18 +1,19 @@
-//! Sources of the desired state.
+//! Sources of the desired state: files, and the settings of sources that use the API.
 
 pub mod desired;
 pub mod file;
 mod read;
 mod regular;
 
-pub use read::{List, files, parse_texts, read};
+pub use read::{EXTENSIONS, List, files, parse_texts, read};
+pub use regular::read as read_regular;
 
 use config::checked::Config;
 use state::name::Source;
 use state::sources::removals::{Permit, RemovalLimit};
 use state::sources::{Limits, Setting, Settings};
 
-/// Default path of the configuration.
+/// Default path of the configuration file.
 pub const CONFIG: &str = "/etc/weir/weir.toml";
 
 /// Returns the sources that read files.
@@ -35,7 +36,7 @@ fn removal_limit(config: &Config) -> RemovalLimit {
     RemovalLimit { percent: config.control.max_removal_percent }
 }
 
-/// Returns what a list of the files may remove.
+/// Returns what the complete list in the files may remove.
 pub fn permit(list: &List, config: &Config) -> Permit {
     match list.allow_removal {
         true => Permit::Any,

@@ -1,9 +1,11 @@
-//! Starts all parts and waits for a signal. The control loop, the store's disk, the files, the
-//! monitor of the heartbeat, the health checker and BGP have a thread each; listeners run on tokio.
+//! Starts all parts and waits for a signal. The control loop, the store's writer, the file reader,
+//! the monitor of the heartbeat, the health checker and BGP have a thread each. Listeners, the
+//! cloud's lifecycle and private links are tasks of a tokio runtime.
 
+mod prepare;
+mod service;
 mod shutdown;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +14,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::Api;
 use config::checked::{Config, Plane};
+use host::service_manager::ServiceManager;
 use hugepages::{OpenError, Opened, Unreadable};
 use parking_lot::Mutex;
 use state::reconcile::Now;
 use state::sources::Sources;
 use tables::region::{Region, RegionError};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 
 use crate::cloud;
 use crate::cloud::private_link;
@@ -26,6 +30,7 @@ use crate::control::report::StoreStatus;
 use crate::control::{self, ControlError};
 use crate::health::checks;
 use crate::kernel::neighbors::kernel::LinuxKernel;
+use crate::kernel::privileges;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::live::{Live, Shared};
 use crate::plane::region::RegionPlane;
@@ -34,17 +39,20 @@ use crate::routing::{self, BgpHandle, BgpLoopFailed};
 use crate::sources;
 use crate::sources::desired::{Store, open_store};
 use crate::sources::file::{ConfigFile, Files, watch};
+use crate::start::service::{EXTENSION, EXTENSION_INTERVAL, LoopReports};
 use crate::start::shutdown::Shutdown;
+
+pub use prepare::prepare;
 
 /// Error that keeps slowpath from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The process does not run as root.
+    /// The process lacks capabilities.
     #[error(
-        "root privileges are required to write the region, query the kernel's neighbors and open \
-         the control socket; type `sudo slowpath ...`"
+        "missing capabilities: {0}; type `systemctl start weir-slowpath`, which grants them, or \
+         `sudo slowpath ...`"
     )]
-    NotRoot,
+    Privileges(String),
     /// The region can't be opened.
     #[error("{0}")]
     Region(#[from] OpenError),
@@ -77,7 +85,7 @@ pub enum StartError {
     /// The client for the cloud can't be created.
     #[error(transparent)]
     Cloud(#[from] cloud::CloudError),
-    /// Threads, signals or a listener failed.
+    /// A thread could not be started, signals could not be handled, or a listener's task panicked.
     #[error("{what}: {source}")]
     System {
         /// The operation that failed.
@@ -87,12 +95,12 @@ pub enum StartError {
     },
 }
 
-/// Returns a function that adds the operation to an I/O error.
+/// Returns a function that turns an I/O error of the operation `what` into a [`StartError`].
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> StartError + Copy {
     move |source| StartError::System { what, source }
 }
 
-/// Opens the region of `config`, or creates it: the first process to start does.
+/// Opens the region of `config`. The first process to start creates it.
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
     let Opened { region, notes } = hugepages::open_region(config, Unreadable::Refuse)?;
     for note in notes {
@@ -107,8 +115,8 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
     Ok(region)
 }
 
-/// How long responses in progress may take when the process ends. Clients that read slowly are cut
-/// off.
+/// How long responses in progress may take when the process ends. Connections that take longer are
+/// closed.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long threads may take to end after that. A thread that a disk blocks is left behind: what it
@@ -118,7 +126,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which the heartbeat is checked for consumers of change notifications.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Creates the runtime for listeners.
+/// Creates the runtime for listeners and other tasks.
 fn listener_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -127,19 +135,23 @@ fn listener_runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Runs until SIGTERM, SIGINT or a fatal error. The fastpath continues with the tables as they are
-/// then. `file` is the source of the configuration, watched from now on.
+/// Runs until a shutdown after SIGTERM is complete, until SIGINT, or until a fatal error. After
+/// that the fastpath continues with the tables as they are. `file` is the configuration file to
+/// watch.
 pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
-    if !is_root() {
-        return Err(StartError::NotRoot);
+    if let Some(missing) = privileges::missing(&config) {
+        return Err(StartError::Privileges(missing));
     }
+    let manager = Arc::new(ServiceManager::from_environment());
     for warning in &config.warnings {
         tracing::warn!(%warning, "configuration warning");
     }
     let config = Arc::new(config);
-    // The mapping lasts until the process ends; it is leaked so that all threads can refer to it.
+    // Leaked, so that all threads can refer to it until the process ends.
     let region: &'static Region = Box::leak(Box::new(open_region(&config)?));
-    // Read before the first commit: whether packets were forwarded while this process was away.
+    privileges::give_up_file_access().map_err(system("giving up capabilities"))?;
+    // Read before the first commit: whether the region has tables of a previous slowpath, by which
+    // packets may have been forwarded meanwhile.
     let restarted = region.generation() > 0;
     let plane = RegionPlane::attach(region, &config)?;
     let (store, store_ended) = start_store(&config)?;
@@ -150,7 +162,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = listener_runtime().map_err(system("starting threads"))?;
-    // Open sockets first, so that from the start probes get the response "not able".
+    // Open the control socket before the control loop starts, so that a failure changes no tables.
     let socket = {
         let _inside = runtime.enter();
         control::listen(&config.control)?
@@ -160,10 +172,11 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let (loop_config, heartbeat, loop_store) =
         (Arc::clone(&config), Arc::clone(&shared), Arc::clone(&store));
-    // The senders are dropped when the loop's thread ends for any reason: one receiver is awaited,
-    // the other blocks.
+    // Both senders are dropped when the loop's thread ends for any reason. `loop_ended` is awaited
+    // while serving, `loop_gone` is waited for with a timeout at the end.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
     let (alive_too, loop_gone) = channel::<()>();
+    let mut reports = LoopReports::new(Arc::clone(&manager), Arc::clone(&shared));
     let (checker_sender, checker_inputs) = std::sync::mpsc::sync_channel(1);
     let control_loop = std::thread::Builder::new()
         .name("slowpath-loop".into())
@@ -178,6 +191,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
             while !stopped.load(Ordering::Relaxed) {
                 heartbeat.beat();
                 reconcile.step(now());
+                reports.step(reconcile.take_reloaded(), Instant::now());
                 heartbeat.rest(reconcile.rest(Instant::now()));
             }
         })
@@ -189,7 +203,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         let bgp = routing::start(&live, &api.store, restarted).map_err(system("starting BGP"))?;
         let api = Api { documents: routing::documents(&live).into(), ..api };
         let ends = [loop_ended, checker_ended];
-        runtime.block_on(serve(&config, &live, (socket, api), bgp, ends))
+        runtime.block_on(serve((&config, &manager), &live, (socket, api), bgp, ends))
     });
     stop.store(true, Ordering::Relaxed);
     shared.wake();
@@ -201,8 +215,8 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     }
 }
 
-/// Removes the control socket, and waits a bounded time for the threads to end; a thread that is
-/// late ends with the process. Returns whether the control loop's thread has ended.
+/// Removes the control socket, and waits for the threads to end, at most for [`JOIN_TIMEOUT`].
+/// Returns whether the control loop's thread has ended.
 fn await_threads(config: &Config, loop_ended: Receiver<()>, store_ended: Receiver<()>) -> bool {
     let until = Instant::now() + JOIN_TIMEOUT;
     let ends = [
@@ -254,7 +268,8 @@ fn remove(path: PathBuf) -> Receiver<()> {
     ended
 }
 
-/// Waits for `end` until the deadline. Returns whether it arrived in time.
+/// Waits until the sender of `end` is dropped or the deadline has passed. Returns whether it was
+/// dropped in time.
 fn has_ended(what: &str, end: &Receiver<()>, until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now());
     let late = matches!(end.recv_timeout(left), Err(RecvTimeoutError::Timeout));
@@ -264,8 +279,8 @@ fn has_ended(what: &str, end: &Receiver<()>, until: Instant) -> bool {
     !late
 }
 
-/// Returns the state of the API below `/v1`, on the control socket and over TCP. The leases of
-/// sources start anew.
+/// Returns the state of the API below `/v1`, which the control socket and the TCP listeners share.
+/// The leases of sources start anew.
 fn api(config: &Config, store: &Arc<Store>, shared: &Arc<Shared>) -> Api {
     let settings = sources::settings(config);
     shared.publish_sources(settings.clone());
@@ -282,15 +297,9 @@ async fn wake_on_write(mut written: tokio::sync::watch::Receiver<u64>, shared: A
     }
 }
 
-/// Returns whether the effective user is root, by the owner of `/proc/self`; true if that can't be
-/// read.
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").map_or(true, |about| about.uid() == 0)
-}
-
 /// Serves everything until a signal arrives or a part fails.
 async fn serve(
-    config: &Config,
+    (config, manager): (&Config, &ServiceManager),
     live: &Arc<Live>,
     (socket, api): (tokio::net::UnixListener, Api),
     bgp: BgpHandle,
@@ -321,12 +330,30 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(signals)?;
     let mut shutdown = Shutdown::new(cloud::start(config, live)?, bgp);
+    manager.ready(&live.status_line());
+    let mut extend = tokio::time::interval(EXTENSION_INTERVAL);
+    // It is polled during shutdown only.
+    extend.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = terminate.recv() => shutdown.request(),
-            finished = shutdown.finished() => return Ok(finished?),
-            _ = interrupt.recv() => return Ok(()),
-            _ = hangup.recv() => live.reload(),
+            _ = terminate.recv() => {
+                shutdown.request();
+                manager.stopping("deregistering from the cloud and withdrawing routes");
+            }
+            finished = shutdown.finished() => {
+                manager.stopping("ending");
+                return Ok(finished?);
+            }
+            _ = interrupt.recv() => {
+                manager.stopping("ending without deregistration");
+                return Ok(());
+            }
+            _ = hangup.recv() => {
+                manager.reloading();
+                live.reload();
+            }
+            // The deregistration may take longer than the unit's timeout: `drain_cap_s` limits it.
+            _ = extend.tick(), if shutdown.is_requested() => manager.extend_timeout(EXTENSION),
             _ = &mut loop_ended => return Err(StartError::Loop),
             _ = &mut checker_ended => return Err(StartError::Checker),
             ended = tasks.join_next() => match ended {

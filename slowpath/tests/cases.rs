@@ -1,6 +1,6 @@
-//! Test cases of the control plane: objects as input, tables and the map dump as output. Each case
-//! runs over four planes with the same result: maps in memory, maps in memory with injected faults,
-//! the region in a file, and the region in kernel maps. Needs root and a kernel with BPF.
+//! Test cases of the control plane: objects as input, tables and the plane's dump as output. Each
+//! case runs over four planes with the same result: maps in memory, maps in memory with injected
+//! faults, the region in a file, and the region in kernel maps. Needs root and a kernel with BPF.
 //!
 //! A case is a file in `cases/`: a sentence, followed by sections, each after a line `-- TITLE --`.
 //! Sections with actions:
@@ -12,7 +12,7 @@
 //!   health                    one per line: `shop/web 10.0.0.1:8080/TCP fails`, or `passes`
 //!   redirect                  one per line: `203.0.113.1:80/TCP to shop/other`, or `to itself`
 //!   precedence                sources, highest precedence first
-//!   restart                   a new process over the same maps; objects deleted in between
+//!   restart                   a new process over the same plane; lines: deletions in between
 //!   restart waiting           the same, with a source whose list is not complete yet
 //!   initialized               that source's list is complete now
 //! ```
@@ -22,10 +22,12 @@
 //!   services, frontends, backends [COLUMN ...]     as in `weir db show`, separated by two spaces
 //!   conditions                                     conditions of the objects
 //!   maps [SVC|BE|REV|AFF|SRCRANGE|MAGLEV ...]      as in `weir maps dump --no-ids`
-//!   region refuses            one per line: `203.0.113.1:80/TCP why`; the region keeps its state
-//!   region lacks, region adds lines of the dump in which the region differs, on purpose
+//!   region refuses            one per line: `203.0.113.1:80/TCP why`, a frontend that only the
+//!                             region rejects, and that keeps its former state there
+//!   region lacks, region adds intended differences of the region from `maps`, as lines
 //! ```
-//! A listed difference of the region that no longer exists fails like any other difference.
+//! A case fails also if a listed difference of the region does not exist.
+//!
 //! `CASES=write cargo test -p slowpath --test cases` writes the actual state into the files: write
 //! the actions and the titles of the expected sections, run the command, and review the result.
 #![expect(
@@ -47,7 +49,7 @@ mod stage;
 use planes::PlaneKind;
 use script::Case;
 
-/// Subjects that must have a case.
+/// Cases that must exist.
 const REQUIRED: &[&str] = &[
     "address_moved",
     "affinity",
@@ -89,8 +91,8 @@ fn all(plane_kind: PlaneKind) {
     let mut faults = 0;
     for case in &cases {
         // Each seed makes other writes fail.
-        let times = if plane_kind == PlaneKind::Faulty { 1..=6 } else { 1..=1 };
-        for seed in times {
+        let seeds = if plane_kind == PlaneKind::Faulty { 1..=6 } else { 1..=1 };
+        for seed in seeds {
             let played = stage::play(case, plane_kind, seed);
             faults += played.faults;
             wrong.extend(check::mismatches(case, &played.shown, plane_kind));
@@ -109,7 +111,7 @@ fn memory() {
         for case in Case::all() {
             let (plain, region) =
                 (stage::play(&case, PlaneKind::Memory, 1), stage::play(&case, PlaneKind::File, 1));
-            case.write(&check::written(&case, &plain.shown, &region.shown));
+            case.write(&check::actual_sections(&case, &plain.shown, &region.shown));
         }
     }
     all(PlaneKind::Memory);

@@ -1,8 +1,9 @@
 //! Failed authentications: counted, logged and rate-limited by source.
 //!
-//! Each source has a budget of failures that refills slowly. While the budget is exhausted,
-//! requests of the source are rejected whatever token they carry, so that tokens can't be guessed
-//! faster. Connections that have authenticated before are not affected.
+//! A source here is the peer of a connection: an IPv4 address, an IPv6 /64 or a user. Each source
+//! has a budget of failures that refills slowly. While the budget is exhausted, requests of the
+//! source are rejected whatever token they carry: the budget bounds how fast tokens can be guessed.
+//! Connections that have authenticated before are not affected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,6 +36,7 @@ struct Table {
     sources: HashMap<SourceKey, Failures>,
     /// Start of the minute that `lines` counts.
     minute: Option<Instant>,
+    /// Log lines written in that minute, for all sources.
     lines: u32,
 }
 
@@ -43,11 +45,12 @@ struct Failures {
     full_at: Instant,
     /// Failures since the last log line about this source.
     unlogged: u64,
+    /// Time of the last log line about this source.
     logged: Option<Instant>,
 }
 
 impl AuthFailures {
-    /// Returns the number of requests with a wrong token or none.
+    /// Returns the number of requests with a wrong token, a replaced one, or none.
     pub fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
@@ -57,8 +60,8 @@ impl AuthFailures {
         self.limited.load(Relaxed)
     }
 
-    /// Returns how long the source has to wait until its requests are accepted again, or none if
-    /// they are accepted now. Counts the request as limited if it has to wait.
+    /// Returns how long the source has to wait until its requests are accepted again, or `None` if
+    /// they are accepted now. A request that has to wait is counted in [`AuthFailures::limited`].
     pub fn wait(&self, source: Source, now: Instant) -> Option<Duration> {
         let table = self.sources.lock();
         let failures = table.sources.get(&source.key())?;
@@ -75,17 +78,35 @@ impl AuthFailures {
             tracing::warn!(%source, failures, "API requests rejected: wrong or missing token");
         }
     }
+
+    /// Counts a request with a token whose overlap has ended, and logs it like a failure. It does
+    /// not use up the budget: a client that has not followed a replaced token guesses nothing, and
+    /// must not lock out other clients of its source.
+    pub fn outdated(&self, source: Source, now: Instant) {
+        self.failures.fetch_add(1, Relaxed);
+        if let Some(failures) = self.sources.lock().note(source.key(), now) {
+            tracing::warn!(%source, failures, "API requests rejected: replaced token");
+        }
+    }
 }
 
 impl Table {
-    /// Records a failure and returns the number of failures to log, if any.
+    /// Records a failure, which costs budget. Returns the number of failures that a log line should
+    /// report, or `None` if no line should be written now.
     fn failed(&mut self, source: SourceKey, now: Instant) -> Option<u64> {
+        let line = self.note(source, now);
+        let failures = self.sources.get_mut(&source)?;
+        failures.full_at = failures.full_at.max(now) + REFILL;
+        line
+    }
+
+    /// Records a failure that costs no budget. Returns the same as [`Table::failed`].
+    fn note(&mut self, source: SourceKey, now: Instant) -> Option<u64> {
         if self.sources.len() >= MAX_SOURCES && !self.sources.contains_key(&source) {
             self.evict(now);
         }
         let new = || Failures { full_at: now, unlogged: 0, logged: None };
         let failures = self.sources.entry(source).or_insert_with(new);
-        failures.full_at = failures.full_at.max(now) + REFILL;
         failures.unlogged += 1;
         if failures.logged.is_some_and(|at| now < at + LOG_PAUSE) {
             return None;
@@ -124,23 +145,38 @@ mod tests {
 
     #[test]
     fn source_is_blocked_after_ten_failures_and_accepted_after_refill() {
-        let (attempts, mut now) = (AuthFailures::default(), Instant::now());
+        let (auth_failures, mut now) = (AuthFailures::default(), Instant::now());
         for _ in 0..BURST {
-            assert_eq!(attempts.wait(source(1), now), None);
-            attempts.failed(source(1), now);
+            assert_eq!(auth_failures.wait(source(1), now), None);
+            auth_failures.failed(source(1), now);
         }
-        assert_eq!(attempts.wait(source(1), now), Some(REFILL));
-        assert_eq!(attempts.wait(source(2), now), None, "other sources are not limited");
+        assert_eq!(auth_failures.wait(source(1), now), Some(REFILL));
+        assert_eq!(auth_failures.wait(source(2), now), None, "other sources are not limited");
         now += REFILL;
-        assert_eq!(attempts.wait(source(1), now), None, "one more");
-        attempts.failed(source(1), now);
-        assert_eq!(attempts.wait(source(1), now), Some(REFILL));
+        assert_eq!(auth_failures.wait(source(1), now), None, "the refill allows one");
+        auth_failures.failed(source(1), now);
+        assert_eq!(auth_failures.wait(source(1), now), Some(REFILL));
         now += REFILL * BURST;
         for _ in 0..BURST {
-            assert_eq!(attempts.wait(source(1), now), None);
-            attempts.failed(source(1), now);
+            assert_eq!(auth_failures.wait(source(1), now), None);
+            auth_failures.failed(source(1), now);
         }
-        assert_eq!((attempts.failures(), attempts.limited()), (21, 2));
+        assert_eq!((auth_failures.failures(), auth_failures.limited()), (21, 2));
+    }
+
+    #[test]
+    fn replaced_tokens_do_not_use_up_the_budget() {
+        let (auth_failures, now) = (AuthFailures::default(), Instant::now());
+        for _ in 0..5 * BURST {
+            auth_failures.outdated(source(1), now);
+        }
+        assert_eq!(auth_failures.wait(source(1), now), None);
+        assert_eq!((auth_failures.failures(), auth_failures.limited()), (50, 0));
+        for _ in 0..BURST {
+            auth_failures.failed(source(1), now);
+        }
+        auth_failures.outdated(source(1), now);
+        assert_eq!(auth_failures.wait(source(1), now), Some(REFILL), "guesses still count");
     }
 
     #[test]

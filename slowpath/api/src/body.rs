@@ -18,11 +18,13 @@ use crate::route::{Describe, JSON, Operation};
 /// Maximum size of a request body in bytes (4 MiB). A list of 20,000 backends fits.
 pub const MAX_BODY_BYTES: usize = 4 << 20;
 
-/// The type of content in a body, with its schema for the OpenAPI document.
+/// What a request body contains: its media type, whether it is required, and its schema for the
+/// OpenAPI document.
 pub(crate) trait Content {
-    /// Media type of the body.
     const MEDIA: &'static str = JSON;
     const IS_REQUIRED: bool = true;
+    /// Maximum size in bytes. The route must have a layer with this limit if it is not the default.
+    const MAX_BYTES: usize = MAX_BODY_BYTES;
 
     fn schema(operation: &mut Operation<'_>) -> Value;
 }
@@ -47,7 +49,7 @@ impl Content for MergePatch {
     }
 }
 
-/// Optional fields. A request may also omit the body.
+/// A JSON object with the fields of `T`, all of them optional. A request may omit the body.
 pub(crate) struct Fields<T>(PhantomData<T>);
 
 impl<T: JsonSchema> Content for Fields<T> {
@@ -58,7 +60,8 @@ impl<T: JsonSchema> Content for Fields<T> {
     }
 }
 
-/// A request body as received. Errors in reading it are returned by [`Body::json`] and `fields`.
+/// A request body as received. An error in reading the body is returned by [`Body::json`] or
+/// `fields`, not by the extraction.
 pub(crate) struct Body<C> {
     media: Option<HeaderValue>,
     bytes: Result<Bytes, BytesRejection>,
@@ -92,7 +95,7 @@ impl<C: Content> Body<C> {
         if !media_type.eq_ignore_ascii_case(C::MEDIA) {
             return Err(Problem::media(C::MEDIA));
         }
-        parse(&received(self.bytes)?)
+        parse(&received(self.bytes, C::MAX_BYTES)?)
     }
 }
 
@@ -110,9 +113,9 @@ impl<T: DeserializeOwned + JsonSchema> Body<Fields<T>> {
     }
 }
 
-fn received(bytes: Result<Bytes, BytesRejection>) -> Result<Bytes, Problem> {
+fn received(bytes: Result<Bytes, BytesRejection>, max: usize) -> Result<Bytes, Problem> {
     bytes.map_err(|wrong| match wrong.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(MAX_BODY_BYTES),
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(max),
         _ => match is_too_slow(&wrong) {
             true => Problem::slow(format!("{TooSlow}; send 32 KiB a second or more")),
             false => Problem::bad_request(wrong.body_text()),

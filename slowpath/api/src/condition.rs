@@ -1,4 +1,4 @@
-//! ETags and conditional requests (RFC 9110 13).
+//! ETags and conditional requests (RFC 9110, section 13).
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -54,8 +54,8 @@ impl Tags {
         })
     }
 
-    /// Returns whether the tags match `revision`; 0 means that nothing exists, which no tag
-    /// matches. Weak tags match only if `weakly` is set.
+    /// Returns whether the tags match `revision`. Revision 0 means that the object does not exist:
+    /// no tag matches it. Weak tags match only if `weakly` is set.
     fn matches(&self, revision: u64, weakly: bool) -> bool {
         match self {
             _ if revision == 0 => false,
@@ -75,8 +75,8 @@ impl Tags {
 /// Precondition of a request: its `If-Match`, `If-None-Match`, and the revision in its body.
 #[derive(Debug)]
 pub(crate) struct Condition {
-    matches: Option<Tags>,
-    differs: Option<Tags>,
+    if_match: Option<Tags>,
+    if_none_match: Option<Tags>,
     /// The revision given in the body; 0 if there is none.
     pub body_revision: u64,
 }
@@ -85,26 +85,27 @@ impl Condition {
     /// Reads the condition from the request's headers.
     pub fn of(headers: &HeaderMap) -> Result<Condition, Problem> {
         Ok(Condition {
-            matches: Tags::read(headers, &header::IF_MATCH)?,
-            differs: Tags::read(headers, &header::IF_NONE_MATCH)?,
+            if_match: Tags::read(headers, &header::IF_MATCH)?,
+            if_none_match: Tags::read(headers, &header::IF_NONE_MATCH)?,
             body_revision: 0,
         })
     }
 
     /// Returns whether the request has no condition.
     pub fn is_none(&self) -> bool {
-        self.matches.is_none() && self.differs.is_none() && self.body_revision == 0
+        self.if_match.is_none() && self.if_none_match.is_none() && self.body_revision == 0
     }
 
     /// Returns whether `If-None-Match` matches, so that the client has this revision already.
     pub fn is_unchanged(&self, revision: u64) -> bool {
-        self.differs.as_ref().is_some_and(|tags| tags.matches(revision, true))
+        self.if_none_match.as_ref().is_some_and(|tags| tags.matches(revision, true))
     }
 
-    /// Returns an error if the condition doesn't hold for `revision`; 0 means that nothing exists.
+    /// Returns an error if the condition doesn't hold for `revision`; 0 means that the object does
+    /// not exist.
     pub fn check(&self, revision: u64) -> Result<(), Problem> {
-        let matches = self.matches.as_ref().is_none_or(|tags| tags.matches(revision, false));
-        let differs = self.differs.as_ref().is_none_or(|tags| !tags.matches(revision, true));
+        let matches = self.if_match.as_ref().is_none_or(|tags| tags.matches(revision, false));
+        let differs = self.if_none_match.as_ref().is_none_or(|tags| !tags.matches(revision, true));
         if matches && differs && (self.body_revision == 0 || self.body_revision == revision) {
             return Ok(());
         }
@@ -132,12 +133,13 @@ impl Describe for Condition {
 }
 
 fn describe(operation: &mut Operation<'_>, header: &str) {
-    let about = "`*`, or the ETag of the object as read, with its quotes.".into();
+    let about = "`*`, or the ETag of an earlier response, with its quotes.".into();
     let schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}")$"# });
     operation.parameter(header, "header", &about, &schema);
 }
 
-/// The condition of a read. An unchanged revision is answered with 304.
+/// The condition of a read: `If-None-Match`. A read of an unchanged revision is answered with 304;
+/// `If-Match` is ignored.
 pub(crate) struct IfChanged(pub Condition);
 
 impl<S: Sync> FromRequestParts<S> for IfChanged {

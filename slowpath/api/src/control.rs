@@ -20,8 +20,8 @@ pub trait Control: Send + Sync {
     /// Returns the current tables, and the appliance's attributes that backend selection uses.
     fn tables(&self) -> (Tables, Arc<Appliance>);
 
-    /// Registers a waiter. The outcome is sent once the write is in force or rejected. It may never
-    /// be sent: the caller applies its own timeout.
+    /// Registers a waiter. The outcome is sent once the write is in force or rejected, which may
+    /// never happen: the caller applies its own timeout.
     fn wait(&self, wait: Wait);
 
     /// Returns the sources' settings of the configuration in force.
@@ -40,15 +40,14 @@ pub struct Api {
     pub store: Arc<Shared<AnyDisk>>,
     /// The running appliance.
     pub control: Arc<dyn Control>,
-    /// Sessions and leases of sources. The lock is held while one of their writes waits for the
-    /// disk.
+    /// Sessions and leases of sources. The lock is held while a source's write waits for the disk.
     pub sources: Arc<Mutex<Sources>>,
     /// Further read-only documents, neither objects nor tables.
     pub documents: Arc<[Document]>,
 }
 
-/// Waits up to `timeout` until the write is in force. Returns false if the time is over: the write
-/// is stored and still being applied.
+/// Waits up to `timeout` until the write is in force. Returns false if there was no outcome by
+/// then: the write is stored and still being applied.
 pub(crate) async fn wait_until_in_force(
     api: &Api,
     revision: u64,

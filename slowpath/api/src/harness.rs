@@ -1,5 +1,5 @@
-//! Invariant of the API: every request is answered, whatever its bytes, and none with a 5xx status.
-//! Checked by a unit test and by the fuzz target `api`.
+//! Checks an invariant of the API: every request is answered, whatever its bytes, and never with a
+//! 5xx status. Used by a unit test and by the fuzz target `api`.
 
 use std::sync::Arc;
 
@@ -34,12 +34,15 @@ impl Control for NullControl {
     }
 }
 
-/// Interprets the bytes as up to 8 requests to one API, separated by zero bytes: one byte selects
-/// the method, the rest of the line is the path below `/v1/`, and the remainder is the body.
-pub fn requests(bytes: &[u8]) {
+/// Interprets the bytes as up to 8 requests to one API, separated by zero bytes, and returns the
+/// status of each response. The first byte of a request selects the method, the rest of its first
+/// line is the path below `/v1/`, and the remainder is the body, in the media type that the API
+/// accepts for the method. Requests whose path is no URI are left out. Panics if a response has a
+/// 5xx status.
+pub fn requests(bytes: &[u8]) -> Vec<u16> {
     let disk: AnyDisk = Box::new(NullDisk);
     let store = Arc::new(Shared::new(Store::open(disk)));
-    let written = store.start().expect("a thread that writes");
+    let writer_ended = store.start().expect("a thread that writes");
     let control: Arc<dyn Control> = Arc::new(NullControl);
     let sources = Sources::new(control.sources(), &store.objects(), control.now());
     let sources = Arc::new(Mutex::new(sources));
@@ -47,6 +50,7 @@ pub fn requests(bytes: &[u8]) {
     let routes = router(api);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime of one thread");
+    let mut statuses = Vec::new();
     for request in bytes.split(|byte| *byte == 0).take(8) {
         let Some((method, rest)) = request.split_first() else { continue };
         let method = ["GET", "PUT", "PATCH", "DELETE", "POST"][usize::from(*method) % 5];
@@ -54,19 +58,26 @@ pub fn requests(bytes: &[u8]) {
         let path = format!("/v1/{}", String::from_utf8_lossy(&rest[..end]));
         let Ok(uri) = path.parse::<Uri>() else { continue };
         let body = rest.get(end + 1..).unwrap_or_default().to_vec();
+        let media = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
         let request = Request::builder()
             .method(method)
             .uri(uri)
-            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONTENT_TYPE, media)
             .body(Body::from(body))
             .expect("a request");
         let service = TowerToHyperService::new(routes.clone());
         let response = runtime.block_on(service.call(request)).expect("each request is answered");
-        assert!(response.status().as_u16() < 500, "{method} {path}: {}", response.status());
+        let status = response.status().as_u16();
+        assert!(status < 500, "{method} {path}: {status}");
+        statuses.push(status);
     }
     store.close();
     // The channel closes when the thread ends.
-    let _ = written.recv();
+    let _ = writer_ended.recv();
+    statuses
 }
 
 #[cfg(test)]
@@ -77,7 +88,8 @@ mod tests {
                     \"203.0.113.1\",\"port\":80,\"protocol\":\"tcp\"}]}}\0\
                     \u{5}objects/services?limit=1\0\u{4}sources/s/sessions\n{\"revision\":\"1\"}\0\
                     \u{2}objects/service/a/b\n{\"labels\":{\"a\":\"b\"}}\0\u{3}objects/service/a/b";
-        super::requests(text.as_bytes());
+        let statuses = super::requests(text.as_bytes());
+        assert_eq!(statuses, [201, 200, 201, 200, 204], "the sequence without changes");
         for at in 0..text.len() {
             super::requests(&text.as_bytes()[..at]);
             for new in [0, b'/', b'"', b'%', b'9', 0xff] {

@@ -5,19 +5,24 @@
 //!   PUT, PATCH, DELETE /v1/objects/KIND/NAME --> Change --> store, synced --> response
 //!                                                              |    `?wait=` until lcores serve it
 //!   GET /v1/objects/KIND[/NAME]   <-- snapshot, or a stream <--'
+//!   GET /v1/backup, POST /v1/restore   all objects at one revision; a list, all or nothing
 //!   GET /v1/tables/TABLE          <-- tables
 //!   /v1/sources/SOURCE/...        --> complete list of a source, in a session (sources.rs)
 //!   GET /v1/...                   <-- documents registered by the appliance (documents.rs)
 //!   GET /v1/openapi.json          <-- generated from the Rust types
 //! ```
-//! The crate names no kind: every kind that has the common envelope is served. The running
+//! The endpoints of objects serve every [`state::object::Kind`] in the same way. Only sessions of
+//! sources and `?wait=` depend on the kinds: they concern services and backends. The running
 //! appliance is behind the trait [`Control`], so the crate depends on no region and no lcore.
 #![forbid(unsafe_code)]
 
 pub mod auth_failures;
+mod backup;
 mod body;
+mod certificate;
 mod condition;
 mod control;
+pub mod credentials;
 mod documents;
 mod fields;
 #[cfg(any(test, feature = "fuzz"))]
@@ -33,6 +38,7 @@ pub mod serve;
 mod sources;
 mod store_write;
 mod tables;
+mod tokens;
 mod wait;
 mod watch;
 
@@ -50,6 +56,7 @@ use axum::{Extension, Router};
 use openapi::Declared;
 use route::Routes;
 
+pub use backup::{MAX_RESTORE_BYTES, RestoreAction, Restored, RestoredObject};
 pub use body::MAX_BODY_BYTES;
 pub use control::{Api, Control};
 pub use documents::Document;
@@ -59,8 +66,8 @@ pub use sources::watch_leases;
 pub use wait::{Outcome, Wait, WrittenObject};
 pub use watch::Lines;
 
-/// Returns the routes of the API's documents alone, without the `/v1` prefix, for the control
-/// socket.
+/// Returns the routes of the registered documents alone, without the `/v1` prefix. The control
+/// socket serves them at both paths.
 pub fn documents(api: &Api) -> Router {
     documents::routes(&api.documents).router
 }
@@ -68,7 +75,8 @@ pub fn documents(api: &Api) -> Router {
 /// Returns all routes, nested below `/v1`.
 pub fn router(api: Api) -> Router {
     let guard = from_fn_with_state(api.clone(), undamaged);
-    let stored = list::routes().merge(object::routes()).merge(sources::routes());
+    let stored =
+        list::routes().merge(object::routes()).merge(sources::routes()).merge(backup::routes());
     let Routes { router, declared } = stored
         .layer("store", |router| router.route_layer(guard))
         .merge(tables::routes())

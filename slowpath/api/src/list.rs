@@ -86,7 +86,7 @@ async fn list(
     Ok(([etag], Json(page.map_err(Problem::internal)?)).into_response())
 }
 
-/// Returns the key after which a page begins, or none for the first page.
+/// Returns the key after which a page begins, or `None` for the first page.
 fn cursor(kind: Kind, encoded: &str) -> Result<Option<Key>, Problem> {
     let Some((name, source)) = query::decode_cursor(encoded)? else { return Ok(None) };
     let name =

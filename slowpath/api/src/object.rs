@@ -130,11 +130,11 @@ async fn get(
 async fn put(
     State(api): State<Api>,
     WritableKey(key): WritableKey,
-    QueryParams(written): QueryParams<WriteQuery>,
+    QueryParams(query): QueryParams<WriteQuery>,
     condition: Condition,
     body: Body<WholeObject>,
 ) -> Result<Response, Problem> {
-    let (request, json) = Request::of(key, &written, condition, body)?;
+    let (request, json) = Request::of(key, &query, condition, body)?;
     request.write(api, move |key, _| object_from_body(key, json.clone()).map(Some)).await
 }
 
@@ -142,11 +142,11 @@ async fn put(
 async fn patch(
     State(api): State<Api>,
     WritableKey(key): WritableKey,
-    QueryParams(written): QueryParams<WriteQuery>,
+    QueryParams(query): QueryParams<WriteQuery>,
     condition: Condition,
     body: Body<MergePatch>,
 ) -> Result<Response, Problem> {
-    let (mut request, patch) = Request::of(key, &written, condition, body)?;
+    let (mut request, patch) = Request::of(key, &query, condition, body)?;
     request.pinned = true;
     let change = move |key: &Key, before: Option<&Arc<Object>>| {
         let Some(before) = before else {
@@ -163,11 +163,11 @@ async fn patch(
 async fn delete(
     State(api): State<Api>,
     WritableKey(key): WritableKey,
-    QueryParams(written): QueryParams<WriteQuery>,
+    QueryParams(query): QueryParams<WriteQuery>,
     condition: Condition,
 ) -> Result<Response, Problem> {
-    let timeout = written.timeout()?;
-    let request = Request { key, condition, pinned: false, dry_run: written.dry_run, timeout };
+    let timeout = query.timeout()?;
+    let request = Request { key, condition, pinned: false, dry_run: query.dry_run, timeout };
     let must_exist = |key: &Key, before: Option<&Arc<Object>>| match before {
         Some(_) => Ok(None),
         None => Err(absent(key)),
@@ -226,8 +226,8 @@ fn merge(target: &mut Value, patch: &Value) {
 struct Request {
     key: Key,
     condition: Condition,
-    /// The new object is derived from the stored one: the write is conditional on the stored
-    /// revision even without a condition in the request.
+    /// Makes the write conditional on the stored revision even without a condition in the request,
+    /// because the new object is derived from the stored one.
     pinned: bool,
     dry_run: bool,
     timeout: Option<Duration>,
@@ -242,15 +242,16 @@ struct CommittedWrite {
 }
 
 impl Request {
+    /// Returns the request with its parsed body, whose `revision` is part of the condition.
     fn of<C: Content>(
         key: Key,
-        written: &WriteQuery,
+        query: &WriteQuery,
         mut condition: Condition,
         body: Body<C>,
     ) -> Result<(Request, Value), Problem> {
         let json = body.json()?;
         condition.body_revision = json["revision"].as_u64().unwrap_or_default();
-        let (dry_run, timeout) = (written.dry_run, written.timeout()?);
+        let (dry_run, timeout) = (query.dry_run, query.timeout()?);
         Ok((Request { key, condition, pinned: false, dry_run, timeout }, json))
     }
 
@@ -267,7 +268,7 @@ impl Request {
             let revision = before.as_ref().map_or(0, |object| object.revision);
             let expected = pinned.then_some(revision);
             let next = next(&self.key, before.as_ref())?;
-            // Errors that don't depend on the condition take precedence (RFC 9110 13.2.1).
+            // Errors that don't depend on the condition take precedence (RFC 9110, section 13.2.1).
             self.condition.check(revision)?;
             let change = match next {
                 Some(object) => Change::Put { object: Box::new(object), expected },
@@ -283,8 +284,8 @@ impl Request {
                     return self.respond(&api, CommittedWrite { before, after, revision }).await;
                 }
                 // A concurrent write came first: evaluate the condition against the new revision.
-                Err(refusal) if refusal.class == ErrorClass::Conflict && pinned => {}
-                Err(refusal) => return Err(refusal.into()),
+                Err(error) if error.class == ErrorClass::Conflict && pinned => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Err(Problem::changed("the object changed at every attempt; try again"))
@@ -304,8 +305,8 @@ impl Request {
     async fn respond(self, api: &Api, write: CommittedWrite) -> Result<Response, Problem> {
         let response = response(write.before.as_ref(), write.after.as_ref());
         let Some(timeout) = self.timeout else { return Ok(response) };
-        let about = WrittenObject::new(self.key, write.before.as_ref(), write.after.as_deref());
-        if wait_until_in_force(api, write.revision, (vec![about], false), timeout).await? {
+        let written = WrittenObject::new(self.key, write.before.as_ref(), write.after.as_deref());
+        if wait_until_in_force(api, write.revision, (vec![written], false), timeout).await? {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();

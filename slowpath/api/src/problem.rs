@@ -1,4 +1,5 @@
-//! Errors as documents: `application/problem+json` (RFC 9457), extended by the invalid field.
+//! Errors as documents: `application/problem+json` (RFC 9457), extended by the object, the invalid
+//! field and its allowed values.
 
 use std::fmt;
 
@@ -43,7 +44,7 @@ pub struct Problem {
     pub(crate) methods: Option<&'static str>,
 }
 
-/// All types of errors: status code, name and title.
+/// All types of errors: status code, name (after `urn:weir:` in `type`) and title.
 pub(crate) const PROBLEM_TYPES: [(StatusCode, &str, &str); 21] = [
     (StatusCode::BAD_REQUEST, "request", "invalid request"),
     (StatusCode::UNAUTHORIZED, "token", "authentication required"),
@@ -107,6 +108,13 @@ impl Problem {
 
     pub(crate) fn token() -> Problem {
         let detail = "send `Authorization: Bearer TOKEN` with the token of api.token_file";
+        Problem::new("token", detail)
+    }
+
+    /// The token was replaced, and is no longer accepted.
+    pub(crate) fn replaced_token() -> Problem {
+        let detail = "this token was replaced: read it again from where api.token_file is \
+                      distributed, and send `Authorization: Bearer TOKEN` with the new one";
         Problem::new("token", detail)
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::problem::Problem;
 use crate::route::{Describe, Operation};
 
-/// Comma-separated fields, at most 64 (`name,spec.frontends`), or nothing.
+/// Pattern of `fields`: at most 64 comma-separated paths (`name,spec.frontends`), or nothing.
 const FIELD_LIST: &str = concat!(
     r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*",
     r"(,[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*){0,63})?$"
@@ -89,9 +89,9 @@ pub(crate) struct RowsQuery {
     pub fields: String,
 }
 
-/// Default number of items in a page.
+/// Maximum number of items in a page if the client requests none.
 const DEFAULT_PAGE: u32 = 500;
-/// Maximum number of items in a page.
+/// Highest maximum that a client may request.
 const MAX_PAGE: u32 = 1000;
 
 /// Parses a query. Unknown parameters are an error where `T` denies unknown fields.
@@ -117,7 +117,7 @@ impl<T: JsonSchema> Describe for QueryParams<T> {
     }
 }
 
-/// Returns the number of items in a page. Fails outside 1 to 1000.
+/// Returns the maximum number of items in a page. Fails if the requested one is not 1 to 1000.
 pub(crate) fn limit(requested: Option<u32>) -> Result<usize, Problem> {
     match requested.unwrap_or(DEFAULT_PAGE) {
         limit @ 1..=MAX_PAGE => Ok(limit as usize),
@@ -126,7 +126,7 @@ pub(crate) fn limit(requested: Option<u32>) -> Result<usize, Problem> {
 }
 
 impl WriteQuery {
-    /// Returns how long to wait, or none if `wait` was not given.
+    /// Returns how long to wait, or `None` if `wait` was not given.
     pub fn timeout(&self) -> Result<Option<Duration>, Problem> {
         let Some(text) = &self.wait else { return Ok(None) };
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -139,13 +139,14 @@ impl WriteQuery {
     }
 }
 
-/// Encodes a page cursor: two texts, in hexadecimal, opaque to clients.
+/// Encodes a page cursor, which is opaque to clients: two texts separated by a zero byte, in
+/// hexadecimal.
 pub(crate) fn encode_cursor(first: &str, second: &str) -> String {
     let bytes = first.bytes().chain([0]).chain(second.bytes());
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Decodes a page cursor; none if `text` is empty.
+/// Decodes a page cursor; `None` if `text` is empty.
 pub(crate) fn decode_cursor(text: &str) -> Result<Option<(String, String)>, Problem> {
     if text.is_empty() {
         return Ok(None);

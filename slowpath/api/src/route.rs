@@ -26,7 +26,8 @@ pub(crate) const JSON: &str = "application/json";
 const COMMON_PROBLEMS: [&str; 3] = ["request", "token", "not-found"];
 
 /// Description of status 202.
-pub(crate) const STILL_APPLYING: &str = "Stored, but not yet in force when `wait` elapsed.";
+pub(crate) const STILL_APPLYING: &str =
+    "Stored, but not yet in force when `wait` elapsed, or not yet deleted because of finalizers.";
 
 /// An argument or the response of a handler, which adds itself to the description of an operation.
 pub(crate) trait Describe {
@@ -62,8 +63,9 @@ described!(A B C D E);
 
 /// Declaration of an operation.
 pub(crate) struct Declaration {
+    /// HTTP method in lower case.
     pub method: &'static str,
-    /// Operation ID. `{Kind}` and `{kind}` are replaced, as in the summary.
+    /// Operation ID. [`Subject::fill`] replaces its placeholders, as those of the summary.
     pub id: String,
     pub summary: &'static str,
     pub detail: &'static str,
@@ -174,8 +176,8 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 }
 
-/// What a path is about. The paths of objects and of tables are described once for each kind or
-/// table.
+/// What a path is about. The OpenAPI document describes the paths of objects once for each kind,
+/// and those of tables once for each table.
 #[derive(Clone, Copy)]
 pub(crate) enum Subject {
     Kind(Kind),
@@ -282,7 +284,7 @@ impl<'d> Operation<'d> {
         self.problems.push(problem);
     }
 
-    /// Adds a response without content and returns it for additions.
+    /// Adds a response without content, and returns it so that the caller can add to it.
     pub fn empty(&mut self, status: u16, about: &str) -> &mut Value {
         let response = self.responses.entry(status.to_string()).or_insert_with(|| json!({}));
         *response = json!({ "description": about });
@@ -349,7 +351,8 @@ impl<'d> Operation<'d> {
             let about = schema["description"].take();
             if let Some(map) = schema.as_object_mut() {
                 map.retain(|_, value| !value.is_null());
-                // A parameter is omitted rather than null: keep the first of the types only.
+                // The schema of an optional field permits its type or null. A parameter is omitted
+                // rather than null: keep the field's type only.
                 let one = map.get("type").and_then(|all| all.get(0)).cloned();
                 map.extend(one.map(|one| ("type".to_owned(), one)));
             }

@@ -1,68 +1,46 @@
 //! The API over TCP: TLS, and bearer token authentication of every request.
 //!
 //! Connections are bounded in total and by source, and each of their phases has a timeout
-//! (handshake, head, body, reading of a response; see `listeners`). A request without the token is
-//! answered and its connection closed, so that nothing which follows on it is read. The token is
-//! compared in constant time and never logged.
+//! (handshake, head, body, response; see `listeners`). A request without the token is answered with
+//! an error and its connection is closed, so that no further request on it is read. The token is
+//! compared in constant time and never logged. Token and certificate follow their files
+//! (`credentials.rs`): established connections go on, and a stream ends when the token that opened
+//! it is no longer accepted.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use axum::Router;
+use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{Extension, Request, State};
 use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use config::checked::{Api as Settings, Tls};
-use config::secret_file::{self, SecretKind};
-use listeners::{BindError, Conditions, Connection, Http, Slots, Stream, Timeout};
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use subtle::ConstantTimeEq;
+use axum::{Error, Router};
+use futures_core::Stream;
+use listeners::{BindError, Conditions, Connection, Http, Slots, Timeout};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::watch;
 
 use crate::auth_failures::AuthFailures;
+use crate::credentials::{CredentialError, Credentials};
 use crate::problem::Problem;
+use crate::tokens::Verdict;
+use crate::watch::error_line;
 use crate::{Api, router};
 
-/// Minimum length of a token in characters.
-const MIN_TOKEN_CHARS: usize = 16;
-
-/// Error that keeps the API from being served over TCP.
+/// Reason why the API can't be served over TCP.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A file can't be read.
-    #[error("{key} = {path:?}: {cause}")]
-    File {
-        /// Configuration key of the file.
-        key: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// What is wrong with the file.
-        cause: secret_file::Cause,
-    },
-    /// The content of a file is not valid.
-    #[error("{key} = {path:?}: {wrong}")]
-    Content {
-        /// Configuration key of the file.
-        key: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// What is wrong with the content, without any part of it.
-        wrong: String,
-    },
+    /// A credential's file can't be used.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
     /// The address can't be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
 }
-
-/// The bearer token that clients must send.
-#[derive(Clone)]
-struct Token(Arc<[u8]>);
 
 /// Listener resources shared by all addresses of the API.
 #[derive(Clone)]
@@ -73,44 +51,41 @@ pub struct ListenerResources {
     pub conditions: Arc<Conditions>,
     /// Counter and limiter of failed authentications.
     pub auth_failures: Arc<AuthFailures>,
+    /// Token and certificate.
+    pub credentials: Arc<Credentials>,
 }
 
-/// A bound address with its credentials.
-struct BoundAddress {
-    token: Token,
-    tls: Option<TlsAcceptor>,
-    listener: TcpListener,
+/// Reads the credentials unless they are in force already, and binds the address.
+fn bind(credentials: &Credentials, addr: SocketAddr) -> Result<TcpListener, ServeError> {
+    credentials.load()?;
+    Ok(listeners::bind("api.listen", addr)?)
 }
 
-/// Reads token, certificate and key, and binds the address.
-fn bind(settings: &Settings, addr: SocketAddr) -> Result<BoundAddress, ServeError> {
-    let token = token(&settings.token_file)?;
-    let tls = settings.tls.as_ref().map(acceptor).transpose()?;
-    Ok(BoundAddress { token, tls, listener: listeners::bind("api.listen", addr)? })
-}
-
-/// Serves one address and never returns. A missing file or address is reported as a condition and
-/// retried.
-pub async fn serve(settings: Settings, addr: SocketAddr, resources: ListenerResources, api: Api) {
-    let bound = resources.conditions.retry("api.listen", addr, || bind(&settings, addr)).await;
-    let BoundAddress { token, tls, listener } = bound;
-    let auth = AuthState { token, auth_failures: resources.auth_failures };
+/// Serves one address and never returns. If a file can't be used or the address can't be bound, the
+/// error is shown as a condition and both are tried again.
+pub async fn serve(addr: SocketAddr, resources: ListenerResources, api: Api) {
+    let ListenerResources { slots, conditions, auth_failures, credentials } = resources;
+    let listener = conditions.retry("api.listen", addr, || bind(&credentials, addr)).await;
+    let auth = AuthState { credentials: Arc::clone(&credentials), auth_failures };
     let app = router(api).fallback(not_found);
     let app = app.layer(middleware::from_fn_with_state(auth, authenticate));
-    let serve =
-        move |stream, connection| serve_connection(stream, connection, tls.clone(), app.clone());
-    listeners::accept(listener, resources.slots, serve).await;
+    let serve = move |stream, connection| {
+        serve_connection(stream, connection, Arc::clone(&credentials), app.clone())
+    };
+    listeners::accept(listener, slots, serve).await;
 }
 
 async fn serve_connection(
-    stream: Stream<TcpStream>,
+    stream: listeners::Stream<TcpStream>,
     connection: Connection,
-    tls: Option<TlsAcceptor>,
+    credentials: Arc<Credentials>,
     app: Router,
 ) {
-    let Some(tls) = tls else {
+    if !credentials.uses_tls() {
         return listeners::http(stream, connection, app, Http::KeepAlive).await;
-    };
+    }
+    // Present since the listener was opened.
+    let Some(tls) = credentials.acceptor() else { return };
     match tokio::time::timeout(connection.timeouts().handshake, tls.accept(stream)).await {
         Ok(Ok(stream)) => listeners::http(stream, connection, app, Http::KeepAlive).await,
         Ok(Err(error)) => {
@@ -127,14 +102,14 @@ async fn not_found() -> Problem {
 /// State of the authentication middleware.
 #[derive(Clone)]
 struct AuthState {
-    token: Token,
+    credentials: Arc<Credentials>,
     auth_failures: Arc<AuthFailures>,
 }
 
 /// Forwards requests that carry the token. Other requests are answered with an error, and their
 /// connection is closed.
 async fn authenticate(
-    State(AuthState { token, auth_failures }): State<AuthState>,
+    State(AuthState { credentials, auth_failures }): State<AuthState>,
     Extension(connection): Extension<Connection>,
     request: Request,
     next: Next,
@@ -146,61 +121,62 @@ async fn authenticate(
         let headers = [(header::RETRY_AFTER, seconds.to_string())];
         return ([CLOSE], headers, Problem::too_many_attempts(seconds)).into_response();
     }
-    let credentials = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
-    let credentials = credentials.and_then(|value| value.split_at_checked(7));
-    let bearer = credentials.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-    if bearer.is_some_and(|(_, presented)| bool::from(presented.ct_eq(&token.0))) {
-        connection.trust();
-        return next.run(request).await;
+    let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    let sent = sent.and_then(|value| value.split_at_checked(7));
+    let bearer = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+    let verdict = bearer.map(|(_, presented)| credentials.check_token(presented, now));
+    match verdict.unwrap_or(Verdict::Unknown) {
+        Verdict::Accepted { ended, .. } => {
+            connection.trust();
+            until_ended(next.run(request).await, ended)
+        }
+        Verdict::Ended => {
+            auth_failures.outdated(source, now);
+            ([CLOSE], Problem::replaced_token()).into_response()
+        }
+        Verdict::Unknown => {
+            auth_failures.failed(source, now);
+            ([CLOSE], Problem::token()).into_response()
+        }
     }
-    auth_failures.failed(source, now);
-    ([CLOSE], Problem::token()).into_response()
 }
 
 const CLOSE: (header::HeaderName, &str) = (header::CONNECTION, "close");
 
-fn token(path: &Path) -> Result<Token, ServeError> {
-    let key = "api.token_file";
-    let text = read_file(key, path, SecretKind::Token)?;
-    let token = text.trim_ascii();
-    let good = token.len() >= MIN_TOKEN_CHARS && token.iter().all(u8::is_ascii_graphic);
-    if !good {
-        let wrong = format!(
-            "write at least {MIN_TOKEN_CHARS} letters, digits and punctuation marks without \
-             spaces, for example from: head -c 24 /dev/urandom | base64"
-        );
-        return Err(ServeError::Content { key, path: path.into(), wrong });
+/// Makes a stream end when the token that opened it is no longer accepted. A response of known
+/// length is not changed.
+fn until_ended(response: Response, mut ended: watch::Receiver<bool>) -> Response {
+    if response.body().size_hint().exact().is_some() {
+        return response;
     }
-    Ok(Token(token.into()))
-}
-
-fn read_file(key: &'static str, path: &Path, kind: SecretKind) -> Result<Vec<u8>, ServeError> {
-    secret_file::read(path, kind).map_err(|error| {
-        let (path, cause) = (error.path, error.cause);
-        ServeError::File { key, path, cause }
+    // The sender is dropped when the token is forgotten, which ends the stream as well.
+    let ended = async move { drop(ended.wait_for(|ended| *ended).await) };
+    response.map(|body| {
+        let body = Some(body.into_data_stream());
+        Body::from_stream(UntilEnded { body, ended: Box::pin(ended) })
     })
 }
 
-fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeError> {
-    let content =
-        |key, path: &Path, wrong: String| ServeError::Content { key, path: path.into(), wrong };
-    let pem = |key, path: &Path| read_file(key, path, SecretKind::Pem);
-    let cert = pem("api.tls_cert", &tls.cert)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&cert).collect();
-    let chain = chain.map_err(|e| content("api.tls_cert", &tls.cert, e.to_string()))?;
-    if chain.is_empty() {
-        let wrong = "the file has no PEM certificate".to_owned();
-        return Err(content("api.tls_cert", &tls.cert, wrong));
-    }
-    let key = pem("api.tls_key", &tls.key)?;
-    // The parser's own message could contain parts of the key.
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| {
-        content("api.tls_key", &tls.key, "the file has no PEM private key".to_owned())
-    })?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
-    let config = config.map_err(|e| content("api.tls_cert", &tls.cert, e.to_string()))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+/// Body of a stream, which ends with an error line.
+struct UntilEnded {
+    /// `None` after the error line.
+    body: Option<BodyDataStream>,
+    ended: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
+
+impl Stream for UntilEnded {
+    type Item = Result<Bytes, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        if this.ended.as_mut().poll(cx).is_ready() {
+            this.body = None;
+            return Poll::Ready(Some(Ok(error_line(Problem::replaced_token()).into())));
+        }
+        Pin::new(body).poll_next(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,9 +10,12 @@
 //!   POST   /v1/sources/SOURCE/renew               renews the lease
 //!   GET    /v1/sources[/SOURCE]                   lease, session, revision
 //! ```
-//! The state machine is [`state::sources`]. This module provides its lock, its clock and its access
-//! to the store. The changes of a request are written to the store before the response is sent,
-//! under the lock, so that the machine handles no other request in between.
+//! A list that would remove too many objects is held: it is not committed unless the removal has
+//! been confirmed, or the commit permits it.
+//!
+//! The state machine is [`state::sources`]. This module adds the lock around it, the clock and the
+//! access to the store. The changes of a request are written to the store before the response is
+//! sent, under the lock, so that the machine handles no other request in between.
 
 use std::time::Duration;
 
@@ -44,14 +47,14 @@ use crate::wait::WrittenObject;
 #[cfg(test)]
 mod tests;
 
-/// Interval at which expired leases are looked for.
+/// Interval between two checks for expired leases.
 const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Lists the sources with their lease, session and revision.";
-    let all = get(all, "sources", about).good("The sources.");
+    let all = get(list_sources, "sources", about).good("The sources.");
     let about = "Reads the lease, session and revision of a source.";
-    let one = get(one, "source", about).good("The source.");
+    let one = get(get_source, "source", about).good("The source.");
     let about = "Opens a session for a complete list of the source; closes one that was open.";
     let begin = post(begin, "begin", about).good("The new session.");
     let about = "Adds a chunk to the session; a chunk that was already added changes nothing.";
@@ -155,10 +158,10 @@ async fn begin(
     let path = format!("/v1/sources/{source}/sessions");
     let begun = with_sources(&api, move |api, sources, objects, now| {
         let (begun, batch) = sources.begin(&source, &fields, objects, now)?;
-        if let Err(refusal) = store_write::write_blocking(api, WriteRequest::new(batch, now.wall)) {
-            // The session's number has not been returned to a client.
+        if let Err(error) = store_write::write_blocking(api, WriteRequest::new(batch, now.wall)) {
+            // No client knows the session's number, so none could use the session.
             let _ = sources.abort(&source, begun.session);
-            return Err(refusal.into());
+            return Err(error.into());
         }
         Ok(begun)
     });
@@ -166,7 +169,7 @@ async fn begin(
     Ok(Created { path: format!("{path}/{}", begun.session), body: begun })
 }
 
-/// `PUT /v1/sources/SOURCE/sessions/N/chunks/N`.
+/// `PUT /v1/sources/SOURCE/sessions/N/chunks/CHUNK`.
 async fn chunk(
     State(api): State<Api>,
     PathParams(ChunkPath { source, session, chunk }): PathParams<ChunkPath>,
@@ -182,16 +185,16 @@ async fn chunk(
     added.await.map(Json)
 }
 
-/// Parses the objects of a chunk.
-fn parse_objects(json: &Value) -> Result<Vec<Object>, Problem> {
+/// Parses a list of objects.
+pub(crate) fn parse_objects(json: &Value) -> Result<Vec<Object>, Problem> {
     let Value::Array(list) = json else {
         return Err(Problem::bad_request("the body is not a list: write [{\"kind\": ...}, ...]"));
     };
     let read = |(at, one): (usize, &Value)| {
-        Object::from_json(one).map_err(|refusal| {
-            let dot = if refusal.field.is_empty() { "" } else { "." };
-            let field = format!("[{at}]{dot}{}", refusal.field);
-            Problem { field: Some(field.into()), ..refusal.into() }
+        Object::from_json(one).map_err(|error| {
+            let dot = if error.field.is_empty() { "" } else { "." };
+            let field = format!("[{at}]{dot}{}", error.field);
+            Problem { field: Some(field.into()), ..error.into() }
         })
     };
     list.iter().enumerate().map(read).collect()
@@ -201,10 +204,10 @@ fn parse_objects(json: &Value) -> Result<Vec<Object>, Problem> {
 async fn commit(
     State(api): State<Api>,
     PathParams(SessionPath { source, session }): PathParams<SessionPath>,
-    QueryParams(written): QueryParams<WriteQuery>,
+    QueryParams(query): QueryParams<WriteQuery>,
     body: Body<Fields<Commit>>,
 ) -> Result<Stored<Committed>, Problem> {
-    let (dry_run, timeout) = (written.dry_run, written.timeout()?);
+    let (dry_run, timeout) = (query.dry_run, query.timeout()?);
     let fields = body.fields()?;
     let committed = with_sources(&api, move |api, sources, objects, now| {
         let (committed, batch) = match sources.commit(&source, session, &fields, objects, now) {
@@ -221,17 +224,17 @@ async fn commit(
             batch.iter().try_for_each(|change| scratch.apply(change, now.wall).map(drop))?;
             return Ok((committed, None));
         }
-        let about = timeout.map(|timeout| (WrittenObject::of(&batch, objects), timeout));
+        let written = timeout.map(|timeout| (WrittenObject::of(&batch, objects), timeout));
         let complete_sources = vec![Source::new(&source)];
         let request = WriteRequest { complete_sources, ..WriteRequest::new(batch, now.wall) };
         let revision = store_write::write_blocking(api, request)?;
         sources.committed(&source, session);
-        Ok((committed, about.map(|(about, timeout)| (revision, about, timeout))))
+        Ok((committed, written.map(|(written, timeout)| (revision, written, timeout))))
     });
     let (committed, waits) = committed.await?;
     let in_force = match waits {
-        Some((revision, about, timeout)) => {
-            wait_until_in_force(&api, revision, (about, true), timeout).await?
+        Some((revision, written, timeout)) => {
+            wait_until_in_force(&api, revision, (written, true), timeout).await?
         }
         None => true,
     };
@@ -280,7 +283,7 @@ async fn renew(
 }
 
 /// `GET /v1/sources`.
-async fn all(
+async fn list_sources(
     State(api): State<Api>,
     _: QueryParams<NoQuery>,
 ) -> Result<Json<Page<Report>>, Problem> {
@@ -292,7 +295,7 @@ async fn all(
 }
 
 /// `GET /v1/sources/SOURCE`.
-async fn one(
+async fn get_source(
     State(api): State<Api>,
     PathParams(SourcePath { source }): PathParams<SourcePath>,
     _: QueryParams<NoQuery>,

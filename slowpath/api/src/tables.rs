@@ -68,22 +68,62 @@ async fn rows(
         let (tables, appliance) = api.control.tables();
         let mut rows = table.rows(&tables, &appliance);
         rows.retain(|row| filter.selects(key(table, row)));
-        let start = after.map_or(0, |(last, position)| {
-            // If the row has been removed since, continue at its former position.
-            let found = rows.iter().position(|row| key(table, row) == last);
-            found.map_or(position.parse().unwrap_or(0), |found| found + 1)
-        });
-        let end = start.saturating_add(limit).min(rows.len());
-        let page = rows.get(start..end).unwrap_or_default().to_vec();
-        let next = page.last().filter(|_| end < rows.len());
-        let next = next.map(|last| query::encode_cursor(key(table, last), &end.to_string()));
-        let items = page.into_iter().map(|row| fields.of(row.into())).collect();
+        let (page, next) = select_page(table, &rows, after, limit);
+        let next = next.map(|(last, position)| query::encode_cursor(&last, &position));
+        let items = page.iter().map(|row| fields.of(row.clone().into())).collect();
         Json(Page { revision: tables.revision(), items, next })
     };
     tokio::task::spawn_blocking(page).await.map_err(Problem::internal)
 }
 
+/// Returns the rows of the page that follows a cursor, and the cursor of the next page; `None` if
+/// this is the last page. A cursor is the key and the position of the last row of a page.
+fn select_page(
+    table: Table,
+    rows: &[Row],
+    after: Option<(String, String)>,
+    limit: usize,
+) -> (&[Row], Option<(String, String)>) {
+    let start = after.map_or(0, |(last, position)| {
+        // If the row has been removed since, the row that followed it is now at its position.
+        let found = rows.iter().position(|row| key(table, row) == last);
+        found.map_or(position.parse().unwrap_or(0), |found| found + 1)
+    });
+    let end = start.saturating_add(limit).min(rows.len());
+    let page = rows.get(start..end).unwrap_or_default();
+    let last = page.last().filter(|_| end < rows.len());
+    (page, last.map(|last| (key(table, last).to_owned(), (end - 1).to_string())))
+}
+
 fn key(table: Table, row: &Row) -> &str {
     let column = table.columns().first().copied().unwrap_or_default();
     row.get(column).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(keys: &str) -> Vec<Row> {
+        let row = |key: char| [("name".to_owned(), Value::from(key.to_string()))];
+        keys.chars().map(|key| row(key).into_iter().collect()).collect()
+    }
+
+    #[test]
+    fn pages_skip_and_repeat_no_row_when_the_last_one_of_a_page_is_removed() {
+        let page = |keys: &str, after| {
+            let rows = rows(keys);
+            let (page, next) = select_page(Table::Services, &rows, after, 2);
+            (page.iter().map(|row| key(Table::Services, row)).collect::<String>(), next)
+        };
+        let (first, next) = page("abcde", None);
+        assert_eq!(first, "ab");
+        assert_eq!(page("abcde", next.clone()).0, "cd");
+        assert_eq!(page("acde", next.clone()).0, "cd", "b was removed");
+        assert_eq!(page("0abcde", next.clone()).0, "cd", "a row was inserted before");
+        let (second, next) = page("abcde", next);
+        assert_eq!((second.as_str(), page("abce", next.clone()).0.as_str()), ("cd", "e"));
+        assert_eq!(page("abcde", next), ("e".to_owned(), None));
+        assert_eq!(page("", None), (String::new(), None));
+    }
 }

@@ -64,8 +64,8 @@ fn evaluates_conditional_headers() {
 #[test]
 fn cursors_round_trip() {
     for (first, second) in [("shop/web", "api"), ("", ""), ("ä", "0")] {
-        let mark = query::encode_cursor(first, second);
-        let read = query::decode_cursor(&mark).unwrap();
+        let cursor = query::encode_cursor(first, second);
+        let read = query::decode_cursor(&cursor).unwrap();
         assert_eq!(read, Some((first.to_owned(), second.to_owned())));
     }
     assert_eq!(query::decode_cursor("").unwrap(), None);

@@ -14,8 +14,8 @@ pub struct Wait {
     pub revision: u64,
     /// The objects that were written.
     pub objects: Vec<WrittenObject>,
-    /// The write is the complete list of a source. An object that another source's precedence
-    /// shadows is not an error then.
+    /// Whether the write is the complete list of a source. An object of the list that is shadowed
+    /// by a source of higher precedence counts as in force; in another write it is an error.
     pub is_complete_list: bool,
     /// Channel for the outcome.
     pub answer: oneshot::Sender<Outcome>,
@@ -26,7 +26,7 @@ pub struct Wait {
 pub struct WrittenObject {
     /// Key of the object.
     pub key: Key,
-    /// The service that the object affects; none for kinds that affect no service.
+    /// The service that the object affects; `None` for kinds that affect no service.
     pub service: Option<Name>,
     /// Addresses of the frontends that the object had before the write, and has after it.
     pub addresses: Vec<Address>,
@@ -35,9 +35,10 @@ pub struct WrittenObject {
 /// Outcome of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// All lcores serve it.
+    /// All lcores serve the write.
     InForce,
-    /// An object isn't in the tables, or a plane rejected it.
+    /// An object is not in the tables because it is invalid or shadowed, or the plane rejected one
+    /// of its frontends.
     Rejected {
         /// Key of the object that is not in force.
         object: Key,

@@ -29,7 +29,7 @@ use crate::query::ListQuery;
 pub(crate) const LINES: &str = "application/jsonl";
 /// Maximum number of lines queued for a slow client.
 const MAX_QUEUED_LINES: usize = 256;
-/// Interval of `bookmark` lines while nothing changes.
+/// Time without a change of any object after which a `bookmark` line is sent.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// A line of a stream.
@@ -57,7 +57,8 @@ pub(crate) enum Line {
         /// Revision from which a new stream may continue.
         revision: u64,
     },
-    /// The last line: changes that were not sent are no longer available.
+    /// The last line: changes that were not sent are no longer available, or the token that opened
+    /// the stream is no longer accepted.
     Error {
         /// Cause.
         problem: Problem,
@@ -73,7 +74,8 @@ struct WatchTask {
     lines: mpsc::Sender<String>,
 }
 
-/// Starts a stream. Fails if the changes since the requested revision are no longer available.
+/// Starts a stream. Fails if the requested revision does not exist yet, or if the changes since it
+/// are no longer available.
 pub(crate) fn watch(
     api: &Api,
     kind: Kind,
@@ -81,13 +83,14 @@ pub(crate) fn watch(
     fields: Fields,
 ) -> Result<Response, Problem> {
     if let Some(revision) = query.revision {
-        let news = api.store.changes_since(revision);
-        news.events?;
-        if revision > news.objects.revision() {
-            let now = news.objects.revision();
+        let changes = api.store.changes_since(revision);
+        changes.events?;
+        if revision > changes.objects.revision() {
+            let now = changes.objects.revision();
             let detail = format!(
                 "there is no revision {revision}: the latest is {now}; read the list again"
             );
+            // The same code as for a revision that is too old: both require listing again.
             return Err(Problem::too_old(detail));
         }
     }
@@ -102,7 +105,7 @@ pub(crate) fn watch(
 }
 
 impl WatchTask {
-    /// Sends changes until the client disconnects (`None`) or the stream ends (`Some`).
+    /// Sends changes until the stream ends. Returns `None` if the client or the store has gone.
     async fn run(&self, since: Option<u64>, ends: Option<Instant>) -> Option<()> {
         let mut revisions = self.api.store.watch();
         let mut at = match since {
@@ -112,12 +115,12 @@ impl WatchTask {
         loop {
             // Marks the revision as seen before events are read: a later revision wakes `changed`.
             revisions.borrow_and_update();
-            let news = self.api.store.changes_since(at);
-            match news.events {
+            let changes = self.api.store.changes_since(at);
+            match changes.events {
                 Ok(events) => self.send_events(events).await?,
                 Err(old) => return self.end(old).await,
             }
-            at = news.objects.revision();
+            at = changes.objects.revision();
             let heartbeat = Instant::now() + HEARTBEAT;
             let until = ends.map_or(heartbeat, |ends| ends.min(heartbeat));
             tokio::select! {
@@ -133,6 +136,7 @@ impl WatchTask {
         }
     }
 
+    /// Sends all existing objects and a bookmark, and returns their revision.
     async fn send_all(&self) -> Option<u64> {
         let objects = self.api.store.objects();
         let all: Vec<Arc<Object>> = objects.of_kind(self.kind).cloned().collect();
@@ -177,6 +181,12 @@ impl WatchTask {
         let text = serde_json::to_string(line).ok()? + "\n";
         self.lines.send(text).await.ok()
     }
+}
+
+/// Returns the last line of a stream that ends by an error.
+pub(crate) fn error_line(problem: Problem) -> String {
+    let text = serde_json::to_string(&Line::Error { problem });
+    text.map(|text| text + "\n").unwrap_or_default()
 }
 
 /// A response body of lines, sent as they arrive.

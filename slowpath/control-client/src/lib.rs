@@ -1,9 +1,9 @@
 //! HTTP client of the control socket: one request per connection, and a response that is read as it
 //! arrives.
 //!
-//! Requests are HTTP/1.0, so that the end of the connection ends the response, even of a trace or a
-//! watch whose server stops. The client blocks its thread; async code calls it from
-//! `spawn_blocking`.
+//! Requests are HTTP/1.0, so the server sends no chunks: a response without a content length ends
+//! with the connection. A trace or watch that a stopping server cuts off is thus no error. The
+//! client blocks its thread; async code calls it from `spawn_blocking`.
 #![forbid(unsafe_code)]
 
 use std::error::Error as _;
@@ -37,7 +37,8 @@ pub struct Request<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// Body; empty for none.
     pub body: &'a str,
-    /// Maximum time without data from the server, before the response and between its parts.
+    /// Maximum time from the request to the head of the response, and then between two parts of the
+    /// body.
     pub idle_timeout: Duration,
 }
 
@@ -48,14 +49,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Error of a request.
+/// Error of [`send`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The connection to the socket failed.
     #[error(transparent)]
     Connect(io::Error),
-    /// The request is invalid or could not be sent, the connection broke, or the server sent
-    /// nothing for [`Request::idle_timeout`].
+    /// No complete response head: the client could not be set up, the request is invalid or could
+    /// not be sent, the connection broke, or [`Request::idle_timeout`] passed.
     #[error(transparent)]
     Interrupted(#[from] io::Error),
 }
@@ -138,7 +139,7 @@ async fn exchange(stream: UnixStream, request: &Request<'_>) -> io::Result<Head<
     sender.send_request(message).await.map_err(io_error)
 }
 
-/// Runs a future until it completes, or until the time limit for data from the server.
+/// Runs `part`; returns an error of kind `TimedOut` if it takes longer than `idle_timeout`.
 fn within<T>(
     runtime: &Runtime,
     idle_timeout: Duration,

@@ -18,7 +18,7 @@ struct Server {
 impl Server {
     fn start(name: &str, parts: &'static [&'static str], closes: bool) -> Server {
         let socket = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        // The file exists only if a test of an earlier process with this ID failed or was killed.
+        // An earlier process with the same ID leaves the file if its test failed or was killed.
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
         let thread = std::thread::spawn(move || {

@@ -21,8 +21,8 @@ use super::{Arrival, Reply, Step, Trace, Verdict, drop_with};
 const ETHERNET: usize = 14;
 
 impl Trace<'_> {
-    /// Checks whether the verdict can be carried out; otherwise the obstacle determines the
-    /// verdict.
+    /// Checks whether the verdict can be carried out. If not, breaks with the verdict that results
+    /// from the obstacle, such as a drop.
     pub(super) fn check_output(&mut self, window: &mut Window<'_>, verdict: Verdict) -> Step {
         let result = match verdict {
             Verdict::Nat => self.nat(window),
@@ -56,7 +56,7 @@ impl Trace<'_> {
             Reply::TooBig(_) => DropReason::TooBig,
             Reply::TimeExceeded => DropReason::TtlExceeded,
         };
-        // The kernel learns the path MTU from its own routes.
+        // The kernel gets no error about its own packets: it knows the MTU from its routes.
         let permitted = self.arrival != Arrival::Kernel
             && icmp::may_answer(&self.inner)
             && (reply == Reply::TimeExceeded || self.reports_too_big());
@@ -129,7 +129,7 @@ impl Trace<'_> {
         self.rewrite(window, to)
     }
 
-    /// Checks a redirect to a proxy on this machine. This is not a hop: the TTL is unchanged.
+    /// Checks a redirect to a proxy on this machine. A redirect is not a hop: the TTL is unchanged.
     fn redirect(&mut self, window: &mut Window<'_>) -> Step {
         self.propagate_ecn(window)?;
         self.name_proxy();
@@ -236,8 +236,8 @@ impl Trace<'_> {
         self.rewrite(window, to)
     }
 
-    /// Checks whether an answer fits the gateway's inner MTU or, of a translated flow without a
-    /// gateway, the MTU of the client's arm.
+    /// Checks whether an answer fits the gateway's inner MTU or, if it is translated to the other
+    /// family and has no gateway, the MTU of the client's arm.
     fn check_answer_size(&mut self, tunnel: Option<&Tunnel>, arm: u8) -> Step {
         let (limit, reports) = match tunnel {
             Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),

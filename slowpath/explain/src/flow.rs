@@ -165,7 +165,7 @@ impl Trace<'_> {
         }
         let nat = self.path.mode == Mode::Nat as u8;
         if !answer && nat && !from_initiator {
-            // Sent from the service's address to the client: not load-balanced.
+            // A gateway's packet from the service's address to the client is not load-balanced.
             return Step::Continue(());
         }
         let backend_verdict = self.set_flow(hit, from_initiator);

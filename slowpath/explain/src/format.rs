@@ -37,11 +37,11 @@ fn packet_text(ip: &Ip) -> String {
 
 /// Returns whether a frontend matches the packet.
 fn frontend_matches(key: &FrontendKey, ip: &Ip, scope: u64) -> bool {
-    let holds = tables::record::Prefix { addr: key.addr, len: key.prefix_len, pad: [0; 3] };
+    let network = tables::record::Prefix { addr: key.addr, len: key.prefix_len, pad: [0; 3] };
     (key.scope_key == 0 || key.scope_key == scope)
         && (key.port == 0 || key.port == ip.dport)
         && (key.proto == 0 || key.proto == ip.proto)
-        && holds.holds(&ip.dst)
+        && network.holds(&ip.dst)
 }
 
 impl Trace<'_> {
@@ -50,7 +50,7 @@ impl Trace<'_> {
         named.map_or_else(|| id.to_string(), |(_, name)| name.clone())
     }
 
-    /// Sets service and frontend: the most specific frontend of the service that matches.
+    /// Sets the names of the service and of its most specific frontend that matches the packet.
     pub(super) fn name_service(&mut self, id: u32) {
         let name = self.set.service_name(id).unwrap_or_default();
         service_of(&name).clone_into(&mut self.explanation.service);
@@ -177,7 +177,8 @@ impl Trace<'_> {
         self.add_reason(reason.help());
     }
 
-    /// Sets IDs, names and states of service and backend, also for known flows.
+    /// Sets IDs and names of service and backend, and the backend's state; for known flows the name
+    /// of the service is not set before.
     fn name_objects(&mut self) {
         self.explanation.service_id = self.service;
         self.explanation.backend_id = self.backend;

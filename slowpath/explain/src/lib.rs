@@ -10,9 +10,9 @@
 //!   rewrite.rs   rewriting, translation between address families
 //! ```
 //! The steps are those of the data planes' pipeline, on the same tables and with the same code of
-//! `packet` and `tables`, but nothing is written, not even a scope or a flow: the number that an
-//! endpoint would get is predicted. State private to an lcore, such as its punt rate in the current
-//! second, is not considered.
+//! `packet` and `tables`, but nothing is written, not even a scope or a flow: the scope number that
+//! an endpoint would get is predicted. State private to an lcore, such as its punt rate in the
+//! current second, is not considered.
 
 #![forbid(unsafe_code)]
 
@@ -82,7 +82,8 @@ fn drop_with<T>(reason: DropReason) -> Step<T> {
 pub struct Explainer<'r> {
     /// The region.
     pub region: &'r Region,
-    /// MAC addresses of the arms, if known: unicast frames to other addresses are dropped.
+    /// MAC addresses of the arms' ports. If one is known, unicast frames to other addresses are
+    /// dropped.
     pub macs: [Option<[u8; 6]>; 2],
     /// Time in seconds of the region's clock.
     pub now_s: u32,
@@ -105,7 +106,7 @@ struct Trace<'r> {
     tunnel: Option<(u32, &'r Tunnel)>,
     /// Scope key: the gateway endpoint, 0 for packets without a tunnel.
     scope_key: u64,
-    /// Scope number of the endpoint, or the number that it would get.
+    /// Scope number of the endpoint, or the number that the endpoint would get.
     scope: u32,
     outer: Option<Ip>,
     inner: Ip,
@@ -116,9 +117,9 @@ struct Trace<'r> {
     side: Side,
     /// The known flow, and whether the flow's initiator sent the packet.
     hit: Option<(Hit, bool)>,
-    /// The gateway's three options in their usual order; `None` if there are others.
+    /// The packet's GENEVE options, if they are exactly the usual three in their order.
     options: Option<GatewayOptions>,
-    /// Origin to which a reply of an unknown flow is returned.
+    /// Origin to which a backend's packet of an unknown flow is returned.
     untracked: Option<Origin>,
     /// Path of the flow that the packet would end, because it moves to another backend.
     ended: Option<u32>,

@@ -74,17 +74,18 @@ impl Trace<'_> {
         Step::Continue(Verdict::Tunnel)
     }
 
-    /// Explains the limit of new flows. Whether it is reached is unknown, since each lcore counts
-    /// its own.
+    /// Explains the limit of new flows. Whether the limit is reached is unknown, since each lcore
+    /// counts its own new flows.
     fn name_limit(&mut self, service: &Service) {
         let limits = self.set.settings().new_flow_limits;
         let (each, above) = match service.needs_entry() {
-            true => (limits.translated, "drops as new_flow_limited"),
+            true => (limits.translated, "is dropped (`new_flow_limited`)"),
             false => (limits.tunnelled, "is forwarded without a flow entry"),
         };
         if each != 0 {
             self.add_reason(format!(
-                "new flows like this are limited to {each} per second and lcore; above, it {above}"
+                "new flows like this are limited to {each} per second and lcore; above that, its \
+                 packet {above}"
             ));
         }
     }
@@ -130,8 +131,9 @@ impl Trace<'_> {
         Step::Continue(())
     }
 
-    /// Returns the port of the proxy that serves other frontends of the service. `id` is the part
-    /// of the service in the region that has backends.
+    /// Returns the port of the proxy that serves other frontends of the service. `id` is the
+    /// region's record for the service's frontends without a proxy; those with a proxy have another
+    /// record.
     fn other_proxy_port(&self, id: u32) -> Option<u16> {
         let name = self.set.service_name(id)?;
         let of_same = |other: u32| {
@@ -194,8 +196,8 @@ impl Trace<'_> {
         live >= self.flows.capacity()
     }
 
-    /// Returns the verdict for an existing flow with this key, of which the pipeline tracks only
-    /// the other direction.
+    /// Returns the verdict for the packets of an existing flow with the packet's key; `None` if
+    /// there is none. Such a flow exists here if the pipeline tracks only its other direction.
     fn adopt(&mut self) -> Option<Step<Verdict>> {
         let hit = self.flow_with_key(&self.key?)?;
         self.path = self.flows.forward(&hit).ok()?;

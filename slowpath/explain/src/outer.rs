@@ -135,7 +135,7 @@ impl Trace<'_> {
                 let Some((id, _)) = self.set.tunnels().find(matches) else {
                     return Step::Continue(None);
                 };
-                // A fragment cannot be decapsulated: its inner headers may be in another one.
+                // A fragment cannot be decapsulated: its inner headers may be in another fragment.
                 if outer.fragment != Fragment::Whole {
                     return drop_with(DropReason::OuterFragment);
                 }
@@ -187,8 +187,8 @@ impl Trace<'_> {
         Step::Continue(Some(parsed))
     }
 
-    /// Returns the tunnel of this kind with the packet's outer destination, if its source is
-    /// allowed.
+    /// Returns the tunnel of this kind with the packet's outer destination, port and (for VXLAN)
+    /// VNI that permits the packet's source.
     fn admitted(&self, outer: &Ip, of: TunnelKind, vni: Option<u32>) -> Step<u32> {
         let mut reason = DropReason::NotOurAddress;
         for (id, tunnel) in self.set.tunnels() {

@@ -30,7 +30,8 @@ pub enum PacketSpec {
     Frame(Vec<u8>),
 }
 
-/// Parses a 5-tuple or a frame. The arrow may be omitted, because a shell interprets it.
+/// Parses a 5-tuple or a frame. The arrow may be omitted, because a shell interprets an unquoted
+/// `>`.
 pub fn parse(text: &str) -> Result<PacketSpec, String> {
     let spaced = text.replace("->", " ");
     let fields: Vec<&str> = spaced.split_whitespace().collect();
@@ -38,8 +39,8 @@ pub fn parse(text: &str) -> Result<PacketSpec, String> {
     if ends || text.contains("->") {
         return parse_tuple(text, &fields).map(PacketSpec::Tuple);
     }
-    let marks = [' ', ':', '\n', '\t', '\r'];
-    let digits: String = text.trim().trim_start_matches("0x").replace(marks, "");
+    let separators = [' ', ':', '\n', '\t', '\r'];
+    let digits: String = text.trim().trim_start_matches("0x").replace(separators, "");
     let error = || {
         format!(
             "{}: give a 5-tuple like `tcp 192.0.2.1:1234 -> 203.0.113.1:80`, or a frame from its \

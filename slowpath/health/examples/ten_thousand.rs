@@ -1,9 +1,10 @@
 //! Measures the cost of 10,000 backends that are probed every 5 s: the CPU share of the checker's
-//! thread, loopback included, probes per second, and delays; and the scheduler alone.
+//! thread, which includes the kernel's work for loopback packets, probes per second, and delays.
+//! Also measures the CPU time of the scheduler without sockets.
 //!
 //! Run `cargo run --release -p health --example ten_thousand`; `tests/ten_thousand.rs` runs a
 //! smaller load.
-#![expect(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
+#![expect(clippy::unwrap_used, reason = "a measurement that cannot be made panics")]
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub struct Load {
     pub backends: u32,
     /// Interval between two probes of a backend.
     pub interval: Duration,
-    /// Duration of the measurement, which begins after two rounds.
+    /// Duration of the measurement, which begins after two and a half intervals.
     pub measured: Duration,
 }
 
@@ -56,11 +57,11 @@ pub struct Measured {
     pub failed: u64,
     /// Probes that began more than a tenth of the interval too late.
     pub late: u64,
-    /// 99th percentile of the delay in ms.
+    /// Upper bound of the 99th percentile of the delay, in ms: a power of two.
     pub p99_ms: u64,
-    /// Maximum number of concurrent probes.
+    /// Maximum number of concurrent probes, sampled every 50 ms.
     pub at_once: u64,
-    /// Number of verdicts.
+    /// Number of events since the start, which are verdicts only.
     pub verdicts: usize,
     wall: Duration,
     cpu_ns: u64,
@@ -77,7 +78,8 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// Returns the upper bound of the 99th percentile in ms.
+/// Returns an upper bound of the 99th percentile in ms, given the number of probes in each bucket
+/// of [`health::counters::Counts::delay`].
 fn p99(delays: &[u64]) -> u64 {
     let all: u64 = delays.iter().sum();
     let mut below = 0;
@@ -134,7 +136,7 @@ fn cpu_time_ns(thread: &str) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Accepts connections on all loopback addresses, and responds to requests.
+/// Starts a server on all addresses, which answers each request with 200. Returns its port.
 fn serve() -> u16 {
     let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -173,7 +175,7 @@ fn tables(load: &Load, kind: ProbeKind, port: u16) -> Arc<Writer> {
     Arc::new(writer)
 }
 
-/// Probes all backends with a checker of their own, and returns the measurement.
+/// Runs a checker of `load.backends` backends in a new thread, and returns the measurement.
 pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
     let probing = Probing {
         at_once: 512,
@@ -214,7 +216,7 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         runtime.block_on(run(inputs, requests));
     });
     let thread = thread.recv().unwrap();
-    // Two rounds, so that every backend has a verdict.
+    // Long enough for the two successful probes of every backend that a verdict requires.
     std::thread::sleep(load.interval * 2 + load.interval / 2);
     let (before, at, cpu) = (counters.read(), Instant::now(), cpu_time_ns(&thread));
     let max_running = AtomicU64::new(0);

@@ -1,5 +1,5 @@
-//! The health checker: connects tables, scheduler and probes in one task on a thread of its own, so
-//! that it and the control loop never wait for each other.
+//! The health checker: connects tables, scheduler and probes in one task. The task has a thread of
+//! its own, so that the checker and the control loop never wait for each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub enum HealthEvent {
     Verdict(Verdict),
     /// The backend of the service is no longer checked.
     Unchecked(Name, Endpoint),
-    /// A condition of a service, and its error, if any.
+    /// A condition of a service, and the error if the condition is false.
     Condition(Name, &'static str, Option<String>),
 }
 
@@ -45,11 +45,11 @@ pub enum HealthEvent {
 pub struct Inputs {
     /// Writer whose tables are watched; the checker does not write them.
     pub writer: Arc<Writer>,
-    /// Health check settings and tunnel entries of the appliance.
+    /// Health check settings, and how probes of each arm enter the data plane's tunnels.
     pub settings: ProbeSettings,
     /// Defines which backends are local.
     pub appliance: Arc<Appliance>,
-    /// Returns whether the appliance is able to serve.
+    /// Returns whether the appliance is able (see ARCHITECTURE.md, invariant 10).
     pub is_ready: ReadyFn,
     /// Seed of the jitter.
     pub seed: u64,
@@ -70,13 +70,13 @@ struct Checker {
     observed: u64,
     /// Backends that cannot be probed, and the reason.
     unprobed: BTreeMap<(Name, Endpoint), String>,
-    /// Services whose last `Probed` condition was false.
+    /// Services whose condition [`PROBED`] was false in the last event.
     failing: BTreeSet<Name>,
     results: mpsc::UnboundedSender<(Token, ProbeResult)>,
 }
 
-/// Runs the checker until the writer is dropped or the channel of status requests closes. Requires
-/// a single-threaded tokio runtime.
+/// Runs the checker until the channel of status requests closes. Must be called within a tokio
+/// runtime, on which the probes and the listeners of health check ports run too.
 pub async fn run(inputs: Inputs, mut requests: mpsc::Receiver<StatusRequest>) {
     let mut tables = inputs.writer.subscribe();
     let (results, mut completed) = mpsc::unbounded_channel();
@@ -113,7 +113,7 @@ pub async fn run(inputs: Inputs, mut requests: mpsc::Receiver<StatusRequest>) {
                 }
             }
             request = requests.recv() => match request {
-                // The requester may have gone.
+                // The receiver may be gone.
                 Some(request) => drop(request.send(checker.rows())),
                 None => return,
             },
@@ -123,7 +123,8 @@ pub async fn run(inputs: Inputs, mut requests: mpsc::Receiver<StatusRequest>) {
 }
 
 impl Checker {
-    /// Processes the changes of the tables.
+    /// Updates every service whose rows have changed since the last call, or all services if the
+    /// tables no longer know which ones have.
     fn apply_changes(&mut self) {
         let changes = self.inputs.writer.changes_since(self.observed);
         self.observed = changes.tables.revision();
@@ -142,6 +143,8 @@ impl Checker {
         self.apply_ports(Instant::now());
     }
 
+    /// Passes a service's current rows to the scheduler and the health check ports, and emits the
+    /// events that follow.
     fn update_service(&mut self, service: &Name, tables: &Tables) {
         let entry = tables.entry(service);
         let plan = entry.map(|entry| plan::plan(entry, &self.inputs.settings)).unwrap_or_default();
@@ -157,8 +160,8 @@ impl Checker {
             self.emit(HealthEvent::Verdict(verdict));
         }
         if was_checked {
-            let left = entry.into_iter().flat_map(|entry| entry.used());
-            let with_verdict = left.filter(|instance| instance.health.since.is_some());
+            let instances = entry.into_iter().flat_map(|entry| entry.used());
+            let with_verdict = instances.filter(|instance| instance.health.since.is_some());
             for instance in with_verdict.filter(|instance| !probed.contains(&instance.endpoint)) {
                 self.emit(HealthEvent::Unchecked(service.clone(), instance.endpoint));
             }
@@ -196,8 +199,8 @@ impl Checker {
         }
     }
 
-    /// Sends an event to the control loop. If that has ended, the process is about to end too, and
-    /// the event is lost.
+    /// Sends an event to the control loop. If the loop has ended, the event is lost: the process is
+    /// about to end as well.
     fn emit(&self, event: HealthEvent) {
         let _ = self.inputs.events.send(event);
     }

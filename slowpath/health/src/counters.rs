@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::scheduler::ProbeResult;
 
-/// Number of buckets for the delay of checks: below 1 ms, 2 ms, 4 ms and so on.
+/// Number of buckets for the delay between a check's due time and its start: below 1 ms, 2 ms, 4 ms
+/// and so on.
 pub const DELAY_BUCKETS: usize = 16;
 
-/// Counters of one process, written by the checker only.
+/// Counters of the process's checker, which alone writes them.
 #[derive(Debug, Default)]
 pub struct Counters {
     good: AtomicU64,
@@ -33,15 +34,16 @@ pub struct Counts {
     pub not_run: u64,
     /// Checks that began more than a tenth of their interval too late.
     pub late: u64,
-    /// Checks by delay: bucket n counts those below 2^n ms, the last one all others.
+    /// Checks by delay: bucket n counts those below 2^n ms that are not in bucket n-1 or lower; the
+    /// last bucket counts all others.
     pub delay: [u64; DELAY_BUCKETS],
     /// Transitions to healthy.
     pub healthy: u64,
     /// Transitions to unhealthy.
     pub unhealthy: u64,
-    /// Running checks.
+    /// Number of checks that are running now.
     pub running: u64,
-    /// Number of backends by state: unknown, healthy, unhealthy.
+    /// Number of backends, counted per service, by state: unknown, healthy, unhealthy.
     pub states: [u64; 3],
 }
 

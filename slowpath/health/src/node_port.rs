@@ -1,8 +1,8 @@
 //! Responses on `healthCheckNodePort`: whether this appliance has local backends of a service.
 //!
 //! Load balancers in front of several appliances probe each of them, and send a service's packets
-//! to those that respond with 200. The response is that of Kubernetes nodes: the number of local
-//! backends in the body, and as weight in a header. Only active backends count: terminating ones
+//! to those that respond with 200. The response is that of a Kubernetes node: the number of local
+//! backends, in the body and as weight in a header. Only active backends count: terminating ones
 //! still serve, but should not attract traffic.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 /// Retry interval for ports that cannot be opened.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns whether the appliance as a whole is able to serve.
+/// Returns whether the appliance is able (see ARCHITECTURE.md, invariant 10).
 pub type ReadyFn = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Content of the responses for one service.
@@ -68,12 +68,12 @@ pub struct NodePorts {
     listening: ListenerSettings,
     desired: BTreeMap<Name, LocalBackends>,
     open: HashMap<u16, OpenPort>,
-    /// Services whose port could not be opened, with the port and the error.
+    /// Services whose configured port could not be opened for them, with the port and the error.
     errors: BTreeMap<Name, (u16, String)>,
     retry_at: Option<Instant>,
 }
 
-/// An open port; dropping it closes the port.
+/// An open port, closed on drop.
 struct OpenPort {
     status: watch::Sender<PortStatus>,
     _accepts: JoinSet<()>,
@@ -131,7 +131,7 @@ impl NodePorts {
         self.errors.get(service).map(|(_, why)| why.as_str())
     }
 
-    /// Returns when to retry ports that could not be opened; `None` if all are open.
+    /// Returns when to try again to open the ports that are not open; `None` if all are.
     pub fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }

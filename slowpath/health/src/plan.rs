@@ -22,16 +22,16 @@ const TCP: u8 = 6;
 pub struct ProbeSettings {
     /// Health check settings of `[health]`.
     pub probing: Probing,
-    /// How probes enter tunnels, by arm.
+    /// How probes enter tunnels: one entry for each arm, `ingress` first.
     pub tunnel_entries: Vec<TunnelEntry>,
 }
 
-/// How packets of the kernel enter tunnels of the data plane.
+/// How a probe, which the kernel sends, enters a tunnel of the data plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TunnelEntry {
     /// Through this kernel interface, which also receives the replies.
     Interface(Arc<str>),
-    /// Through a route for packets with this mark. Replies arrive on any interface.
+    /// Through a route for packets with this mark. Replies may arrive on any interface.
     Mark(u32),
 }
 
@@ -79,12 +79,13 @@ pub struct Http {
     pub expect: Vec<RangeInclusive<u16>>,
 }
 
-/// A PEM file of certificate authorities.
+/// A PEM file of trusted certificate authorities.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Authorities {
     /// Path of the file.
     pub file: PathBuf,
-    /// Directory that must contain the file; `None` if the configuration names the file.
+    /// Directory that must contain the file, if a service names the file; `None` if the appliance's
+    /// configuration names it.
     pub folder: Option<PathBuf>,
 }
 
@@ -100,7 +101,7 @@ pub struct Tls {
 /// Health checks of a service.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Backends to probe, with their verdict in the tables.
+    /// Backends to probe, each with its verdict in the tables: whether it is healthy, or `None`.
     pub desired: Vec<(DesiredCheck<Target>, Option<bool>)>,
     /// Backends that should be probed and cannot be, with the reason.
     pub unprobed: Vec<(Endpoint, String)>,
@@ -163,7 +164,7 @@ impl ProbeType {
     }
 }
 
-/// Returns a `Host` header without its port.
+/// Returns the host of a `Host` header, without its port and the brackets of an IPv6 address.
 fn host_of(host: &str) -> &str {
     let host = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.contains(':') => {
@@ -182,6 +183,8 @@ pub fn tunnel_source(entry: &Entry, instance: &Instance) -> Option<IpAddr> {
     instance.probe.filter(|_| matches!(service.spec.mode, Mode::Tunnel(_) | Mode::Dsr(_)))
 }
 
+/// Returns the target for a backend, or why it cannot be probed. Without a tunnel, the port is that
+/// of the check, else that of the backend, else that of a frontend.
 fn target(
     entry: &Entry,
     check: &HealthCheck,
@@ -207,8 +210,8 @@ fn target(
     })
 }
 
-/// Returns the target for a probe through the service's tunnel: like clients, it connects to a
-/// frontend's address. The reserved source address selects the backend.
+/// Returns the target for a probe through the service's tunnel. Like a client, the probe connects
+/// to a frontend's address; the source address `from`, reserved for probes, selects the backend.
 fn tunnel_target(
     entry: &Entry,
     check: &HealthCheck,
@@ -224,9 +227,9 @@ fn tunnel_target(
     let mut candidates = entry.frontends.iter().filter_map(|row| {
         let address = row.address();
         let port = if check.port == 0 { address.port } else { check.port };
-        let tcp = matches!(address.protocol, 0 | TCP) || check.port != 0;
+        let is_tcp = matches!(address.protocol, 0 | TCP) || check.port != 0;
         let candidate = (address.prefix.addr, port);
-        (address.prefix.is_single() && tcp && is_suitable(candidate.0, candidate.1))
+        (address.prefix.is_single() && is_tcp && is_suitable(candidate.0, candidate.1))
             .then_some(candidate)
     });
     let to = candidates.next().ok_or_else(|| {

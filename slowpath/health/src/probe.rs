@@ -32,7 +32,7 @@ const STAGES: [&str; 3] = ["connection", "TLS handshake", "response"];
 
 /// Reason why a probe is not successful.
 enum Failure {
-    /// The backend responded negatively or not at all.
+    /// The backend did not respond as required, or not at all.
     Bad(String),
     /// This machine could not run the probe.
     NotRun(String),
@@ -83,7 +83,6 @@ async fn run(
     }
 }
 
-/// Performs the TLS handshake.
 async fn tls_handshake(
     stream: TcpStream,
     config: Arc<ClientConfig>,
@@ -119,8 +118,8 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
     if let Some(from) = target.from {
         socket.bind(SocketAddr::new(from, 0)).map_err(|e| match e.kind() {
             io::ErrorKind::AddrNotAvailable => {
-                // slowpath adds the sources of tunnel probes; if the kernel rejects one, the log
-                // has the error.
+                // slowpath itself adds the source addresses of tunnel probes to the kernel, and
+                // logs an error if the kernel rejects one.
                 let then =
                     if target.tunnel_entry.is_some() { " yet; if this persists," } else { ";" };
                 Failure::NotRun(format!(
@@ -139,8 +138,7 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
 fn connect_failure(to: SocketAddr, through: Option<&TunnelEntry>, error: &io::Error) -> Failure {
     use io::ErrorKind as K;
     match (error.kind(), through) {
-        // The kernel has no route to the frontend, which implies nothing about the backend behind
-        // it.
+        // A missing route to the frontend implies nothing about the backend.
         (K::NetworkUnreachable | K::HostUnreachable, Some(tunnel_entry)) => {
             let missing = match tunnel_entry {
                 TunnelEntry::Interface(_) => "add a route by this interface, with any next hop",
@@ -163,7 +161,8 @@ fn connect_failure(to: SocketAddr, through: Option<&TunnelEntry>, error: &io::Er
     }
 }
 
-/// Sends the request over an open connection, and evaluates the status.
+/// Sends the request over an open connection, and compares the response's status with the expected
+/// ones.
 async fn request_status(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     http: &Http,
@@ -206,13 +205,14 @@ async fn request_status(
     }
 }
 
-/// Returns the status of a complete head; interim responses (1xx) are removed.
+/// Returns the status of the first final response in `head`, or `None` if its head is incomplete.
+/// Removes complete interim responses (1xx).
 fn status(head: &mut Vec<u8>) -> Result<Option<u16>, Failure> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let parsed = response.parse(head);
-        let parsed = parsed.map_err(|e| Failure::Bad(format!("not an HTTP/1.1 response: {e}")))?;
+        let parsed = parsed.map_err(|e| Failure::Bad(format!("not an HTTP response: {e}")))?;
         let httparse::Status::Complete(len) = parsed else { return Ok(None) };
         match response.code {
             Some(100..=199) => drop(head.drain(..len)),

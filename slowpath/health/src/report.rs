@@ -25,7 +25,7 @@ pub struct Row {
     pub took_ms: Option<u64>,
     /// Milliseconds until the next check; `None` while one is running, or if `unprobed`.
     pub next_ms: Option<u64>,
-    /// Number of further consecutive results that would change the state (failures if `unknown`; 0
-    /// if `unprobed`).
+    /// Number of further consecutive results that would change the state: successes if `unhealthy`,
+    /// otherwise failures. 0 if `unprobed`.
     pub needs: u32,
 }

@@ -3,7 +3,7 @@
 //!
 //! Every backend of a service is scheduled once per interval, and probed up to `jitter` later. The
 //! number of running probes is limited; the probe that has waited longest starts first. A failure
-//! is therefore detected after at most `fall * interval + jitter + timeout`, as long as the limit
+//! is detected after at most `fall * interval + jitter + timeout`, as long as the limit
 //! suffices. A probe that starts more than a tenth of its interval too late is counted, and shifts
 //! the backend's schedule, so that delayed probes do not come in bursts.
 
@@ -35,15 +35,15 @@ pub struct DesiredCheck<T> {
 /// A probe to start. Each one must be reported to [`Scheduler::done`] exactly once.
 #[derive(Debug)]
 pub struct Start<T> {
-    /// Identifies the probe.
+    /// Token to report the result with.
     pub token: Token,
     /// Target of the probe.
     pub target: T,
     /// Maximum duration of the probe.
     pub timeout: Duration,
-    /// Delay of the start.
+    /// Time between the probe's due time and its start.
     pub delay: Duration,
-    /// The delay is more than a tenth of the interval.
+    /// Whether `delay` is more than a tenth of the interval.
     pub late: bool,
 }
 
@@ -86,7 +86,8 @@ pub struct BackendStatus<'m> {
     pub endpoint: Endpoint,
     /// Health state.
     pub state: HealthState,
-    /// Number of consecutive opposite results that would change the state.
+    /// Number of further consecutive results that would change the state: successes if the backend
+    /// is unhealthy, otherwise failures.
     pub needs: u32,
     /// Last result and its time.
     pub last: Option<&'m (Instant, ProbeResult)>,
@@ -99,7 +100,7 @@ struct Slot<T> {
     service: Name,
     desired: DesiredCheck<T>,
     health: HealthStateMachine,
-    /// Changes with the check: results with another serial are ignored.
+    /// Differs for each version of the check: results with another serial are ignored.
     serial: u64,
     /// Base of the schedule, without jitter.
     scheduled: Instant,
@@ -111,13 +112,18 @@ struct Slot<T> {
 /// The scheduler of health checks.
 #[derive(Debug)]
 pub struct Scheduler<T> {
+    /// Maximum number of running probes.
     at_once: usize,
     running: usize,
     rng: Rng,
+    /// Serial of the newest slot.
     serials: u64,
     slots: Vec<Option<Slot<T>>>,
+    /// Indices of unused slots.
     free: Vec<usize>,
+    /// Slot indices of the backends of each service.
     services: BTreeMap<Name, BTreeMap<Endpoint, usize>>,
+    /// Slots whose probe is not running, by due time.
     due: BTreeSet<(Instant, usize)>,
     /// Number of backends by health state.
     counts: [u64; 3],
@@ -140,8 +146,8 @@ impl<T: Clone + PartialEq> Scheduler<T> {
         }
     }
 
-    /// Sets the backends of a service to check, with their verdicts in the tables. Returns the
-    /// verdicts that differ from those in the tables.
+    /// Replaces the checks of a service. Each backend comes with its verdict in the tables: whether
+    /// it is healthy, or `None`. Returns the verdicts that differ from those in the tables.
     pub fn set(
         &mut self,
         service: &Name,
@@ -174,8 +180,8 @@ impl<T: Clone + PartialEq> Scheduler<T> {
         missing
     }
 
-    /// Updates the check of a backend that exists already, and keeps its health state. Returns its
-    /// slot, which may change, and that state.
+    /// Updates the check of a backend that has a slot, and keeps its health state. Returns the
+    /// slot, which may be another one, and the state.
     fn update(
         &mut self,
         at: usize,
@@ -251,7 +257,7 @@ impl<T: Clone + PartialEq> Scheduler<T> {
         self.services.contains_key(service)
     }
 
-    /// Returns when the next probe is due, or `None` if none can be started.
+    /// Returns when the next probe is due, or `None` while the limit is reached or no probe waits.
     pub fn next_due(&self) -> Option<Instant> {
         let first = || self.due.first().map(|(due, _)| *due);
         if self.running < self.at_once { first() } else { None }

@@ -1,4 +1,5 @@
-//! TLS client configurations of https probes: trusted authorities of a file, or no verification.
+//! TLS client configurations of https probes: certificate authorities from a file, or no
+//! verification.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 
 use crate::plan::Authorities;
 
-/// Cache lifetime of a file of authorities. A replaced file takes effect within this time.
+/// Time for which the content of a file is cached. A replaced file takes effect within this time.
 const CACHE_LIFETIME: Duration = Duration::from_secs(60);
 
 type ConfigResult = Result<Arc<ClientConfig>, String>;
 
-/// The same error for every cause: see [`load_roots`].
+/// Error for a file that a service names, the same for every cause: see [`load_roots`].
 const UNUSABLE: &str = "the service's ca_file is not usable: write a PEM file of at most 1 MiB \
     into health.ca_folder; slowpath's log has the cause";
 
@@ -28,8 +29,8 @@ const UNUSABLE: &str = "the service's ca_file is not usable: write a PEM file of
 pub struct TlsConfigs(HashMap<Option<Authorities>, (Instant, ConfigResult)>);
 
 impl TlsConfigs {
-    /// Returns the client configuration for a file of authorities, or without verification, or the
-    /// error of the file.
+    /// Returns the client configuration with these authorities; `None` accepts any certificate.
+    /// Fails if the file of authorities is not usable.
     pub fn get(&mut self, authorities: Option<&Authorities>, now: Instant) -> ConfigResult {
         let key = authorities.cloned();
         let cached = self.0.get(&key).filter(|(at, _)| now < *at + CACHE_LIFETIME);
@@ -59,7 +60,8 @@ fn build(authorities: Option<&Authorities>) -> ConfigResult {
 }
 
 /// Loads the authorities of a file. For a file that a service names, the cause of an error is only
-/// logged: API clients choose the name, and the response must not depend on the cause.
+/// logged, not returned: API clients choose the name, and different errors would show them which
+/// files exist.
 fn load_roots(from: &Authorities) -> Result<RootCertStore, String> {
     let error_text = |cause: String| match &from.folder {
         None => {

@@ -4,7 +4,7 @@
 //! ones make it healthy. A backend that fails again soon after recovery flaps: each time, the
 //! number of successful checks required for the next recovery doubles, up to `rise * 2^damping`,
 //! and every [`CALM`] checks in good health undo one doubling. Damping therefore delays a recovery
-//! by at most that many checks.
+//! by at most `rise * 2^damping` checks.
 
 use config::services::Timing;
 
@@ -44,7 +44,7 @@ impl HealthState {
     }
 }
 
-/// Converts a verdict that was read from the tables.
+/// Converts a verdict: whether the backend is healthy, or `None` without one.
 impl From<Option<bool>> for HealthState {
     fn from(verdict: Option<bool>) -> HealthState {
         match verdict {
@@ -65,12 +65,12 @@ pub struct HealthStateMachine {
     bad: u32,
     /// Checks since the last recovery or undone doubling, up to [`CALM`].
     calm: u32,
-    /// How often `rise` is doubled.
+    /// Number of times that `rise` is doubled.
     doublings: u8,
 }
 
 impl HealthStateMachine {
-    /// Creates the state machine in a known state, without a history of flapping.
+    /// Creates the state machine in this state, without a history of flapping.
     pub fn new(state: HealthState) -> HealthStateMachine {
         HealthStateMachine { state, good: 0, bad: 0, calm: CALM, doublings: 0 }
     }
@@ -91,7 +91,7 @@ impl HealthStateMachine {
     }
 
     /// Returns the number of further consecutive results that would change the state: successes if
-    /// it is unhealthy, otherwise failures.
+    /// the state is unhealthy, otherwise failures.
     pub fn needs(&self, timing: &Timing) -> u32 {
         match self.state {
             HealthState::Unhealthy => self.rise(timing).saturating_sub(self.good),
@@ -104,7 +104,7 @@ impl HealthStateMachine {
         timing.rise.max(1) << self.doublings.min(timing.damping).min(6)
     }
 
-    /// Processes a result. Returns whether the backend is healthy if the state has changed.
+    /// Processes a result. If the state has changed, returns whether the backend is healthy.
     pub fn record(&mut self, good: bool, timing: &Timing) -> Option<bool> {
         (self.good, self.bad) = match good {
             true => (self.good.saturating_add(1), 0),
@@ -150,7 +150,7 @@ mod tests {
         Timing { interval: second, timeout: second, jitter: Duration::ZERO, rise, fall, damping }
     }
 
-    /// Returns the number of equal results until the state changes.
+    /// Returns the number of results `good` until the state changes to it.
     fn until(health: &mut HealthStateMachine, good: bool, timing: &Timing) -> u32 {
         (1..10_000).find(|_| health.record(good, timing) == Some(good)).unwrap_or(0)
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_verdict_is_adopted() {
+    fn stored_verdict_is_the_initial_state() {
         let timing = timing(2, 3, 4);
         let mut health = HealthStateMachine::new(Some(false).into());
         assert_eq!((health.state(), health.needs(&timing)), (HealthState::Unhealthy, 2));

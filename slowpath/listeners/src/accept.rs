@@ -12,7 +12,8 @@ use crate::slots::Slots;
 use crate::source::Source;
 use crate::stream::{Socket, Stream};
 
-/// Delay after an `accept` error that leaves the connection in the kernel's queue.
+/// Delay after an `accept` error. The connection may still be in the kernel's queue, where an
+/// immediate retry would fail again.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// A listening socket.
@@ -78,13 +79,13 @@ pub async fn accept_and_close<L: Accept + Sync>(listener: L, slots: Arc<Slots>) 
     let mut spare = SpareDescriptor::new();
     loop {
         let (_stream, source) = spare.accept(&listener, &slots).await;
-        // Counts the connection; its slot is released at once.
+        // Counts the connection; the slot is released at once.
         let _ = slots.admit(source);
     }
 }
 
 /// A reserved descriptor. Without free descriptors, `accept` fails and the connection stays in the
-/// kernel's queue; releasing this one allows it to be accepted and closed.
+/// kernel's queue; releasing the reserved descriptor lets the listener accept and close it.
 struct SpareDescriptor(Option<File>);
 
 impl SpareDescriptor {
@@ -92,6 +93,7 @@ impl SpareDescriptor {
         SpareDescriptor(File::open("/dev/null").ok())
     }
 
+    /// Accepts the next connection. Errors of `accept` are handled and never returned.
     async fn accept<L: Accept + Sync>(
         &mut self,
         listener: &L,

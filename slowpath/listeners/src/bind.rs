@@ -84,9 +84,9 @@ pub struct ListenerStatus {
     pub key: String,
     /// Address of the listener.
     pub address: SocketAddr,
-    /// Error if it does not listen; `None` if it does.
+    /// Error if the listener does not listen; `None` if it does.
     pub error: Option<String>,
-    /// Time for which it has not listened; zero while it listens.
+    /// Time for which the listener has not listened; zero while it listens.
     pub failing_for: Duration,
 }
 
@@ -134,12 +134,12 @@ impl Conditions {
         }
     }
 
-    /// Removes a listener that is no longer needed.
+    /// Removes the status of a listener that is no longer needed.
     pub fn remove(&self, key: &str, address: SocketAddr) {
         self.0.lock().remove(&(key.to_owned(), address));
     }
 
-    /// Binds `addr`, with as many attempts as necessary.
+    /// Binds `addr`, with as many attempts as necessary. `key` is the setting named in errors.
     pub async fn listen(&self, key: &str, addr: SocketAddr) -> TcpListener {
         self.retry(key, addr, || bind(key, addr)).await
     }

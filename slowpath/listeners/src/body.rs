@@ -1,4 +1,5 @@
-//! Bodies of requests, with a minimum rate, and of responses, whose end is tracked.
+//! Bodies of requests, which must arrive at a minimum rate, and of responses, whose end is
+//! recorded.
 
 use std::fmt;
 use std::pin::Pin;
@@ -30,6 +31,7 @@ pub(crate) struct PacedBody {
     body: Incoming,
     slot: Arc<Slot>,
     started: Instant,
+    /// Number of bytes received.
     received: u64,
     deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -43,6 +45,8 @@ impl PacedBody {
         PacedBody { body, slot, started: Instant::now(), received: 0, deadline: None }
     }
 
+    /// Polls the deadline: `timeouts.body` after the start, plus the time that the bytes received
+    /// so far take at the minimum rate.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let timeouts = self.slot.slots().timeouts();
         let allowed = Duration::from_millis(self.received * 1000 / timeouts.body_rate.max(1));
@@ -96,6 +100,7 @@ impl Body for PacedBody {
 pub(crate) struct ResponseBody {
     body: AnyBody,
     slot: Arc<Slot>,
+    /// Whether the connection is closed after the response.
     closes: bool,
 }
 

@@ -82,7 +82,8 @@ where
             app.call(request.map(|body| Body::new(PacedBody::new(body, Arc::clone(&slot)))));
         async move {
             let Ok(mut response) = answer.await;
-            // The rest of an incomplete body would be parsed as the next request.
+            // If the connection stayed open, the rest of an incomplete body would be parsed as the
+            // next request.
             if !slot.is_received() {
                 response.headers_mut().insert(header::CONNECTION, CLOSE);
             }

@@ -10,7 +10,7 @@
 //!   body.rs    bodies: the minimum receive rate of request bodies, the end of responses
 //!   http.rs    HTTP/1 server for a connection
 //! ```
-//! The health endpoint, health-check node ports, metrics, the API and the control socket use this
+//! The health endpoint, health check ports, metrics, the API and the control socket use this
 //! crate, so that idle, slow or numerous clients cost each of them a bounded number of descriptors
 //! and bytes.
 #![forbid(unsafe_code)]

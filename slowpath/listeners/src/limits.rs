@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 /// connections are accepted.
 pub(crate) const MAX_CLOSING: usize = 32;
 
-/// Maximum number of concurrent connections of a listener.
+/// Maximum numbers of concurrent connections of a listener, or of several that share slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Connections of sources without reserved slots.
@@ -28,8 +28,8 @@ impl Limits {
         self.connections + self.reserved + MAX_CLOSING
     }
 
-    /// Returns limits for a process with fewer descriptors: this percentage, but at least 8 of each
-    /// (or the limit itself if it is lower).
+    /// Returns lower limits, for a process with few descriptors: each is this percentage of the
+    /// original, but at least 8, or the original itself if that is lower than 8.
     pub fn scaled(&self, percent: usize) -> Limits {
         let part = |of: usize| (of * percent / 100).max(of.min(8));
         Limits {
@@ -55,8 +55,8 @@ impl ReservedNetworks {
     }
 }
 
-/// Reason why a connection got no slot. No other connection could be evicted, because all are being
-/// served.
+/// Reason why a connection got no slot. No connection could be evicted in its favor, because all
+/// that count towards the limit are being served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotError {
     /// The source has reached its limit.
@@ -99,9 +99,9 @@ pub struct Timeouts {
     pub body: Duration,
     /// Minimum average rate of a request's body in bytes per second.
     pub body_rate: u64,
-    /// Maximum time for which a write may block. The kernel reports a socket as writable only when
-    /// a third of its send buffer is free, so that a peer that reads a little now and then does not
-    /// extend it.
+    /// Maximum time for which a write may block. A peer that reads a little now and then does not
+    /// extend this time: the kernel reports a TCP socket as writable only when a third of its send
+    /// buffer is free.
     pub write: Duration,
 }
 
@@ -121,7 +121,7 @@ impl Default for Timeouts {
 /// Number of open connections of a listener, and its counters since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Open connections.
+    /// Open connections, including evicted ones that have not been closed yet.
     pub open: usize,
     /// Connections that got a slot.
     pub accepted: u64,

@@ -1,10 +1,12 @@
 //! Connection limits: maxima per listener and per source, reserved slots, and eviction.
 //!
 //! A connection that has not sent a complete request can be evicted; one whose request is being
-//! served cannot. If there is no slot for a new connection, the oldest evictable one is closed:
-//! first those that never got a response or that end with their response, then those that are idle
-//! between requests. Sources with reserved slots have a pool of their own, which other sources
-//! cannot fill.
+//! served cannot. If there is no slot for a new connection, the oldest evictable connection is
+//! closed: first those that never got a response, and those whose last response was sent and that
+//! only have to be closed; then those that got a response, and are idle or are sending a further
+//! request. For a source that has reached its own limit, only connections of that source are
+//! considered. Sources with reserved slots have a pool of their own, which other sources cannot
+//! fill.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -30,9 +32,10 @@ struct Counters {
 /// Order of eviction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum EvictionClass {
-    /// The connection never got a response, or ends with its response.
+    /// The connection never got a response, or its last response was sent and it only has to be
+    /// closed.
     Unanswered,
-    /// The connection is idle between requests.
+    /// The connection got a response, and is idle or is sending a further request.
     Idle,
 }
 
@@ -48,9 +51,10 @@ pub struct Slots {
 
 #[derive(Default)]
 struct Table {
+    /// Number of the newest connection or eviction key; both are numbered in one sequence.
     last_id: u64,
     entries: HashMap<u64, Entry>,
-    /// Connections of sources without and with reserved slots.
+    /// Connections of sources without reserved slots, and of those with reserved slots.
     pools: [Pool; 2],
     /// Number of evicted connections that are still open.
     closing: usize,
@@ -60,7 +64,7 @@ struct Table {
 struct Pool {
     open: usize,
     by_source: HashMap<SourceKey, usize>,
-    /// Evictable connections in the order of eviction.
+    /// Evictable connections in the order of eviction. The key's number orders a class by age.
     evictable: BTreeMap<(EvictionClass, u64), (u64, SourceKey)>,
 }
 
@@ -77,6 +81,7 @@ pub struct Slot {
     slots: Arc<Slots>,
     id: u64,
     evicted: AtomicBool,
+    /// Whether the current request was received completely.
     received: AtomicBool,
 }
 
@@ -296,7 +301,8 @@ impl Slot {
         self.received.load(Relaxed)
     }
 
-    /// Records that the response has ended. With `closes`, no further request is read.
+    /// Records that the response has ended. `closes`: no further request is read from the
+    /// connection.
     pub(crate) fn response_ended(&self, closes: bool) {
         let class = if closes { EvictionClass::Unanswered } else { EvictionClass::Idle };
         self.slots.table.lock().set_class(self.id, Some(class));

@@ -68,6 +68,7 @@ async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     all
 }
 
+/// Returns whether a request gets the expected response.
 async fn good(addr: SocketAddr) -> bool {
     let mut stream = send(addr, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
     String::from_utf8(rest(&mut stream).await).unwrap().ends_with("good")
@@ -93,7 +94,7 @@ async fn a_peer_that_never_reads_is_closed_after_the_write_timeout() {
 }
 
 #[tokio::test]
-async fn a_peer_that_sends_half_a_request_is_closed_after_the_head_timeout() {
+async fn peers_with_half_a_request_or_none_are_closed_after_the_head_timeout() {
     let (addr, slots) = serve(FEW, Http::KeepAlive).await;
     let mut half = send(addr, "GET / HTTP/1.1\r\nHo").await;
     let mut idle = send(addr, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -119,7 +120,8 @@ async fn body_below_the_minimum_rate_is_aborted() {
         }
         String::new()
     });
-    // Takes three seconds at the minimum rate, longer than the timeout without data.
+    // 40 KiB/s, above the minimum rate of 32 KiB/s, for 2.5 s: longer than the timeout of a body
+    // without data.
     let chunk = vec![b'x'; 4 << 10];
     let mut steady = send(addr, &head(25 * chunk.len())).await;
     for _ in 0..25 {

@@ -35,16 +35,16 @@ fn without_descriptors_connections_are_closed_and_accepting_continues() {
     });
     let connect = || TcpStream::connect(addr).unwrap();
     assert!(request(&mut connect()).ends_with("good"));
-    // Descriptors of the clients, opened while some are free.
     let mut clients: Vec<TcpStream> = Vec::new();
     let limit = getrlimit(Resource::Nofile);
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(open + 16), ..limit }).unwrap();
+    // Sockets of the clients, created while descriptors are free.
     let sockets: Vec<socket2::Socket> = (0..3)
         .map(|_| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap())
         .collect();
     let mut fillers = Vec::new();
-    // The first connection holds a descriptor until its slot is released.
+    // Use up all descriptors. The first connection holds one until its slot is released.
     loop {
         let closed = slots.counts().open == 0;
         match File::open("/dev/null") {

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use config::checked::{Config, VxlanEnd};
 
-/// Ports and VNIs of a gateway's two tunnels: external, internal.
+/// Ports and VNIs of the two VXLAN tunnels of an Azure gateway, external and internal.
 pub type Ends = (VxlanEnd, VxlanEnd);
 
-/// Reported settings that differ from the configuration file; empty if none differs.
+/// Settings that the cloud has reported; empty before the first report.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Followed {
-    /// The gateway's idle timeout of TCP flows.
+    /// The idle timeout after which the gateway forgets a TCP flow.
     pub tcp_idle: Option<Duration>,
-    /// Tunnel ends by name of the gateway.
+    /// Ports and VNIs by name of the gateway.
     pub tunnels: BTreeMap<String, Ends>,
 }
 
 impl Followed {
-    /// Applies the settings to a configuration.
+    /// Overwrites the values of a configuration with the reported ones.
     pub fn put_into(&self, config: &mut Config) {
         if let Some(idle) = self.tcp_idle {
             config.flows.tcp_established_s = u32::try_from(idle.as_secs()).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
-//! Azure Private Link. The crate `private-link` reconciles; this module connects it to the store
-//! and to Azure.
+//! Azure Private Link. The crate `private-link` reconciles private link objects with Azure; this
+//! module gives it the objects of the store and the clients for Azure.
 //!
 //! ```text
 //!   store --> store.rs --> private_link::controller --> arm_client.rs --> Azure
@@ -34,8 +34,9 @@ pub use store::{LinkEvent, StoredLinks};
 pub struct PrivateLinkState {
     /// The objects.
     pub links: Arc<StoredLinks>,
-    /// The client for the service's side, then that for the consumers' side if it has another
-    /// identity. Empty if the configuration has no section `[private_link]`.
+    /// The client for private link services, then the client for private endpoints if
+    /// `endpoint_client_id` names another identity for these. Empty if the configuration has no
+    /// section `[private_link]`.
     clients: Vec<Arc<ArmClient>>,
     pause: Arc<dyn Pause>,
 }
@@ -74,16 +75,17 @@ pub fn open(
 }
 
 impl PrivateLinkState {
-    /// Returns the client for the service's side.
+    /// Returns the client for private link services; `None` without a section `[private_link]`.
     fn arm(&self) -> Option<&dyn Arm> {
         self.clients.first().map(|client| &**client as &dyn Arm)
     }
 
-    /// Returns the number of requests to Azure so far, summed over both identities.
+    /// Returns the number of requests to Azure so far by operation and outcome, summed over both
+    /// identities.
     pub fn call_counts(&self) -> Counts {
         let mut all = Counts::new();
-        for (what, times) in self.clients.iter().flat_map(|client| client.call_counts()) {
-            *all.entry(what).or_default() += times;
+        for (operation, times) in self.clients.iter().flat_map(|client| client.call_counts()) {
+            *all.entry(operation).or_default() += times;
         }
         all
     }

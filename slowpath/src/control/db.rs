@@ -21,18 +21,20 @@ use tokio::sync::mpsc;
 use super::response::{blocking, error_response};
 use crate::live::Live;
 
-/// Interval at which a watched table is compared. A status may change without a new revision.
+/// Interval at which the rows of a watched table are compared with those sent last. The table is
+/// polled because a status may change without a new revision of the tables.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of lines queued for a slow client. The watch waits while the queue is full.
 const LINE_QUEUE: usize = 4096;
 
-/// Query parameters of a table.
+/// Query parameters of `GET /db/TABLE`.
 #[derive(Deserialize)]
 pub(super) struct TableQuery {
-    /// Only rows whose first column starts with this text, or whose address is in this network.
+    /// Selects rows whose first column starts with this text, or, if the text is a network, rows
+    /// with an address in it. Empty selects all rows.
     #[serde(default)]
     prefix: String,
-    /// Stream a line for each existing row, and then for each row that changes.
+    /// Whether to stream a line for each existing row, and then for each change.
     #[serde(default)]
     watch: bool,
 }
@@ -60,7 +62,7 @@ pub(super) async fn table(
     blocking(move || Json(source.rows(&live, &filter))).await
 }
 
-/// Query parameters of the maps.
+/// Query parameters of `GET /maps`.
 #[derive(Deserialize)]
 pub(super) struct MapsQuery {
     /// Only entries of this frontend or backend address; empty for all.
@@ -99,7 +101,7 @@ pub(super) async fn maps(
 pub(super) async fn objects(State(live): State<Arc<Live>>, Path(kind): Path<String>) -> Response {
     let kind: Kind = match kind.parse() {
         Ok(kind) => kind,
-        Err(refusal) => return error_response(StatusCode::NOT_FOUND, format!("{refusal}")),
+        Err(error) => return error_response(StatusCode::NOT_FOUND, format!("{error}")),
     };
     blocking(move || {
         let objects = live.desired().objects;

@@ -1,4 +1,4 @@
-//! `weir explain`: how packets would be handled by the tables in force.
+//! `weir explain`: how the tables in force would handle packets.
 
 use explain::{EntryPoint, ExplainRequest, Explainer, Explanation, PacketSpec};
 use state::text::ARMS;
@@ -6,7 +6,7 @@ use state::text::ARMS;
 use crate::live::Live;
 
 impl Live {
-    /// `POST /explain`: explains how each of the given packets would be handled.
+    /// `POST /explain`: returns an explanation for each packet of the request.
     pub fn explain(&self, request: &ExplainRequest) -> Result<Vec<Explanation>, String> {
         let published = self.published();
         let arm = match request.arm.as_str() {
@@ -18,8 +18,8 @@ impl Live {
                 as u8,
         };
         let set = self.region.tables(self.region.generation());
-        // Source MAC of an arm, taken from its resolved next hops. An arm without one accepts
-        // frames to any MAC address.
+        // MAC address of an arm, taken from its resolved next hops. If none is resolved, the
+        // explainer accepts frames to any MAC address.
         let own = |arm| set.next_hops().find(|(.., hop)| hop.arm == arm && hop.known);
         let macs = [0, 1].map(|arm| own(arm).map(|(.., hop)| hop.src_mac));
         let (region, tunnels) = (self.region, &published.tunnels[..]);

@@ -1,5 +1,5 @@
-//! Live flows, read from the flow table in the region, and the filter of `weir flows` and
-//! `weir trace`.
+//! Live flows, read from the flow table in the region, and the filter that `weir flows` and
+//! `weir trace` apply.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use crate::control::report::{FlowPage, FlowReport};
 use crate::live::{Live, PublishedTables};
 use state::text::{address_port, protocol_text};
 
-/// One end of a flow: an address, and optionally a port.
+/// Filter for one end of a flow: an address, and optionally a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     /// The address.
@@ -32,7 +32,7 @@ impl End {
         match text.parse::<SocketAddr>() {
             Ok(both) => Ok(End { addr: both.ip().into(), port: Some(both.port()) }),
             Err(_) => Err(format!(
-                "--{what} {text}: invalid end; write ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, \
+                "--{what} {text}: invalid address; write ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, \
                  such as 192.0.2.1:80"
             )),
         }
@@ -116,20 +116,20 @@ impl<'a> Names<'a> {
 
 impl FlowFilter {
     fn matches(&self, flow: &Snapshot, names: &Names<'_>) -> bool {
-        let is = |end: &Option<End>, (addr, port): (Addr, u16)| {
+        let end_matches = |end: &Option<End>, (addr, port): (Addr, u16)| {
             end.is_none_or(|end| end.matches(addr, port))
         };
         let forward = &flow.forward;
-        is(&self.client, flow.front.end(flow.initiator))
-            && is(&self.frontend, flow.front.end(flow.initiator.other()))
-            && is(&self.backend, (forward.backend_addr, forward.backend_port))
+        end_matches(&self.client, flow.front.end(flow.initiator))
+            && end_matches(&self.frontend, flow.front.end(flow.initiator.other()))
+            && end_matches(&self.backend, (forward.backend_addr, forward.backend_port))
             && self.protocol.is_none_or(|expected| expected == forward.proto)
             && self.service.as_deref().is_none_or(|expected| expected == names.service(flow))
     }
 
-    /// Returns the filter by which lcores trace `count` packets from the client. Lcores know
-    /// neither services nor backends: a filter that names one is replaced by the addresses and
-    /// ports of the matching live flow with the latest packet.
+    /// Returns the filter with which each lcore traces `count` packets from client to frontend.
+    /// The filter of lcores has neither service nor backend: a `FlowFilter` that names one is
+    /// replaced by the addresses and ports of the matching live flow with the latest packet.
     pub fn for_lcores(&self, live: &Live, count: u32) -> Result<TraceFilter, String> {
         let ends = |client: Option<End>, frontend: Option<End>| TraceFilter {
             src: client.map(|end| end.addr),
@@ -156,7 +156,8 @@ impl FlowFilter {
 }
 
 impl Live {
-    /// `GET /flows`: returns up to `limit` flows that match the filter, beginning at path `from`.
+    /// `GET /flows`: returns up to `limit` flows that match the filter, in the order of their path
+    /// ids, beginning at id `from`.
     pub fn flows(&self, filter: &FlowFilter, from: u32, limit: u32) -> FlowPage {
         let published = self.published();
         let names = Names::new(&published, self.region);

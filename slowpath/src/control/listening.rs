@@ -1,4 +1,6 @@
-//! The listeners of slowpath, with their limits of connections and descriptors.
+//! Limits of slowpath's listeners on connections and descriptors, and whether each listens.
+//!
+//! A slot is the permission to hold one connection; [`Slots`] has those of one listener.
 
 mod start;
 
@@ -8,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::auth_failures::AuthFailures;
+use api::credentials::Credentials;
 use config::checked::Config;
 use listeners::{Conditions, Counts, Limits, ListenerStatus, ReservedNetworks, Slots};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,19 +23,20 @@ pub const HEALTH: Limits = Limits { connections: 512, per_source: 32, reserved: 
 /// Limits of each address that answers TCP probes. Each connection is closed as soon as it is
 /// accepted.
 const HEALTH_TCP: Limits = Limits { connections: 16, per_source: 16, reserved: 16 };
-/// Limits of all health check ports together.
+/// Limits of all health check ports (`health_check_port` of services) together.
 const NODE_PORTS: Limits = Limits { connections: 512, per_source: 32, reserved: 256 };
 const METRICS: Limits = Limits { connections: 64, per_source: 16, reserved: 0 };
 /// Limits of all API addresses together.
 const API: Limits = Limits { connections: 256, per_source: 64, reserved: 0 };
-/// Limits of the control socket. All connections of a user count as one source; there are few
-/// users.
+/// Limits of the control socket. All connections of one user count as one source, so that a source
+/// may have most of the connections.
 const CONTROL: Limits = Limits { connections: 128, per_source: 96, reserved: 0 };
 
 /// Limits and conditions of all listeners.
 pub struct Listening {
-    /// Slots of each address that answers HTTP probes.
+    /// By address of `health.listen`.
     health: Vec<(SocketAddr, Arc<Slots>)>,
+    /// By address of `health.tcp`.
     health_tcp: Vec<(SocketAddr, Arc<Slots>)>,
     node_ports: Arc<Slots>,
     metrics: Arc<Slots>,
@@ -40,6 +44,8 @@ pub struct Listening {
     control: Arc<Slots>,
     conditions: Arc<Conditions>,
     auth_failures: Arc<AuthFailures>,
+    /// `None` if the API does not listen on TCP.
+    credentials: Option<Arc<Credentials>>,
 }
 
 impl Listening {
@@ -61,10 +67,11 @@ impl Listening {
             control: slots(CONTROL),
             conditions: Arc::default(),
             auth_failures: Arc::default(),
+            credentials: config.api.clone().map(|api| Arc::new(Credentials::new(api))),
         }
     }
 
-    /// Returns the resources for listening on health check ports.
+    /// Returns the shared slots and conditions for listening on health check ports.
     pub fn node_ports(&self) -> ::health::node_port::ListenerSettings {
         let (slots, conditions) = (Arc::clone(&self.node_ports), Arc::clone(&self.conditions));
         ::health::node_port::ListenerSettings { slots, conditions }
@@ -73,6 +80,11 @@ impl Listening {
     /// Returns the counters of failed authentications to the API.
     pub fn auth_failures(&self) -> &AuthFailures {
         &self.auth_failures
+    }
+
+    /// Returns the credentials of the API over TCP; `None` if it does not listen on TCP.
+    pub fn credentials(&self) -> Option<&Arc<Credentials>> {
+        self.credentials.as_ref()
     }
 
     /// Returns every listener that has been tried, and whether it listens.
@@ -96,9 +108,9 @@ impl Listening {
     }
 }
 
-/// Raises the soft limit of descriptors to what probes and listeners need. Returns the share of
-/// their connections that the listeners can have, in percent: less than 100 if the hard limit is
-/// too low.
+/// Raises the process's soft limit of descriptors to what probes, listeners and
+/// [`OTHER_DESCRIPTORS`] need. Returns the percentage of their connections that listeners can have:
+/// less than 100 if the hard limit is too low.
 fn raise_descriptors(config: &Config) -> usize {
     let fixed = config.health.probing.at_once as usize + OTHER_DESCRIPTORS;
     let listeners = HEALTH.descriptors() * config.health.listen.len()
@@ -124,7 +136,8 @@ fn raise_descriptors(config: &Config) -> usize {
     percent
 }
 
-/// Returns the percentage of `listeners` that fits in `limit` beside `fixed`, 100 at most.
+/// Returns the percentage of the `listeners` descriptors that fit in `limit` beside `fixed` other
+/// ones, 100 at most.
 fn share(limit: usize, fixed: usize, listeners: usize) -> usize {
     (limit.saturating_sub(fixed) * 100 / listeners.max(1)).min(100)
 }

@@ -1,15 +1,20 @@
-//! Documents of the control socket: status, services, flows, drops and traces.
+//! JSON documents of the control socket: status, services, flows, drops and traces.
 //!
-//! slowpath serializes them as JSON; `weir` parses them and prints tables. Times are in seconds
-//! unless the name states another unit. Counters count since the region was created.
+//! slowpath serializes them; `weir` parses them and prints tables. Counters count since the region
+//! was created.
 
+mod nics;
 mod parts;
+mod secrets;
 mod store;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use nics::trouble;
+pub use nics::{NicReport, nics};
 pub use parts::health;
 pub(crate) use parts::listeners;
+pub(crate) use secrets::secrets;
 pub use store::StoreStatus;
 
 /// Response of `GET /status`.
@@ -21,9 +26,10 @@ pub struct Status {
     pub version: String,
     /// Uptime of this slowpath process in seconds.
     pub uptime_s: u64,
-    /// Path of the region's file.
+    /// Path of the region: a file, or with XDP the folder of the kernel maps.
     pub region: String,
-    /// Fingerprint of `tables.seed`. Appliances with the same seed select the same backends.
+    /// Fingerprint of `tables.seed`, the seed of the Maglev hash. Appliances with the same seed and
+    /// the same services select the same backends.
     #[serde(default)]
     pub seed_fingerprint: String,
     /// Whether health probes are answered positively.
@@ -42,9 +48,12 @@ pub struct Status {
     /// Configured addresses that can't be listened on.
     #[serde(default)]
     pub listeners: Vec<FailingListener>,
+    /// Secrets of the API over TCP.
+    #[serde(default)]
+    pub secrets: Vec<SecretStatus>,
     /// Generation committed last.
     pub generation: u32,
-    /// Generation that every polling lcore serves.
+    /// Lowest generation that an lcore serves; the committed one if no lcore exists.
     pub acknowledged: u32,
     /// The watched configuration file; its path is empty if there is none.
     pub config_file: FileStatus,
@@ -53,16 +62,22 @@ pub struct Status {
     /// The persistent store of objects.
     #[serde(default)]
     pub store: StoreStatus,
-    /// Sources whose complete list is held because it would remove too much.
+    /// Sources whose complete list is held, because it would remove too much.
     #[serde(default)]
     pub held: Vec<HeldSource>,
-    /// Poll loops that exist.
+    /// Lcores that have joined the region.
     pub lcores: Vec<Lcore>,
-    /// Next hops in use.
+    /// NICs of the arms, without their drivers' own counters.
+    #[serde(default)]
+    pub nics: Vec<NicReport>,
+    /// Conditions that an operator should know although the appliance serves.
+    #[serde(default)]
+    pub findings: Vec<String>,
+    /// Next hops of backends.
     pub next_hops: NextHopStatus,
-    /// Flow paths in use.
+    /// Flows in the flow table.
     pub flows: Use,
-    /// Frontends by progress.
+    /// Number of frontends by their progress to the region.
     #[serde(default)]
     pub frontends: Frontends,
     /// Number of services in the tables.
@@ -71,7 +86,7 @@ pub struct Status {
     pub backends: usize,
 }
 
-/// A source whose complete list is held.
+/// A source whose complete list is held: not applied until an operator confirms it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeldSource {
     /// Name of the source.
@@ -93,18 +108,37 @@ pub struct FailingListener {
     pub failing_for_s: u64,
 }
 
-/// Number of frontends by their progress to the plane.
+/// A secret whose file is followed. Nothing of its content is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SecretStatus {
+    /// Configuration key of the file; `api.tls_cert` for a certificate with its key.
+    pub key: String,
+    /// Path of the file.
+    pub path: String,
+    /// Why the present content of the file was rejected, and what to do; the previous content stays
+    /// in force. `None` if the present content is in force.
+    pub error: Option<String>,
+    /// What should be mended although the secret is in force: an expired certificate, a file that
+    /// every local user can access.
+    pub warnings: Vec<String>,
+    /// End of the certificate's validity, in UTC (RFC 3339); `None` for other secrets.
+    pub valid_until: Option<String>,
+    /// Seconds for which the replaced token is still accepted; `None` if there is none.
+    pub overlap_left_s: Option<u64>,
+}
+
+/// Number of frontends by their progress to the region.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frontends {
-    /// Every lcore serves the desired state.
+    /// Frontends that every lcore serves as desired.
     pub done: usize,
-    /// Being applied.
+    /// Frontends that are being applied.
     pub pending: usize,
-    /// Rejected by the plane; retried.
+    /// Frontends that the region rejected; they are retried.
     pub errors: usize,
     /// One of the errors, with its frontend; empty if there is none.
     pub error: String,
-    /// Sources that have not yet sent a complete list.
+    /// Names of the sources that have not yet sent a complete list.
     pub waiting_for: Vec<String>,
 }
 
@@ -119,20 +153,20 @@ pub struct FileStatus {
     pub error: Option<String>,
 }
 
-/// One poll loop.
+/// Status of one lcore.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lcore {
-    /// Number in the region.
+    /// Index of the lcore in the region.
     pub id: u32,
-    /// Whether its tick advanced within the last 700 ms.
+    /// Whether its count of poll iterations advanced within the last 700 ms.
     pub polling: bool,
     /// Generation that it serves.
     pub acknowledged: u32,
-    /// Whether it has been behind the committed generation for too long (1 s).
+    /// Whether it has not served the committed generation for at least 1 s.
     pub late: bool,
     /// Link state by arm.
     pub links: Vec<Link>,
-    /// Share of poll iterations that found packets over the last second, 0 to 1.
+    /// Share of the poll iterations of the last second that found packets, 0 to 1.
     pub busy: f64,
 }
 
@@ -143,6 +177,10 @@ pub struct Link {
     pub arm: String,
     /// Whether the link is up.
     pub up: bool,
+    /// Share of the lcore in the packets from the arm's NIC over the last 10 s, 0 to 1; `None` if
+    /// fewer than 10,000 arrived.
+    #[serde(default)]
+    pub share: Option<f64>,
 }
 
 /// Next hops that backends need.
@@ -150,7 +188,7 @@ pub struct Link {
 pub struct NextHopStatus {
     /// Number of next hops needed.
     pub needed: usize,
-    /// Number of these with a known MAC address.
+    /// Number of these whose MAC address is resolved.
     pub known: usize,
     /// Why next hops can't be resolved at the moment.
     pub error: Option<String>,
@@ -168,29 +206,32 @@ pub struct Use {
 /// One element of `GET /services`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceReport {
-    /// Id in the tables.
+    /// Id in the region; the first one if the service is several services there.
     pub id: u32,
     /// Name of the service.
     pub name: String,
     /// `nat`, `tunnel` or `dsr`.
     pub mode: String,
-    /// `geneve`, `vxlan`, `ipip`, `gue`, or empty.
+    /// Encapsulation towards backends: `geneve`, `vxlan`, `ipip` or `gue`; empty for `nat`.
     pub tunnel: String,
-    /// `address:port/protocol`, with the prefix length of a network, `*` for any.
+    /// Frontends as `address:port/protocol`: a network with its prefix length, `*` for any port or
+    /// protocol.
     pub frontends: Vec<String>,
-    /// Number of slots of its Maglev table; 0 if at most one backend serves.
+    /// Number of slots of its largest selection table; 0 if no table is needed, because at most one
+    /// backend serves.
     pub table_size: u32,
-    /// Packets passed, both directions.
+    /// Packets forwarded, both directions.
     pub packets: u64,
     /// Bytes of these packets.
     pub bytes: u64,
-    /// Flows begun.
+    /// Number of flows created.
     pub new_flows: u64,
-    /// Flows alive now.
+    /// Number of flows in the flow table.
     pub flows: u64,
     /// Packets dropped after the service was selected.
     pub drops: u64,
-    /// Whether some of its counts are included in the service `(others)` instead.
+    /// Whether the counters have no capacity for all of its ids, so that the rest is counted in the
+    /// service `(others)`.
     #[serde(default)]
     pub in_others: bool,
     /// Backends of the service.
@@ -200,7 +241,7 @@ pub struct ServiceReport {
 /// A backend of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackendReport {
-    /// Id in the tables.
+    /// Id in the region.
     pub id: u32,
     /// Address.
     pub address: String,
@@ -212,18 +253,19 @@ pub struct BackendReport {
     pub weight: u32,
     /// Share of the service's slots, 0 to 1.
     pub share: f64,
-    /// Packets passed, both directions, for all services of the backend.
+    /// Packets forwarded, both directions, for all services of the backend.
     pub packets: u64,
     /// Bytes of these packets.
     pub bytes: u64,
-    /// Flows begun.
+    /// Number of flows created.
     pub new_flows: u64,
-    /// Flows alive now.
+    /// Number of flows in the flow table.
     pub flows: u64,
     /// Whether other services use the backend too. Packets, bytes and flows are then the sum of all
     /// of them.
     pub shared: bool,
-    /// Whether its counts are included in the backend `(others)` instead.
+    /// Whether the counters have no capacity for its id, so that it is counted in the backend
+    /// `(others)`.
     #[serde(default)]
     pub in_others: bool,
     /// MAC address of its next hop; `None` while unknown.
@@ -237,18 +279,18 @@ pub struct FlowPage {
     pub flows: Vec<FlowReport>,
     /// Value of `from` for the next page; `None` on the last page.
     pub next: Option<u32>,
-    /// Flow paths in use, independent of page and filter.
+    /// Flows in the flow table, independent of page and filter.
     pub total: Use,
 }
 
-/// One live flow.
+/// One flow of the flow table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowReport {
     /// Id of its path record.
     pub path: u32,
     /// `nat`, `tunnel`, `dsr` or `return`.
     pub kind: String,
-    /// `tcp`, `udp`, `icmp`, `icmpv6` or the number.
+    /// `tcp`, `udp`, `icmp`, `icmpv6` or the number of another IP protocol.
     pub protocol: String,
     /// `address:port` of the end that began the flow.
     pub client: String,
@@ -273,9 +315,9 @@ pub struct FlowReport {
 /// One element of `GET /drops`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DropReport {
-    /// `ingress` or `egress`.
+    /// Arm of the packets: `ingress` or `egress`.
     pub arm: String,
-    /// Name of the reason.
+    /// Name of the drop reason.
     pub reason: String,
     /// Packets dropped.
     pub packets: u64,
@@ -288,9 +330,9 @@ pub struct DropReport {
 pub struct TraceLine {
     /// The lcore that processed the packet.
     pub lcore: u32,
-    /// Number of the packet at its lcore.
+    /// Sequence number of the traced packet; each lcore has its own sequence.
     pub packet: u32,
-    /// Name of the stage, in pipeline order.
+    /// Name of the stage.
     pub stage: String,
     /// Result of the stage.
     pub result: String,
@@ -298,9 +340,9 @@ pub struct TraceLine {
     pub last: bool,
 }
 
-/// Error response: what was wrong and what to do.
+/// Body of an error response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The message, one sentence.
+    /// What was wrong, and what to do.
     pub error: String,
 }

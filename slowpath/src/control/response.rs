@@ -10,12 +10,12 @@ pub(crate) fn error_response(code: StatusCode, error: String) -> Response {
     (code, Json(Failure { error })).into_response()
 }
 
-/// Runs work that scans whole tables on a thread that may block.
+/// Runs `work`, which may scan whole tables, on a thread that may block.
 pub(super) async fn blocking<T: IntoResponse + Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Response {
     match tokio::task::spawn_blocking(work).await {
-        Ok(answer) => answer.into_response(),
+        Ok(result) => result.into_response(),
         Err(e) => error_response(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
     }
 }

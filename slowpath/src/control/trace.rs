@@ -1,4 +1,5 @@
-//! Packet traces, one at a time: the lcores report some packets, and the events become lines.
+//! Packet traces, at most one at a time: the lcores report the stages of matching packets as
+//! events, and each event becomes a line of the response.
 
 mod request;
 
@@ -20,7 +21,7 @@ struct RunningTrace {
     lines: mpsc::Sender<TraceLine>,
     until: Instant,
     limit: usize,
-    /// Packets whose last stage was reported, by lcore and number.
+    /// Packets whose last stage was reported, by lcore and sequence number.
     completed: HashSet<(u32, u32)>,
 }
 
@@ -42,8 +43,8 @@ impl Tracer {
         Command::Trace(request.filter)
     }
 
-    /// Sends the line for a stage of a packet that an lcore reported. `words` are its packet state,
-    /// `services` the published services, whose names the line contains.
+    /// Sends the line for a stage of a packet, as reported by an lcore. `words` encode the packet's
+    /// [`TraceState`]; `services` are the published services, for names.
     pub fn record_stage(
         &mut self,
         lcore: u32,
@@ -54,8 +55,8 @@ impl Tracer {
     ) {
         let Some(running) = &mut self.running else { return };
         let state = TraceState::read(words);
-        // Each lcore counts to the limit on its own, so more packets may be reported than
-        // requested.
+        // Each lcore reports up to the requested number of packets, so together they may report
+        // more.
         let number = (lcore, packet);
         if running.completed.len() >= running.limit || running.completed.contains(&number) {
             return;
@@ -89,7 +90,7 @@ impl Tracer {
     }
 }
 
-/// Describes what `stage` added to the packet's state.
+/// Returns the text for the state of a packet after `stage`.
 fn describe(state: &TraceState, stage: Stage, known: &[PublishedService]) -> String {
     if state.decision() == Some(Decision::Drop) {
         return state.reason().map_or_else(

@@ -1,4 +1,4 @@
-//! Access to the health checker: its rows and counters.
+//! Access to the health checker of backends: its status rows and counters.
 
 mod start;
 
@@ -11,7 +11,7 @@ use health::counters::Counters;
 use health::report::Row;
 use tokio::sync::{mpsc, oneshot};
 
-/// Channel to the health checker, once it runs.
+/// Counters of the health checker, and the channel to it once it runs.
 #[derive(Default)]
 pub struct Checks {
     requests: OnceLock<mpsc::Sender<StatusRequest>>,
@@ -24,7 +24,7 @@ impl Checks {
         &self.counters
     }
 
-    /// Returns a row for each probed backend; empty before the checker runs.
+    /// Returns a status row for each probed backend; none before the checker runs.
     pub async fn rows(&self) -> Vec<Row> {
         let Some(requests) = self.requests.get() else { return Vec::new() };
         let (request, response) = oneshot::channel();

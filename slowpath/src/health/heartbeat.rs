@@ -1,9 +1,9 @@
 //! The control loop's heartbeat, and its evaluation by other threads.
 //!
 //! What the loop has published is valid only while the loop runs, and a stalled loop can't report
-//! itself. So each reader that answers a probe compares the last beat with the clock, and a
-//! separate thread does so ten times a second for consumers of change notifications (TCP probes,
-//! BGP, the cloud).
+//! its own stall. So a reader that answers a probe compares the time of the last beat with the
+//! clock, and a separate thread does the same ten times a second for consumers that wait for
+//! changes (TCP probes, BGP, the cloud's lifecycle).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,8 +37,8 @@ impl Heartbeat {
         self.last.store(since, Ordering::Relaxed);
     }
 
-    /// Returns the reason for not being able if the loop has stalled at `now`. The text does not
-    /// change while the stall lasts.
+    /// Returns the reason for not being able if the last beat is too old at `now`. The text is
+    /// constant during a stall, so that consumers see no further changes.
     pub fn stalled(&self, now: Instant) -> Option<String> {
         let last = self.began + Duration::from_millis(self.last.load(Ordering::Relaxed));
         let timeout = self.timeout_ms.load(Ordering::Relaxed);
@@ -63,19 +63,19 @@ mod tests {
     fn the_loop_is_stalled_once_its_last_heartbeat_is_too_old() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let heart = Heartbeat::new(Duration::from_secs(5), start);
-        assert_eq!(heart.stalled(at(5_000)), None, "the first beat is valid for the full timeout");
-        assert!(heart.stalled(at(5_001)).unwrap().contains("more than 5000 ms"));
-        heart.beat(at(20_000));
-        assert_eq!(heart.stalled(at(25_000)), None);
-        let reason = heart.stalled(at(25_001));
-        assert!(reason.is_some() && reason == heart.stalled(at(99_000)), "the text is constant");
+        let heartbeat = Heartbeat::new(Duration::from_secs(5), start);
+        assert_eq!(heartbeat.stalled(at(5_000)), None, "a beat is valid for the full timeout");
+        assert!(heartbeat.stalled(at(5_001)).unwrap().contains("more than 5000 ms"));
+        heartbeat.beat(at(20_000));
+        assert_eq!(heartbeat.stalled(at(25_000)), None);
+        let reason = heartbeat.stalled(at(25_001));
+        assert!(reason.is_some() && reason == heartbeat.stalled(at(99_000)), "a constant text");
         // The time read by another thread may be slightly older than the beat.
-        assert_eq!(heart.stalled(at(19_999)), None);
-        heart.beat(at(99_001));
-        assert_eq!(heart.stalled(at(99_002)), None, "the loop runs again");
-        heart.set_timeout(Duration::from_secs(60));
-        assert_eq!(heart.stalled(at(159_001)), None);
-        assert!(heart.stalled(at(159_002)).is_some());
+        assert_eq!(heartbeat.stalled(at(19_999)), None);
+        heartbeat.beat(at(99_001));
+        assert_eq!(heartbeat.stalled(at(99_002)), None, "the loop runs again");
+        heartbeat.set_timeout(Duration::from_secs(60));
+        assert_eq!(heartbeat.stalled(at(159_001)), None);
+        assert!(heartbeat.stalled(at(159_002)).is_some());
     }
 }

@@ -1,10 +1,11 @@
-//! Next hops from the kernel's routes and neighbors: resolves and refreshes the MAC of each
-//! backend.
+//! Next hops of backends, from the kernel's routes and neighbors: resolves and refreshes the MAC
+//! address that packets to each backend are sent to.
 //!
-//! The exception interfaces (one TAP per arm) carry the appliance's addresses and routes, so the
-//! kernel performs ARP and neighbor discovery there, and its results are copied. The kernel
-//! verifies only the neighbors that it sends to itself. Since the fastpath bypasses it, slowpath
-//! makes it verify those that backends need (`NTF_USE`) before their entries expire.
+//! Each arm has a kernel interface (a TAP, or with XDP the NIC) with the appliance's addresses and
+//! routes. The kernel performs ARP and neighbor discovery there, and slowpath copies the results.
+//! The kernel verifies a neighbor only while the kernel itself sends packets to it. The data plane
+//! bypasses the kernel, so slowpath requests verification of the neighbors that backends need
+//! (`NTF_USE`) before their entries expire.
 //!
 //! The module has no clock and no socket: time and the [`Kernel`] are arguments.
 
@@ -19,10 +20,12 @@ use kernel::{Kernel, KernelEvent, Link, Neighbor, Route};
 /// Interval of probes for a neighbor without a MAC. For each, the kernel sends up to three
 /// requests, one second apart.
 const PROBE_UNKNOWN_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of probes for a stale neighbor. An entry turns stale after 15 to 45 s.
+/// Interval of probes for a stale neighbor. By default the kernel's entries turn stale after 15 to
+/// 45 s.
 const PROBE_STALE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the last MAC of a neighbor that stopped responding remains in use. While the fastpath
-/// restarts, nothing responds on the TAP, and dropping the MAC would lose packets needlessly.
+/// How long the last MAC remains in use after its neighbor stopped responding or its route was
+/// lost. While the fastpath restarts, nothing responds on the TAP, and dropping the MAC would lose
+/// packets needlessly.
 const HOLD: Duration = Duration::from_secs(60);
 /// Interval of full reads of routes and neighbors in the absence of notifications.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
@@ -38,7 +41,7 @@ pub struct Resolved {
     pub to: IpAddr,
     /// Destination MAC; `None` while unknown.
     pub mac: Option<[u8; 6]>,
-    /// MAC of the appliance on that arm.
+    /// Source MAC: that of the appliance on that arm.
     pub src_mac: [u8; 6],
     /// Maximum size of an IP packet on this route in bytes.
     pub mtu: u16,
@@ -53,17 +56,17 @@ struct NextHopState {
     reported: Option<Resolved>,
 }
 
-/// A neighbor that routes lead to: a router, or a destination on the link itself.
+/// A neighbor that a [`Route::via`] names: a router, or a destination on the link itself.
 struct Router {
     mac: Option<[u8; 6]>,
     /// Whether the kernel considers its entry valid without another probe.
     fresh: bool,
-    /// Since when the neighbor has not responded.
+    /// Since when the kernel has reported the neighbor without a MAC.
     lost: Option<Instant>,
     probe_at: Instant,
 }
 
-/// The exception interface of one arm.
+/// The kernel interface of one arm.
 struct Arm {
     name: String,
     mtu: u16,
@@ -81,7 +84,7 @@ pub struct NextHops {
 }
 
 impl NextHops {
-    /// Creates the state for arms with these TAP names and port MTUs, ingress first.
+    /// Creates the state for arms with these kernel interfaces and port MTUs, ingress first.
     pub fn new(arms: &[(String, u16)], now: Instant) -> NextHops {
         let arm = |(name, mtu): &(String, u16)| Arm { name: name.clone(), mtu: *mtu, link: None };
         NextHops {
@@ -114,7 +117,8 @@ impl NextHops {
         }
     }
 
-    /// Handles a packet without a MAC for its destination: probes at the next step.
+    /// Requests a probe of the destination's next hop at the next step, because a packet to it had
+    /// no MAC.
     pub fn request_probe(&mut self, arm: u8, to: IpAddr, now: Instant) {
         match self.hops.get(&(arm, to)).map(|hop| hop.route) {
             Some(Some(route)) => {
@@ -127,8 +131,8 @@ impl NextHops {
         }
     }
 
-    /// Adds a next hop resolved by an earlier slowpath. Its MAC remains in use for 60 s unless
-    /// the kernel reports one.
+    /// Adds a next hop resolved by an earlier slowpath. Its MAC remains in use until the kernel
+    /// reports one, at most for 60 s.
     pub fn remember(&mut self, arm: u8, to: IpAddr, mac: Option<[u8; 6]>, now: Instant) {
         let remembered = mac.map(|mac| (mac, now + HOLD));
         self.hops.insert((arm, to), NextHopState { route: None, remembered, reported: None });
@@ -152,8 +156,8 @@ impl NextHops {
         reported.filter(|reported| reported.mac.is_some())
     }
 
-    /// Processes notifications, sends the probes that are due, and returns the next hops that
-    /// changed.
+    /// Processes notifications, reads routes and neighbors if that is due, sends due probes, and
+    /// returns the next hops whose resolution changed.
     pub fn step(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Vec<Resolved> {
         for event in kernel.poll_events() {
             match event {
@@ -210,7 +214,7 @@ impl NextHops {
         Ok(())
     }
 
-    /// Updates the set of routers of an arm to those that its routes use.
+    /// Updates the set of routers of an arm to those that the routes of its destinations use.
     fn retain_routers(&mut self, arm: u8, now: Instant) {
         let via =
             |((of, _), hop): (&(u8, IpAddr), &NextHopState)| (*of == arm).then_some(hop.route?.via);

@@ -1,9 +1,10 @@
-//! Source addresses of probes through tunnels, added to `lo`.
+//! Source addresses of probes through tunnels, added to `lo` because a socket can send only from an
+//! address of the machine.
 //!
-//! A socket can send only from an address of the machine. No state is kept beside the kernel's
-//! addresses: they are compared with the desired set, so that a restarted slowpath finds its own by
-//! their mark, and one that was removed by hand is restored. An address that exists without the
-//! mark, on any interface, is used as it is and never removed.
+//! slowpath keeps no state beside the kernel's addresses, but compares these with the desired set.
+//! So a restarted slowpath recognizes its addresses by their mark, and an address that was removed
+//! by hand is restored. An address that exists without the mark, on any interface, is used as it is
+//! and never removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,14 +20,14 @@ use netlink::rtnetlink::packet_route::address::{
 use netlink::{NEW, Netlink, address, none_on_errno};
 use state::tables::Tables;
 
-/// Mark of the addresses: their `proto`, as `ip address` shows it. The kernel's own values are
-/// below 4. The routing rules that slowpath sets have the same value.
+/// Mark of slowpath's addresses: their `proto`, as `ip address` shows it. The kernel's own values
+/// are below 4. The routing rules that slowpath sets have the same value as `protocol`.
 const PROTOCOL: u8 = 61;
 /// Index of `lo`, in every network namespace.
 const LOOPBACK_INDEX: u32 = 1;
-/// Interval at which addresses are compared although no backend changed.
+/// Interval at which addresses are compared although the tables did not change.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(10);
-/// How long an address that no backend needs is kept: probes may be in progress.
+/// How long an address that no backend needs is kept, because probes may be in progress.
 const REMOVAL_DELAY: Duration = Duration::from_secs(60);
 /// Maximum number of addresses added in one step, to bound the time in the control loop.
 const ADDITIONS_PER_STEP: usize = 256;
@@ -40,7 +41,7 @@ pub struct Address {
     pub own: bool,
 }
 
-/// The kernel operations that addresses need. Tests implement it too.
+/// The kernel operations that addresses need; a trait, so that tests can emulate them.
 pub trait Addresses {
     /// Returns the addresses of all interfaces.
     fn addresses(&mut self) -> io::Result<Vec<Address>>;
@@ -51,7 +52,7 @@ pub trait Addresses {
 /// The source addresses that probes of backends need.
 pub struct ProbeAddresses {
     kernel: Box<dyn Addresses + Send>,
-    /// Addresses of the arms, which are set elsewhere.
+    /// Addresses of the arms, which other parts set.
     arms: BTreeSet<IpAddr>,
     /// When addresses were last compared, and for which revision of the tables.
     last_settled: Option<(Instant, u64)>,
@@ -61,7 +62,7 @@ pub struct ProbeAddresses {
 }
 
 impl ProbeAddresses {
-    /// Uses the machine's kernel.
+    /// Creates the state; addresses are added and removed by [`ProbeAddresses::step`].
     pub fn new(config: &Config) -> ProbeAddresses {
         ProbeAddresses::over(config, Box::new(Netlink::default()))
     }
@@ -98,10 +99,11 @@ impl ProbeAddresses {
         self.failed = settled.is_err();
     }
 
-    /// Returns whether all missing addresses were added: false if there were too many for one step.
+    /// Adds missing addresses and removes those that are no longer needed. Returns false if there
+    /// were more missing ones than one step adds.
     ///
     /// # Errors
-    /// The first change that failed, with a remedy.
+    /// Returns the first change that failed, with a remedy; the others are made.
     fn settle(&mut self, tables: &Tables, now: Instant) -> Result<bool, String> {
         let needed = self.needed(tables);
         let failed = |e: io::Error| format!("cannot read the interface addresses: {e}");
@@ -110,11 +112,10 @@ impl ProbeAddresses {
         let own = existing.iter().filter(|address| address.own).map(|address| address.addr);
         let own: BTreeSet<IpAddr> = own.collect();
         let missing: Vec<IpAddr> = needed.difference(&any).copied().collect();
-        // An address that can't be added doesn't prevent the others.
-        let mut refused = None;
+        let mut first_error = None;
         for addr in missing.iter().take(ADDITIONS_PER_STEP) {
             if let Err(e) = self.kernel.set(*addr, true) {
-                refused.get_or_insert(format!("{addr}: {e}; type: ip addr add {addr} dev lo"));
+                first_error.get_or_insert(format!("{addr}: {e}; type: ip addr add {addr} dev lo"));
             }
         }
         self.unneeded.retain(|addr, _| own.contains(addr) && !needed.contains(addr));
@@ -123,10 +124,10 @@ impl ProbeAddresses {
             if now >= since + REMOVAL_DELAY
                 && let Err(e) = self.kernel.set(*addr, false)
             {
-                refused.get_or_insert(format!("{addr}: {e}; type: ip addr del {addr} dev lo"));
+                first_error.get_or_insert(format!("{addr}: {e}; type: ip addr del {addr} dev lo"));
             }
         }
-        refused.map_or(Ok(missing.len() <= ADDITIONS_PER_STEP), Err)
+        first_error.map_or(Ok(missing.len() <= ADDITIONS_PER_STEP), Err)
     }
 
     fn needed(&self, tables: &Tables) -> BTreeSet<IpAddr> {

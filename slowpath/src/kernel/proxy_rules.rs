@@ -2,9 +2,9 @@
 //!
 //! Without them the kernel would send the responses through the NIC and bypass the programs. One
 //! rule for each address of an arm, each protocol and each proxy port selects the arm's table
-//! ([`ROUTES`]), which leads into the programs. No state is kept beside the kernel's rules: they
-//! are compared with the desired set, so that a restarted slowpath finds its own, and one that was
-//! removed by hand is restored.
+//! ([`ROUTES`]), which leads into the programs. slowpath keeps no state beside the kernel's rules,
+//! but compares these with the desired set. So a restarted slowpath recognizes its rules by their
+//! `protocol`, and a rule that was removed by hand is restored.
 //!
 //! A rule matches source address, protocol and source port. ICMP errors that the kernel sends about
 //! such packets leave through the NIC, and so do packets of a UDP proxy that does not bind to a
@@ -24,16 +24,17 @@ use netlink::rtnetlink::packet_route::{AddressFamily, IpProtocol, RouteNetlinkMe
 use netlink::{NEW, Netlink, none_on_errno};
 use state::tables::Tables;
 
-/// Priority of the rules: before those of the system (32,766 is that of the main table).
+/// Priority of the rules: after the rule of the local table (0), before that of the main table
+/// (32,766).
 const PRIORITY: u32 = 6082;
-/// Interval at which rules are compared although no service changed.
+/// Interval at which rules are compared although the tables did not change.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a rule that no service needs is kept, for the proxy's established flows.
+/// How long a rule that no service needs is kept, for established flows of the proxy (one hour).
 const REMOVAL_DELAY: Duration = Duration::from_secs(60 * 60);
 /// Protocols that are redirected to proxies: TCP and UDP.
 const PROTOCOLS: [u8; 2] = [6, 17];
 
-/// A routing rule: locally sent packets with this source are routed by this table.
+/// A routing rule: packets from this source and with this protocol are routed by this table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rule {
     /// Source address.
@@ -46,7 +47,7 @@ pub struct Rule {
     pub table: u32,
 }
 
-/// The kernel operations that rules need. Tests implement it too.
+/// The kernel operations that rules need; a trait, so that tests can emulate them.
 pub trait Rules {
     /// Returns slowpath's rules.
     fn rules(&mut self) -> io::Result<Vec<Rule>>;
@@ -67,7 +68,7 @@ pub struct ProxyRules {
 }
 
 impl ProxyRules {
-    /// Returns `None` unless the plane is XDP.
+    /// Creates the state; `None` unless the plane is XDP, because only XDP needs the rules.
     pub fn new(config: &Config) -> Option<ProxyRules> {
         let kernel = || Box::new(Netlink::default());
         (config.plane == Plane::Xdp).then(|| ProxyRules::over(config, kernel()))
@@ -152,8 +153,8 @@ impl ProxyRules {
 }
 
 /// Returns whether strict reverse path filtering (`rp_filter` = 1) is on for an interface: the
-/// kernel then accepts an IPv4 packet only if its response would leave by the same interface, which
-/// a proxy's responses never do.
+/// kernel then accepts an IPv4 packet only if a response would leave through the same interface,
+/// but the rules lead a proxy's responses to another one.
 fn is_strict(interface: &str) -> bool {
     let setting = |name: &str| {
         let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
@@ -239,7 +240,7 @@ mod tests {
                         [egress]\ndevice = \"eg0\"\naddress = [\"10.0.2.10/24\"]\n\
                         [fastpath]\nlcores = [1]\n";
 
-    /// Rules of an emulated kernel.
+    /// An emulated kernel: its rules, and whether it refuses changes.
     #[derive(Clone, Default)]
     struct FakeKernel(Arc<Mutex<(BTreeSet<Rule>, bool)>>);
 
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_removed_or_rejected_are_added_again() {
+    fn rules_removed_or_refused_by_the_kernel_are_added_again() {
         let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
         let mut rules = begin(&kernel);
         kernel.0.lock().1 = true;

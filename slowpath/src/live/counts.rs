@@ -1,4 +1,4 @@
-//! Object counts in the status.
+//! Numbers of services and frontends in the status.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use tables::set::TableSet;
 
 use crate::control::report::Frontends;
 
-/// Returns the number of services by name. One service may be several services in the region.
+/// Returns the number of distinct service names in the region, where one service may be several.
 pub(super) fn services(set: &TableSet<'_>) -> usize {
     let names = set.services().filter_map(|(id, _)| set.service_name(id));
     names.map(|name| service_of(&name).to_owned()).collect::<HashSet<_>>().len()

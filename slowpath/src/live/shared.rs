@@ -37,7 +37,7 @@ pub(super) enum TraceSlot {
 /// State shared between the control loop and all other threads.
 pub struct Shared {
     status: Mutex<Status>,
-    /// Heartbeat of the control loop. The published state is valid only while the loop runs.
+    /// Heartbeat of the control loop; what the loop published is valid only while the loop runs.
     heartbeat: Heartbeat,
     /// Whether the loop had stalled at the last check.
     stalled: AtomicBool,
@@ -47,7 +47,7 @@ pub struct Shared {
     carries: RwLock<Option<bool>>,
     /// Notifies BGP of changes.
     changes: Signal,
-    /// Reasons of the cloud's lifecycle against new traffic; empty if it has none.
+    /// Reasons of the cloud's lifecycle for which probes fail; empty if it has none.
     cloud_reasons: Mutex<Vec<String>>,
     /// Whether probes are answered positively regardless of `own`.
     preboot_pass: AtomicBool,
@@ -65,9 +65,9 @@ pub struct Shared {
     reload: AtomicBool,
     pub(super) checks: Checks,
     pub(super) cloud: RwLock<Report>,
-    /// Networks of the configured health probes.
+    /// Networks with reserved slots on listeners: those of the configured health probes.
     pub(crate) reserved: ReservedNetworks,
-    /// Thread of the control loop, once it has rested.
+    /// Thread of the control loop, set by its first call of `rest`.
     control_thread: OnceLock<Thread>,
 }
 
@@ -122,6 +122,15 @@ impl Shared {
         }
     }
 
+    /// Returns whether the appliance is able to take traffic, in one line for the service manager.
+    pub fn status_line(&self) -> String {
+        let Able { able, reasons } = self.own_now();
+        match able {
+            true => format!("able, generation {}", self.status.lock().generation),
+            false => format!("not able: {}", reasons.join("; ")),
+        }
+    }
+
     /// Publishes the result of a check. Probes and BGP are notified only if it changed. `carries`
     /// is whether the plane takes traffic, regardless of a drain.
     pub fn publish_status(&self, status: Status, able: Able, carries: bool) {
@@ -149,7 +158,7 @@ impl Shared {
         &self.changes
     }
 
-    /// Sets the reasons of the cloud's lifecycle against new traffic; none if `reasons` is empty.
+    /// Sets the reasons of the cloud's lifecycle for which probes fail; none if `reasons` is empty.
     /// Probes see the change when this returns.
     pub fn hold_back(&self, reasons: Vec<String>) {
         *self.cloud_reasons.lock() = reasons;
@@ -248,15 +257,15 @@ impl Shared {
         self.wake();
     }
 
-    /// Blocks the control loop for at most this time, or until [`Shared::wake`]. Only one thread
-    /// may call it.
+    /// Blocks the calling thread, which must be the control loop's, for at most this time or until
+    /// [`Shared::wake`].
     pub fn rest(&self, at_most: Duration) {
         self.control_thread.get_or_init(std::thread::current);
         std::thread::park_timeout(at_most);
     }
 
-    /// Wakes the control loop: it runs another iteration immediately, or after the current one. To
-    /// be called after every request to the loop.
+    /// Makes the control loop run another iteration immediately, or after the current one. To be
+    /// called after every request to the loop.
     pub fn wake(&self) {
         if let Some(thread) = self.control_thread.get() {
             thread.unpark();
@@ -289,7 +298,7 @@ impl Shared {
         *self.sources.lock() = settings;
     }
 
-    /// Takes the waiters registered since the last call.
+    /// Takes the requests to wait for a write that came since the last call.
     pub fn take_waits(&self) -> Vec<Wait> {
         std::mem::take(&mut *self.waits.lock())
     }
@@ -343,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_status_combines_own_health_and_the_clouds_holds() {
+    fn probe_status_combines_own_health_and_the_clouds_reasons() {
         let shared = Shared::default();
         let hold = |reasons: &[&str]| shared.hold_back(able(reasons).reasons);
         let probe_status = || shared.able_now();
@@ -356,7 +365,7 @@ mod tests {
         hold(&[]);
         assert_eq!(probe_status(), able(&[]));
         shared.publish_status(Status::default(), able(&["no lcore polls"]), false);
-        // The cloud's lifecycle may have the same reason.
+        // A reason that the cloud's lifecycle has too is listed once.
         hold(&["no lcore polls", "leaving"]);
         assert_eq!(probe_status(), able(&["no lcore polls", "leaving"]));
         assert_eq!(shared.own_now(), able(&["no lcore polls"]));
@@ -375,7 +384,7 @@ mod tests {
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
         let mut receiver = shared.able.subscribe();
-        // Any beat is too old. Readers see it immediately, before `check_heartbeat` runs.
+        // With a timeout of 0, any beat is too old. Readers see that before `check_heartbeat` runs.
         shared.heartbeat.set_timeout(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
         let stalled = |able: &Able| !able.able && able.reasons[0].contains("is stalled");

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use super::family::Family;
 use crate::routing::BgpState;
 
-/// A neighbor and the values of its labels.
+/// The status of a neighbor, and the values of the labels of its metrics.
 struct Neighbor {
     status: PeerSocketStatus,
     router: String,
@@ -30,14 +30,14 @@ impl Neighbor {
         [("router", &self.router), ("neighbor", &self.address), ("neighbor_asn", &self.asn)]
     }
 
-    /// Returns the neighbor's labels and one more.
-    fn and<'l>(&'l self, name: &'static str, value: &'l str) -> [(&'static str, &'l str); 4] {
+    /// Returns the labels of the neighbor with one more.
+    fn with<'l>(&'l self, name: &'static str, value: &'l str) -> [(&'static str, &'l str); 4] {
         let [router, address, asn] = self.labels();
         [router, address, asn, (name, value)]
     }
 
     /// Returns the neighbor's labels and those of an address family.
-    fn of(&self, family: bgp::wire::Family) -> [(&'static str, &str); 5] {
+    fn family_labels(&self, family: bgp::wire::Family) -> [(&'static str, &str); 5] {
         let [router, address, asn] = self.labels();
         let afi = match family {
             bgp::wire::Family::Ipv4Unicast => "ipv4",
@@ -47,13 +47,13 @@ impl Neighbor {
     }
 }
 
-/// Encodes all metrics of BGP.
+/// Encodes the metrics of BGP sessions, routes and reconciliations.
 pub(super) fn encode(state: &BgpState, family: &mut Family<'_, '_>) -> fmt::Result {
     let report = state.sockets.status(Instant::now());
     let all: Vec<Neighbor> = report.peers.into_iter().map(Neighbor::new).collect();
     sessions(&all, family)?;
     routes(&all, family)?;
-    rounds(state, family)
+    reconciliations(state, family)
 }
 
 fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
@@ -95,7 +95,7 @@ fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
                 ("keepalive", messages.keepalives),
                 ("route-refresh", messages.refreshes),
             ];
-            types.map(|(kind, count)| (one.and("type", kind), count))
+            types.map(|(kind, count)| (one.with("type", kind), count))
         }),
     )?;
     family.counters(
@@ -109,7 +109,7 @@ fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
                 ("attribute-discard", messages.discarded),
                 ("treat-as-withdraw", messages.withdrawn),
             ];
-            handling.map(|(handling, count)| (one.and("treated", handling), count))
+            handling.map(|(handling, count)| (one.with("treated", handling), count))
         }),
     )
 }
@@ -121,16 +121,16 @@ fn routes(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
         "weir_bgp_advertised_routes",
         "Routes advertised to a neighbor. At 0 where traffic is expected: `weir bgp routes \
          available` shows the routes to advertise, `weir status` whether this appliance is ready.",
-        families().map(|(one, of)| (one.of(of.family), of.advertised as f64)),
+        families().map(|(one, of)| (one.family_labels(of.family), of.advertised as f64)),
     )?;
     family.gauges(
         "weir_bgp_received_routes",
         "Routes received from a neighbor; they are counted and never installed.",
-        families().map(|(one, of)| (one.of(of.family), of.received.prefixes as f64)),
+        families().map(|(one, of)| (one.family_labels(of.family), of.received.prefixes as f64)),
     )
 }
 
-fn rounds(state: &BgpState, family: &mut Family<'_, '_>) -> fmt::Result {
+fn reconciliations(state: &BgpState, family: &mut Family<'_, '_>) -> fmt::Result {
     let counts = state.counts.lock().clone();
     let errors: Vec<(String, u64)> =
         counts.errors.iter().map(|(asn, count)| (asn.to_string(), *count)).collect();

@@ -6,17 +6,19 @@ use clouds::report::Report;
 
 use super::family::Family;
 
+/// Phases of a registration, as in [`Report::phase`].
 const PHASES: [&str; 8] =
     ["looking", "outside", "registered", "ready", "leading", "following", "leaving", "over"];
 /// States of a target as AWS reports them.
 const AWS_STATES: [&str; 7] =
     ["initial", "healthy", "unhealthy", "unhealthy.draining", "unused", "draining", "unavailable"];
 
-/// States of a pool member at Azure. `member`: in the pool, and the probe decides; `down` and `up`
-/// are administrative states that override the probe.
+/// States of a pool member at Azure. `member`: in the pool, and the probe decides whether it gets
+/// traffic. `down` and `up`: administrative states that override the probe.
 const AZURE_STATES: [&str; 3] = ["member", "down", "up"];
 
-/// Encodes all metrics of the cloud; none if no cloud is configured.
+/// Encodes the metrics of the registration; none if no cloud is configured. `able` is whether the
+/// appliance is able to serve.
 pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -> fmt::Result {
     if report.cloud.is_empty() {
         return Ok(());
@@ -30,7 +32,8 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
         "weir_cloud_phase",
         "1 for the phase of the registration: looking (for the target group or pool), outside \
          (not registered), registered, ready (able, and reported healthy by the cloud), leading or \
-         following (mode routes), leaving, or over.",
+         following (mode routes), leaving (draining, then deregistering), or over \
+         (deregistered).",
         PHASES.map(|phase| ([("phase", phase)], flag(report.phase == phase))),
     )?;
     family.gauges(

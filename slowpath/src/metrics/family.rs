@@ -1,11 +1,11 @@
-//! Helper to encode metric families.
+//! Encoding of metric families.
 
 use std::fmt;
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// Encoder of metric families: a metric with its samples by label values.
+/// Encoder of metric families. A family is a metric with a sample for each set of label values.
 pub(super) struct Family<'a, 'e>(pub(super) &'a mut DescriptorEncoder<'e>);
 
 impl Family<'_, '_> {

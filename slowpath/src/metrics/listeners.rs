@@ -7,7 +7,7 @@ use ::listeners::{Counts, Timeout};
 use super::family::Family;
 use crate::control::listening::Listening;
 
-/// Encodes all metrics of listeners.
+/// Encodes the metrics of listeners, their connections and their authentication.
 pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt::Result {
     let counts = listening.counts();
     let each = |part: fn(&Counts) -> u64| {
@@ -41,8 +41,9 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
     };
     family.counters(
         "weir_listener_refused",
-        "New connections closed at once: limit of the source (source) or of the listener (full) \
-         reached and all being served, or no file descriptor left (descriptors).",
+        "New connections closed at once: the limit of the source (source) or of the listener \
+         (full) is reached and no connection can be evicted, or no file descriptor is left \
+         (descriptors).",
         counts.iter().flat_map(refused),
     )?;
     let timeouts = |(listener, of): &(&'static str, Counts)| {
@@ -76,7 +77,7 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
     let auth_failures = listening.auth_failures();
     family.counter(
         "weir_api_auth_failures",
-        "API requests with a wrong or missing token.",
+        "API requests with a wrong token, a replaced one after its overlap, or none.",
         auth_failures.failures(),
     )?;
     family.counter(

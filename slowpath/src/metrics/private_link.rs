@@ -11,7 +11,7 @@ use crate::cloud::private_link::PrivateLinkState;
 /// Azure's names of connection states.
 const STATES: [&str; 4] = ["Pending", "Approved", "Rejected", "Disconnected"];
 
-/// Encodes all metrics of private links.
+/// Encodes the metrics of private links and of their requests to Azure.
 pub(super) fn encode(state: &PrivateLinkState, family: &mut Family<'_, '_>) -> fmt::Result {
     let totals = Totals::of(&state.links.list());
     let mut gauge = |name: &str, help: &str, value: u64| family.gauge(name, help, value as f64);

@@ -1,4 +1,4 @@
-//! Counters of services, backends and drops, joined with their names.
+//! Counters of services, backends and drops, with their names and the state of the backends.
 
 use std::collections::HashMap;
 
@@ -18,18 +18,18 @@ use state::text::ARMS;
 /// (`region.counted_services`, `region.counted_backends`). No service can have this name.
 pub const OTHERS: &str = "(others)";
 
-/// Counters of one service or backend, summed over all lcores.
+/// Counters of a service or backend, or of several together, summed over all lcores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrafficCounts {
-    /// Packets passed, both directions.
+    /// Forwarded packets of both directions.
     pub packets: u64,
-    /// Bytes of these packets as sent.
+    /// Bytes of the forwarded packets as sent.
     pub bytes: u64,
-    /// Flows begun.
+    /// Flows that began.
     pub new_flows: u64,
-    /// Flows alive now.
+    /// Flows that began and have not ended.
     pub flows: u64,
-    /// Packets dropped.
+    /// Dropped packets.
     pub drops: u64,
 }
 
@@ -40,7 +40,8 @@ impl TrafficCounts {
             packets: one(ServiceCounter::Packets),
             bytes: one(ServiceCounter::Bytes),
             new_flows,
-            // Lcores keep counting while the pages are read one after the other.
+            // Lcores keep counting while their pages are read, so that a flow's end may be read
+            // without its beginning.
             flows: new_flows.saturating_sub(one(ServiceCounter::EndedFlows)),
             drops: one(ServiceCounter::Drops),
         }
@@ -61,7 +62,8 @@ impl TrafficCounts {
         TrafficCounts::read(|counter| counters.sum(|page| page.other_backends_count(counter)))
     }
 
-    /// Returns the counters of a service, summed over its services in the region.
+    /// Returns the counters of a published service, summed over the services of the region that it
+    /// consists of.
     pub fn known(counters: &Counters<'_>, known: &PublishedService) -> TrafficCounts {
         let each = known.ids.iter().map(|id| TrafficCounts::service(counters, *id));
         each.fold(TrafficCounts::default(), |sum, one| TrafficCounts {
@@ -78,7 +80,7 @@ impl TrafficCounts {
         TrafficCounts::read(|counter| counters.sum(|page| page.service_count(id, counter)))
     }
 
-    /// Returns the counters of a backend, for all its services.
+    /// Returns the counters of a backend, summed over the services that share it.
     pub fn backend(counters: &Counters<'_>, id: u32) -> TrafficCounts {
         TrafficCounts::read(|counter| counters.sum(|page| page.backend_count(id, counter)))
     }
@@ -121,13 +123,14 @@ impl Live {
     }
 }
 
-/// Returns whether some of a service's counts are included in `(others)`.
+/// Returns whether some of the counts of a service are included in `(others)` instead of its own
+/// counters.
 pub fn is_in_others(counters: &Counters<'_>, known: &PublishedService) -> bool {
     known.ids.iter().any(|id| !counters.counts_service(*id))
 }
 
-/// Returns the services and backends without counters of their own as one row; `None` if there are
-/// none and nothing was counted for them.
+/// Returns the services and backends without counters of their own as one row. Returns `None` if
+/// every service and backend has counters of its own and nothing was counted for others.
 fn others(reports: &[ServiceReport], counters: &Counters<'_>) -> Option<ServiceReport> {
     let (services, backends) =
         (TrafficCounts::other_services(counters), TrafficCounts::other_backends(counters));

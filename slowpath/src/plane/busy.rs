@@ -1,6 +1,5 @@
-//! Load of an lcore: the share of its poll iterations that found packets.
-//!
-//! A poll loop always uses all of its CPU, so the CPU's utilization does not show the load.
+//! Load of an lcore: the share of its poll iterations that found packets. The utilization of its
+//! CPU does not show the load, because a poll loop always uses the whole CPU.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +12,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Load of one lcore, updated once a second.
 #[derive(Default)]
 pub struct LcoreLoad {
+    /// Start of the current interval, with the counts of iterations and bursts at that time.
     since: Option<(Instant, u64, u64)>,
     share: f64,
 }
 
 impl LcoreLoad {
-    /// Returns the share over the last full second, 0 to 1; 0 until the first second has passed.
+    /// Returns the share, 0 to 1, over the last interval of at least a second; 0 during the first
+    /// one. To be called at least once a second.
     pub fn update(&mut self, region: &Region, lcore: usize, now: Instant) -> f64 {
         let ticks = region.lcores().get(lcore).map_or(0, |lcore| lcore.tick());
         let page = region.counters().lcore(lcore as u32);

@@ -1,4 +1,4 @@
-//! Conversion of the checked configuration into table records. All functions are pure.
+//! Converts the checked configuration and services into table records. All functions are pure.
 
 use std::net::IpAddr;
 
@@ -19,12 +19,12 @@ use tables::record::{
 
 use super::region::desired::Need;
 
-/// Inner MTU of tunnels that backends send through: no limit.
+/// Inner MTU in bytes of tunnels that backends send through: no limit.
 const BACKEND_INNER_MTU: u16 = u16::MAX;
 
 const _: () = assert!(MAX_LOCAL_PORTS == LOCAL_PORTS);
 
-/// Returns the settings of the appliance; `neighbors` are the BGP neighbors of the policies.
+/// Returns the settings record of the appliance. `neighbors` are the BGP neighbors of the policies.
 pub fn settings(config: &Config, neighbors: &[IpAddr], new_flow_limits: NewFlowLimits) -> Settings {
     let mut settings = Settings { new_flow_limits, ..Settings::EMPTY };
     let locals = config.arms().flat_map(|(name, arm)| {
@@ -86,7 +86,7 @@ fn prefix(network: &config::checked::Prefix) -> Prefix {
     Prefix { addr: network.addr.into(), len: network.len128(), pad: [0; 3] }
 }
 
-/// Returns the local ports of the machine, one entry for each protocol and port.
+/// Returns the ports that the appliance itself uses, one entry for each protocol and port.
 fn local_ports(config: &Config) -> Vec<LocalPort> {
     let addresses = || config.arms().flat_map(|(_, arm)| &arm.addresses).take(LOCAL_ADDRS);
     let mut all: Vec<LocalPort> = Vec::new();
@@ -116,8 +116,8 @@ pub struct NamedTunnel {
     pub record: Tunnel,
 }
 
-/// Returns the tunnels of all gateways. Peers and gateway numbers are positions in the lists of
-/// tunnels and gateways.
+/// Returns the tunnels of all gateways. In the records, `peer` is a position in the returned list,
+/// and `gateway` a position in the configured list of gateways.
 pub fn gateway_tunnels(config: &Config) -> Vec<NamedTunnel> {
     let mut all = Vec::new();
     for (number, gateway) in config.gateways.iter().enumerate() {
@@ -166,11 +166,12 @@ fn gateway_tunnel(
                 record.peer = first + peer as u32;
                 record.flags |= record::TUNNEL_CROSS;
             }
-            let side = match side {
-                config::checked::Side::External => "/external",
-                config::checked::Side::Internal => "/internal",
+            let (side, name) = match side {
+                config::checked::Side::External => (record::SIDE_EXTERNAL, "/external"),
+                config::checked::Side::Internal => (record::SIDE_INTERNAL, "/internal"),
             };
-            (record, side)
+            record.side = side;
+            (record, name)
         }
     }
 }
@@ -191,7 +192,8 @@ fn blank_tunnel(local: IpAddr, arm: ArmName) -> Tunnel {
         no_service: NoService::Drop as u8,
         source_count: 0,
         arm: arm as u8,
-        pad: [0; 2],
+        side: 0,
+        successor: 0,
     }
 }
 
@@ -220,7 +222,8 @@ fn needed_tunnel(config: &Config, need: &Need, local: IpAddr, arm: ArmName) -> T
     record.vni = need.vni;
     record.inner_mtu = BACKEND_INNER_MTU;
     record.flags = record::TUNNEL_BACKEND;
-    // Packets to and from an inspection appliance carry the gateway's option class.
+    // Packets to and from an inspection appliance carry the option class of the first GENEVE
+    // gateway, by default that of AWS (0x0108).
     let class = config.gateways.iter().flat_map(|g| &g.tunnels).find_map(|t| match t.wire {
         Wire::Geneve { option_class } => Some(option_class),
         Wire::Vxlan { .. } => None,
@@ -229,8 +232,8 @@ fn needed_tunnel(config: &Config, need: &Need, local: IpAddr, arm: ArmName) -> T
     record
 }
 
-/// Returns the policy part of a service's record. The writer fills in slots, runs and the single
-/// backend.
+/// Returns the policy part of a service's record. The writer adds the parts that depend on the
+/// backends: slots, runs of the slot arena and the single backend.
 pub fn policy(service: &Service) -> record::Service {
     let mut record = record::Service {
         affinity_s: service.spec.affinity_s,

@@ -8,20 +8,21 @@ use std::time::{Duration, Instant};
 use state::text::ARMS;
 use tables::region::Region;
 
-use crate::control::report::{Lcore, Link};
+use crate::control::report::{Lcore, Link, trouble};
 use crate::health::Able;
+use crate::plane::spread::Spread;
 
-/// How long a tick may stand still. BGP has to withdraw routes within a second. Poll loops iterate
-/// many thousand times in this period, even if they share their CPU with other processes as in the
-/// lab.
+/// How long the tick counter of a polling lcore may stand still. Less than one second, because BGP
+/// has to withdraw routes within a second. Long enough, because a poll loop iterates many thousand
+/// times in this period, even if other processes share the CPU, as in the lab.
 const POLL_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// How long an lcore may take to serve a committed generation before it counts as late.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Progress of one lcore.
+/// Progress of one lcore over time.
 struct Tick {
-    /// Its tick counter when it was last read.
+    /// The lcore's tick counter (poll iterations) when it was last read.
     at: u64,
     /// When the counter last advanced.
     moved: Option<Instant>,
@@ -35,12 +36,14 @@ pub struct Lcores {
     arms: usize,
     ticks: Vec<Tick>,
     busy: Vec<crate::plane::busy::LcoreLoad>,
+    spread: Spread,
 }
 
 impl Lcores {
     /// Creates the state for this number of configured lcores and arms.
     pub fn new(expected: usize, arms: usize) -> Lcores {
-        Lcores { expected, arms: arms.min(ARMS.len()), ticks: Vec::new(), busy: Vec::new() }
+        let (ticks, busy, spread) = (Vec::new(), Vec::new(), Spread::default());
+        Lcores { expected, arms: arms.min(ARMS.len()), ticks, busy, spread }
     }
 
     /// Reads the status of all lcores.
@@ -49,6 +52,7 @@ impl Lcores {
         let mut lcores = Vec::new();
         self.ticks.resize_with(region.lcores().len(), || Tick { at: 0, moved: None, behind: None });
         self.busy.resize_with(region.lcores().len(), Default::default);
+        self.spread.update(region, now);
         for (id, lcore) in region.live_lcores() {
             let (Some(tick), Some(busy)) = (self.ticks.get_mut(id), self.busy.get_mut(id)) else {
                 continue;
@@ -69,7 +73,10 @@ impl Lcores {
                 acknowledged,
                 late: tick.behind.is_some_and(|since| now >= since + ACKNOWLEDGE_TIMEOUT),
                 links: links
-                    .map(|(n, arm)| Link { arm: (*arm).into(), up: lcore.link(n) })
+                    .map(|(n, arm)| {
+                        let share = self.spread.share(id, n);
+                        Link { arm: (*arm).into(), up: lcore.link(n), share }
+                    })
                     .collect(),
                 busy: busy.update(region, id, now),
             });
@@ -77,10 +84,16 @@ impl Lcores {
         lcores
     }
 
-    /// Returns whether the appliance can take traffic by the given status, and whether the plane
-    /// takes traffic regardless of a drain. `generation` is the committed one; 0 means that nothing
-    /// has been committed yet.
-    pub fn able(&self, lcores: &[Lcore], generation: u32, draining: bool) -> (Able, bool) {
+    /// Returns whether the appliance can take traffic by the status of its lcores, and whether it
+    /// could apart from a drain. `generation` is the committed one; 0 means that nothing has been
+    /// committed yet.
+    pub fn able(
+        &self,
+        region: &Region,
+        lcores: &[Lcore],
+        generation: u32,
+        draining: bool,
+    ) -> (Able, bool) {
         let mut reasons = Vec::new();
         if generation == 0 {
             reasons.push("no tables are committed yet".to_owned());
@@ -104,7 +117,8 @@ impl Lcores {
         for (number, arm) in ARMS.iter().enumerate().take(self.arms) {
             let up = |lcore: &Lcore| lcore.links.get(number).is_some_and(|link| link.up);
             if lcores.iter().any(|lcore| !up(lcore)) {
-                reasons.push(format!("the link of {arm} is down"));
+                let cause = trouble(region, number).map_or(String::new(), |t| format!(": {t}"));
+                reasons.push(format!("the link of {arm} is down{cause}"));
             }
         }
         let carries = reasons.is_empty();

@@ -1,4 +1,4 @@
-//! Expiry of path MTUs that the fastpath learned from ICMP errors. The path may have a larger MTU
+//! Expiry of path MTUs that the data plane learned from ICMP errors. The path may have a larger MTU
 //! by now, which only an attempt can show (RFC 1191, 6.3).
 
 use std::collections::HashMap;
@@ -17,7 +17,8 @@ pub struct PathMtus {
 }
 
 impl PathMtus {
-    /// Finds path MTUs that were learned while slowpath was not running.
+    /// Returns all learned path MTUs in the region, including those learned while slowpath was not
+    /// running. Each expires [`LIFETIME`] after `now`.
     pub fn find(region: &Region, now: Instant) -> PathMtus {
         let lowered =
             |id: &u32| region.path_mtu(*id).is_some_and(|mtu| mtu.load(Ordering::Relaxed) != 0);
@@ -25,12 +26,13 @@ impl PathMtus {
         PathMtus { until: all.map(|id| (id, now + LIFETIME)).collect() }
     }
 
-    /// Records that the fastpath learned a path MTU, which expires [`LIFETIME`] after `now`.
+    /// Records that the data plane learned a path MTU, which expires [`LIFETIME`] after `now`.
     pub fn record(&mut self, next_hop: u32, now: Instant) {
         self.until.insert(next_hop, now + LIFETIME);
     }
 
-    /// Removes expired path MTUs; the next oversized packet causes the MTU to be learned again.
+    /// Removes expired path MTUs. If a path still has a lower MTU, an oversized packet to it causes
+    /// the MTU to be learned again.
     /// Also finds path MTUs for which no event came: XDP programs have no event ring, and a ring
     /// may be full.
     pub fn expire(&mut self, region: &Region, now: Instant) {
@@ -47,7 +49,7 @@ impl PathMtus {
     }
 }
 
-/// Removes the path MTU of a next hop, because it expired or the record now is another next hop's.
+/// Removes the path MTU of a next hop: it expired, or the id now belongs to another next hop.
 pub fn forget(region: &Region, next_hop: u32) {
     if let Some(mtu) = region.path_mtu(next_hop) {
         mtu.store(0, Ordering::Relaxed);
@@ -72,7 +74,7 @@ mod tests {
         assert_eq!((mtu(3).load(Ordering::Relaxed), mtu(4).load(Ordering::Relaxed)), (0, 1300));
         mtus.expire(&region, now + LIFETIME * 2);
         assert_eq!(mtu(4).load(Ordering::Relaxed), 0);
-        // One without an event expires after the time counted from its discovery.
+        // A path MTU without an event expires 10 minutes after `expire` found it.
         mtu(5).store(1200, Ordering::Relaxed);
         mtus.expire(&region, now + LIFETIME * 2);
         assert_eq!(mtu(5).load(Ordering::Relaxed), 1200);

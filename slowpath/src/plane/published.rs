@@ -1,4 +1,4 @@
-//! PublishedTables tables, joined with the ids of services and backends in the region.
+//! The tables as of the last commit, joined with the ids of services and backends in the region.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,19 +21,19 @@ pub struct PublishedService {
     pub service: Arc<Service>,
     /// Frontends of the service.
     pub frontends: Vec<Arc<Frontend>>,
-    /// Ids of its services in the region: one for each choice of backends.
+    /// Ids of its services in the region: one for each distinct selection of its backends.
     pub ids: Vec<u32>,
-    /// Backends in use with their ids in the region; [`NONE`] for those that are not in it.
+    /// Backends of the service with their ids in the region; [`NONE`] for those that are not in it.
     pub backends: Vec<(Arc<Instance>, u32)>,
 }
 
-/// The tables as of the last commit, for readers.
+/// The tables as of the last commit, for the API and the metrics.
 #[derive(Debug, Default)]
 pub struct PublishedTables {
     tables: Tables,
     /// Names of tunnels by id.
     pub tunnels: Vec<(u32, String)>,
-    /// Computed at first use: most commits are never read.
+    /// Computed at first use, because the state of most commits is never read.
     services: OnceLock<Vec<PublishedService>>,
 }
 
@@ -43,7 +43,7 @@ impl PublishedTables {
         PublishedTables { tables, tunnels, services: OnceLock::new() }
     }
 
-    /// Returns all services, ordered by name.
+    /// Returns all services, ordered by name. `region` is the region of the commit.
     pub fn services(&self, region: &Region) -> &[PublishedService] {
         self.services.get_or_init(|| self.join_with_region(region))
     }

@@ -8,10 +8,12 @@
 //!   commit: remove unused services, write settings and tunnels; one store of the generation
 //! ```
 //! Only changes are compiled and written. A service exists while a frontend refers to it, a backend
-//! while a service does. An unreferenced backend drains: it keeps its flows, gets no new ones, and
-//! is removed when its last flow ends. State kept beside the region: what each service requires of
-//! each backend, which is read from the region again after a restart; and the order of backends in
-//! the Maglev tables of large services, which is recomputed if it is missing.
+//! while a service does. A backend that no service refers to drains: it keeps its flows, gets no
+//! new ones, and is removed when its last flow ends, at the latest after 5 minutes.
+//!
+//! Two things are kept beside the region: what each service requires of each backend, which is read
+//! from the region again after a restart; and the order of backends in the Maglev tables of large
+//! services, which is recomputed if it is missing.
 
 mod apply;
 mod backends;
@@ -56,42 +58,44 @@ pub struct RegionPlane<'r> {
     appliance: Appliance,
     /// BGP neighbors of the policies.
     neighbors: Vec<IpAddr>,
-    /// Frontends that no packet can reach.
+    /// Frontends that no packet can reach, so that they are not in the region.
     unplaced: BTreeMap<Address, DesiredFrontend>,
     /// Frontends on the unspecified address, which have a copy for each address of the appliance.
     wildcards: BTreeMap<Address, DesiredFrontend>,
-    /// Backends that the previous slowpath left as quarantined.
+    /// Backends that had failed their health checks when the previous slowpath ended, by frontend.
     quarantined: Vec<(Address, Endpoint)>,
     /// Number of lcores that forward packets.
     lcores: u32,
     /// What each service requires of each backend.
     requirements: HashMap<Key, SmallVec<[(u32, Requirement); 1]>>,
-    /// Order of backends, by key and protocol, in the Maglev tables of services with many backends.
+    /// Sorted backends of services with many backends, by service id. They are kept from one Maglev
+    /// table to the next; a backend is identified by key and protocol.
     orders: HashMap<u32, Order<(Key, u8)>>,
-    /// Tunnels that backends send through, and the number of backends for each.
+    /// Tunnels that backends send through, and the number of requirements that need each.
     needs: BTreeMap<Need, u32>,
     /// Whether needs or gateways changed since the tunnels were written.
     tunnels_changed: bool,
-    /// Backends that are removed when their last flow ends, or at this time.
+    /// Backends that are removed when their last flow ends, or at this time; `None` until the first
+    /// check after the commit.
     draining: HashMap<Key, Option<Instant>>,
     /// Whether there may be next hops that no backend refers to.
     hops_idle: bool,
     /// Whether next hops were added or removed.
     hops_changed: bool,
-    /// Resolutions of next hops that are about to be added.
+    /// Resolutions for next hops that the next batch is about to add.
     resolved_hops: HashMap<(u8, Addr), Resolved>,
     tunnel_names: Vec<(u32, String)>,
-    /// Tunnels that are being removed, and when.
+    /// Retired tunnels, and when they are removed.
     retired_tunnels: RetiredTunnels,
-    /// Services that may have lost their last frontend.
+    /// Ids of services that may have lost their last frontend.
     unreferenced: BTreeSet<u32>,
     /// An error that left the prepared tables inconsistent, so that the batch must not be
     /// committed.
     broken: Option<PlaneError>,
     /// Result of the last commit, until it is taken.
     outcome: Option<Result<(), PlaneError>>,
-    /// The writer's count of changes when the batch began, and the number of changes made by
-    /// rejected frontends only.
+    /// The writer's count of changes when the batch began, and the number of changes since then
+    /// that were made for rejected frontends.
     batch: (u64, u64),
     last_sweep: Option<Instant>,
 }
@@ -102,7 +106,7 @@ impl<'r> RegionPlane<'r> {
         self.region
     }
 
-    /// Becomes the region's writer, and reads the state that the previous one left.
+    /// Claims the region as its writer, and reads the state that the previous writer left.
     pub fn attach(
         region: &'r Region,
         config: &Arc<Config>,
@@ -178,8 +182,8 @@ impl<'r> RegionPlane<'r> {
         std::mem::replace(&mut self.config, config)
     }
 
-    /// Sets the BGP neighbors, whose packets get the punt class of local ports from the next commit
-    /// on. Returns whether they changed.
+    /// Sets the BGP neighbors. From the next commit on, their packets to the kernel share the rate
+    /// limit of local ports. Returns whether they changed.
     pub fn set_neighbors(&mut self, neighbors: Vec<IpAddr>) -> bool {
         let changed = self.neighbors != neighbors;
         self.neighbors = neighbors;
@@ -192,8 +196,8 @@ impl<'r> RegionPlane<'r> {
         self.appliance.clone_from(appliance);
     }
 
-    /// Sets resolutions for next hops of backends that are about to be added, so that the first
-    /// packet to one of them finds a MAC address.
+    /// Sets resolutions for next hops of backends that the next batch adds, so that the first
+    /// packet to such a backend finds a MAC address.
     pub fn cache_resolved(&mut self, resolved: impl IntoIterator<Item = Resolved>) {
         let resolved_hops = resolved.into_iter().map(|one| ((one.arm, Addr::from(one.to)), one));
         self.resolved_hops = resolved_hops.collect();
@@ -262,12 +266,13 @@ impl<'r> RegionPlane<'r> {
             arm: resolved.arm,
             known: resolved.mac.is_some(),
         };
-        if let Err(refusal) = self.writer.set_next_hop(id, &hop) {
-            tracing::warn!(address = %resolved.to, error = %refusal, "next hop not written");
+        if let Err(error) = self.writer.set_next_hop(id, &hop) {
+            tracing::warn!(address = %resolved.to, %error, "next hop not written");
         }
     }
 
-    /// Writes everything that belongs to a commit beside frontends.
+    /// Completes the prepared tables before a commit: removes unreferenced services, and writes the
+    /// settings and, if they changed, the tunnels.
     fn finish(&mut self) -> Result<(), PlaneError> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
@@ -320,9 +325,10 @@ impl Plane for RegionPlane<'_> {
 
     fn commit(&mut self) -> Result<Generation, PlaneError> {
         let done = self.finish().and_then(|()| {
-            let (first, refused) = self.batch;
-            // Rejected frontends are unchanged, so there is nothing to commit.
-            if refused > 0 && self.writer.changes() - first == refused {
+            let (first, of_rejected) = self.batch;
+            // All changes were made for rejected frontends, which keep their former state, so there
+            // is nothing to commit.
+            if of_rejected > 0 && self.writer.changes() - first == of_rejected {
                 self.discard();
                 return Ok(self.region.generation());
             }

@@ -35,7 +35,7 @@ impl<'r> Rings<'r> {
         self.lcores.get_mut(lcore).is_some_and(|rings| rings.commands.push(&command.encode()))
     }
 
-    /// Takes the lcores' events, each with the number of its lcore.
+    /// Takes the lcores' events, each with the index of its lcore.
     pub fn take(&mut self) -> Vec<(u32, Event)> {
         let mut all = Vec::new();
         for (lcore, rings) in self.lcores.iter_mut().enumerate() {
@@ -56,8 +56,8 @@ impl<'r> Rings<'r> {
         all
     }
 
-    /// Returns the total of messages that are no events and of invalid ring positions. It is zero
-    /// unless a fastpath is defective.
+    /// Returns the number of messages that are no events, plus the number of invalid ring
+    /// positions; zero unless a fastpath is defective.
     pub fn invalid(&self) -> u64 {
         let wild = |rings: &LcoreRings<'_>| rings.commands.wild() + rings.events.wild();
         self.invalid + self.lcores.iter().map(wild).sum::<u64>()

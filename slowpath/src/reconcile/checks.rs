@@ -1,4 +1,4 @@
-//! Health checker events: the control loop writes their verdicts through the tables' writer.
+//! Events of the health checker: the control loop writes their verdicts to the tables.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -15,15 +15,15 @@ use crate::kernel::probe_addresses::ProbeAddresses;
 const AT_ONCE: usize = 4096;
 
 impl Reconcile<'_> {
-    /// Returns the tables' writer for a health checker, and the sender of its events. A former
-    /// sender is disconnected.
+    /// Returns the tables' writer for a health checker to read, and the sender for its events. A
+    /// sender returned by an earlier call is disconnected.
     pub fn connect_checker(&mut self) -> (Arc<Writer>, Sender<HealthEvent>) {
         let (sender, events) = channel();
         self.checker = Some(events);
         (Arc::clone(&self.desired.writer), sender)
     }
 
-    /// Sets the source addresses of probes through tunnels, which the loop maintains from now on.
+    /// Makes the loop maintain the source addresses of probes through tunnels.
     pub fn set_probe_addresses(&mut self, addresses: ProbeAddresses) {
         self.probe_addresses = Some(addresses);
     }

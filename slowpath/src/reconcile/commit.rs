@@ -1,7 +1,7 @@
 //! Takes content of the files: writes it to disk, then to the tables, then to the region. If the
-//! commit fails, the rows and the configuration are rolled back.
+//! commit fails, disk, tables and configuration are rolled back.
 //!
-//! A write takes as long as the disk does; the loop continues with other work meanwhile.
+//! While the disk is writing, the loop continues with other work.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ use crate::sources::desired::appliance;
 
 impl Reconcile<'_> {
     /// Writes the next content to the store and, once that is acknowledged, to the tables. Does
-    /// nothing while earlier content is still in progress.
+    /// nothing while earlier content is in the tables and not yet in the region.
     pub(super) fn apply_files(&mut self, time: Now) {
         if self.uncommitted.is_some() {
             return;
@@ -37,7 +37,7 @@ impl Reconcile<'_> {
         match self.pending_write.take().map(|pending_write| pending_write.next) {
             Some(Next::Apply(waiting)) => match answer {
                 Ok(()) => self.write_done(waiting, time),
-                Err(refusal) => self.refuse_files(waiting.config.is_some(), &refusal, time),
+                Err(error) => self.reject_files(waiting.config.is_some(), &error, time),
             },
             Some(Next::Restore(services, with_config, why)) => {
                 match answer {
@@ -48,7 +48,7 @@ impl Reconcile<'_> {
                 }
                 self.services = services;
                 self.publish_desired();
-                self.intake.refuse_waiting(with_config, why);
+                self.intake.reject_taken(with_config, why);
             }
             None => {}
         }
@@ -66,10 +66,10 @@ impl Reconcile<'_> {
             (new, before)
         });
         let services = std::mem::replace(&mut self.services, services.objects);
-        let news = !synced || revision != before || config.is_some();
+        let changed = !synced || revision != before || config.is_some();
         self.uncommitted = Some(Uncommitted { services, config });
         self.publish_desired();
-        if !news {
+        if !changed {
             return self.commit_done(Ok(()), time);
         }
         // A file is one batch, and a first file or other settings affect all frontends.
@@ -81,15 +81,15 @@ impl Reconcile<'_> {
         }
     }
 
-    fn refuse_files(&mut self, with_config: bool, refusal: &object::ChangeError, time: Now) {
-        if refusal.class == ErrorClass::Disk {
+    fn reject_files(&mut self, with_config: bool, error: &object::ChangeError, time: Now) {
+        if error.class == ErrorClass::Disk {
             self.intake.retry_later(time.steady);
         }
-        self.intake.refuse_waiting(with_config, refusal.to_string());
+        self.intake.reject_taken(with_config, error.to_string());
     }
 
-    /// Applies the appliance's attributes, the precedence of sources and their leases from a
-    /// configuration.
+    /// Applies these parts of a configuration: settings and precedence of sources, reserved ports,
+    /// and the appliance's attributes.
     fn apply_appliance(&mut self, config: &Config, now: SystemTime) {
         self.shared.publish_sources(sources::settings(config));
         self.desired.configure(config, now);
@@ -100,14 +100,14 @@ impl Reconcile<'_> {
     /// Handles the result of a commit.
     pub(super) fn commit_done(&mut self, outcome: Result<(), PlaneError>, time: Now) {
         let Some(Uncommitted { services, config }) = self.uncommitted.take() else {
-            if let Err(refusal) = outcome {
-                tracing::error!(error = %refusal, "commit rejected; the tables are unchanged");
+            if let Err(error) = outcome {
+                tracing::error!(%error, "commit rejected; the tables are unchanged");
             }
             return;
         };
         self.reconciler.set_at_once(TIMES.at_once);
-        if let Err(refusal) = outcome {
-            return self.roll_back(services, config, &refusal, time);
+        if let Err(error) = outcome {
+            return self.roll_back(services, config, &error, time);
         }
         tracing::info!(
             generation = self.region.generation(),
@@ -126,7 +126,7 @@ impl Reconcile<'_> {
         &mut self,
         services: Vec<Object>,
         config: Option<(Arc<Config>, Arc<Config>)>,
-        refusal: &PlaneError,
+        error: &PlaneError,
         time: Now,
     ) {
         if let Some((_, before)) = &config {
@@ -135,9 +135,9 @@ impl Reconcile<'_> {
             self.apply_appliance(&before, time.wall);
             self.reconciler.start_full_pass();
         }
-        // The content was never in force, so the list is not one that a source has shortened.
+        // Any removal is permitted: the objects to remove were never in force.
         self.desired.write(&services, Permit::Any, time.wall);
-        let next = Next::Restore(services, config.is_some(), refusal.to_string());
+        let next = Next::Restore(services, config.is_some(), error.to_string());
         self.pending_write = Some(PendingWrite { next, since: time.steady });
     }
 }

@@ -1,5 +1,5 @@
-//! Next hops. Those of new backends are resolved before the backends are served, so that the first
-//! packet to one of them finds a MAC address.
+//! Next hops of backends. Those of new backends are resolved before the backends get traffic, so
+//! that the first packet to a backend finds a MAC address.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -16,9 +16,9 @@ use crate::kernel::neighbors::kernel::Kernel;
 use crate::plane::path_mtus::PathMtus;
 use crate::plane::region::RegionPlane;
 
-/// How long a change waits for the next hop of a new backend. After that the backend gets traffic
-/// without a resolved next hop: its source decides whether it is active, and the change's other
-/// backends must not wait longer.
+/// How long a change waits for the next hops of new backends. After that a backend is added even if
+/// its next hop is not resolved: its source decides whether it is active, and the other backends of
+/// the change must not wait longer.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resolved next hops, and the MTUs of the paths to them.
@@ -28,13 +28,13 @@ pub(super) struct Hops {
     path_mtus: PathMtus,
     /// Until when a change may wait for the next hops of its new backends.
     until: Option<Instant>,
-    /// Whether resolution was requested for next hops that the region may never contain.
+    /// Whether resolution was requested for next hops that are not in the region.
     new_hops_requested: bool,
 }
 
 impl Hops {
-    /// Starts with the next hops that the last slowpath left in the region. `interfaces` are names
-    /// and MTUs of the kernel's interfaces, one per arm.
+    /// Creates the state with the next hops that the previous slowpath left in the region.
+    /// `interfaces` are names and MTUs of the kernel's interfaces, one for each arm.
     pub(super) fn new(
         interfaces: &[(String, u16)],
         kernel: Box<dyn Kernel + Send>,
@@ -67,17 +67,17 @@ impl Hops {
         }
     }
 
-    /// Returns true when the next hops of all new backends are resolved, or [`RESOLVE_TIMEOUT`] is
-    /// over; the region then gets them before the backends. With `may_wait` false it never waits:
-    /// before the first commit the appliance takes no traffic.
+    /// Returns true when the next hops of all new backends are resolved or [`RESOLVE_TIMEOUT`] has
+    /// passed, after giving the resolutions to the plane. With `may_wait` false, it returns true
+    /// immediately: before the first commit the appliance takes no traffic.
     pub(super) fn resolve_new(
         &mut self,
-        news: &TableChanges,
+        changes: &TableChanges,
         plane: &mut RegionPlane<'_>,
         may_wait: bool,
         now: Instant,
     ) -> bool {
-        let unresolved_hops = unresolved_hops(news, plane);
+        let unresolved_hops = unresolved_hops(changes, plane);
         if unresolved_hops.is_empty() {
             self.until = None;
             return true;
@@ -99,8 +99,9 @@ impl Hops {
         true
     }
 
-    /// Resolves the next hops that the region has now. A record that was freed and made again lacks
-    /// the MAC address of its predecessor, although the neighbor is still resolved.
+    /// Makes the next hops in the region the ones to resolve, if they changed. A record that was
+    /// freed and created again has no MAC address although its neighbor is resolved, so resolutions
+    /// of records without a MAC are reported again.
     pub(super) fn follow(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
         if !(plane.take_hops_changed() | mem::take(&mut self.new_hops_requested)) {
             return;
@@ -127,15 +128,15 @@ impl Hops {
     }
 }
 
-/// Returns arms and addresses of new backends to which the region has no next hop.
-fn unresolved_hops(news: &TableChanges, plane: &RegionPlane<'_>) -> BTreeSet<(u8, IpAddr)> {
+/// Returns arm and address of each new backend to which the region has no next hop.
+fn unresolved_hops(changes: &TableChanges, plane: &RegionPlane<'_>) -> BTreeSet<(u8, IpAddr)> {
     let hops_at = |endpoint: &Endpoint| {
-        let instances = news.tables.instances_at(endpoint);
+        let instances = changes.tables.instances_at(endpoint);
         instances.map(|instance| (instance.arm as u8, instance.endpoint.addr)).collect::<Vec<_>>()
     };
-    let hops: Vec<(u8, IpAddr)> = match &news.touched {
+    let hops: Vec<(u8, IpAddr)> = match &changes.touched {
         Some(touched) => touched.iter().flat_map(|one| &one.endpoints).flat_map(hops_at).collect(),
-        None => news.tables.endpoints().flat_map(|(endpoint, _)| hops_at(endpoint)).collect(),
+        None => changes.tables.endpoints().flat_map(|(endpoint, _)| hops_at(endpoint)).collect(),
     };
     hops.into_iter().filter(|(arm, addr)| !plane.has_next_hop(*arm, *addr)).collect()
 }

@@ -1,6 +1,6 @@
-//! Content of the files from reading it until it is applied. The configuration may change at run
-//! time: gateways and settings are table data and change together with the services, all or
-//! nothing. A change of a key that takes a restart is rejected, and the error names the keys.
+//! Intake of content of the files, until it is applied or rejected. The configuration may change at
+//! run time: gateways and settings are table data and change together with the services, all or
+//! nothing. A change of keys that take a restart is rejected, with an error that names the keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::live::Shared;
 use crate::sources::List;
 use crate::sources::file::{Files, Read};
 
-/// Interval of retries when the store's disk does not accept changes.
+/// Delay after which the files are read again if the store's disk did not accept their content.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Content that was read and has not been taken.
+/// Content that was read and checked, to be applied as a whole.
 pub(super) struct PendingFiles {
     /// The configuration that the services were checked against, if it is new.
     pub(super) config: Option<Arc<Config>>,
@@ -33,20 +33,29 @@ pub(super) struct Intake {
     pending_config: Option<Arc<Config>>,
     /// Settings reported by the cloud that were applied last.
     followed: Followed,
-    /// Content that has not been taken yet.
+    /// The most recent content that has not been taken by [`Intake::next`].
     waiting: Option<PendingFiles>,
-    /// Whether this process has taken a services file.
+    /// Whether content of the files has been in force since this process started.
     synced: bool,
     /// When to read content again that the store's disk did not accept.
     retry_at: Option<Instant>,
     of_config: FileOutcome,
     of_services: FileOutcome,
+    reload: Option<Reload>,
 }
 
-/// Status of a file's content.
+/// A requested reload.
+struct Reload {
+    /// Number of its reread.
+    reread: u64,
+    /// Whether what it read was taken.
+    is_read: bool,
+}
+
+/// Result of the last reads of a file.
 #[derive(Default)]
 struct FileOutcome {
-    refused: Option<String>,
+    error: Option<String>,
     applied: Option<Instant>,
 }
 
@@ -55,13 +64,13 @@ impl FileOutcome {
         FileStatus {
             path: path.display().to_string(),
             applied_s_ago: self.applied.map(|at| now.duration_since(at).as_secs()),
-            error: self.refused.clone(),
+            error: self.error.clone(),
         }
     }
 }
 
 impl Intake {
-    /// Creates the state: only `config` has been read from the files.
+    /// Creates the state. Of the files' content, only `config` is in force.
     pub(super) fn new(files: Files, config: Arc<Config>) -> Intake {
         Intake {
             files,
@@ -73,6 +82,7 @@ impl Intake {
             retry_at: None,
             of_config: FileOutcome::default(),
             of_services: FileOutcome::default(),
+            reload: None,
         }
     }
 
@@ -81,9 +91,20 @@ impl Intake {
         &self.config
     }
 
-    /// Returns whether this process has taken a services file.
+    /// Returns whether content of the files has been in force since this process started.
     pub(super) fn is_synced(&self) -> bool {
         self.synced
+    }
+
+    /// Returns whether a reload has ended since the last call: both files were read, and their
+    /// content was rejected or has been taken and applied.
+    pub(super) fn take_reloaded(&mut self) -> bool {
+        let is_read = self.reload.as_ref().is_some_and(|reload| reload.is_read);
+        let is_done = is_read && self.pending_config.is_none() && self.waiting.is_none();
+        if is_done {
+            self.reload = None;
+        }
+        is_done
     }
 
     /// Takes the next content.
@@ -93,7 +114,7 @@ impl Intake {
 
     /// Requests that the files are read again.
     pub(super) fn reread(&self) {
-        self.files.reread();
+        let _ = self.files.reread();
     }
 
     /// Schedules another read of the files, because the store's disk did not accept the content.
@@ -102,8 +123,8 @@ impl Intake {
     }
 
     /// Returns why the services that were read last are not in force.
-    pub(super) fn refused(&self) -> Option<&str> {
-        self.of_services.refused.as_deref()
+    pub(super) fn services_error(&self) -> Option<&str> {
+        self.of_services.error.as_deref()
     }
 
     /// Returns the status of the configuration file and of the services file.
@@ -112,8 +133,8 @@ impl Intake {
         (config, self.of_services.status(self.files.services(), now))
     }
 
-    /// Processes what was read from both files. SIGHUP causes both to be read. `services` are those
-    /// in force.
+    /// Processes the content that was read from both files, and requests for reading them again (by
+    /// SIGHUP, or after a disk error). `services` are the services in force.
     pub(super) fn poll(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
         if self.retry_at.is_some_and(|at| now >= at) {
             self.retry_at = None;
@@ -121,13 +142,15 @@ impl Intake {
         }
         if shared.take_reload() {
             tracing::info!("reading configuration and services again");
-            self.files.reread();
+            self.reload = Some(Reload { reread: self.files.reread(), is_read: false });
         }
+        // Content that was read before the request may still arrive: it is no answer to it.
+        let done = self.files.rereads_done();
         while let Some(read) = self.files.take() {
             match read {
                 Read::Config(read) => {
-                    if let Err(refusal) = (*read).and_then(|new| self.read_config(new, now)) {
-                        self.refuse_config(refusal);
+                    if let Err(error) = (*read).and_then(|new| self.read_config(new, now)) {
+                        self.reject_config(error);
                     }
                 }
                 Read::Services { against, fresh, objects } => {
@@ -135,11 +158,14 @@ impl Intake {
                 }
             }
         }
+        if let Some(reload) = self.reload.as_mut().filter(|reload| reload.reread <= done) {
+            reload.is_read = true;
+        }
         self.follow_gateway(now, shared, services);
     }
 
-    /// Applies the cloud's reported settings (TCP idle timeout, tunnels) as if the configuration
-    /// file had them. Runs once for each change; the result is reported like that of a file.
+    /// Applies the settings reported by the cloud (TCP idle timeout, tunnels), if they changed, as
+    /// if the configuration file contained them.
     fn follow_gateway(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
         let followed = shared.followed();
         if followed == self.followed {
@@ -152,13 +178,14 @@ impl Intake {
             true => self.follow_config(same, now, services),
             false => self.read_config(same, now),
         };
-        if let Err(refusal) = followed {
-            tracing::error!(error = %refusal, "settings reported by the gateway rejected");
+        if let Err(error) = followed {
+            tracing::error!(%error, "settings reported by the gateway rejected");
         }
     }
 
     /// Applies reported settings to the configuration in force, with the services that were read
-    /// last. No check of services depends on tunnels or timeouts, so the disk is not waited for.
+    /// last. The services are not read and checked again, because no check of services depends on
+    /// tunnels or timeouts; so a hanging disk does not delay these settings.
     fn follow_config(
         &mut self,
         mut new: Config,
@@ -178,11 +205,14 @@ impl Intake {
         Ok(())
     }
 
-    /// Handles a new configuration: it is rejected, or the services are read again to be checked
-    /// against it.
+    /// Handles a configuration that was read: if it is new, the services are read again to be
+    /// checked against it.
+    ///
+    /// # Errors
+    /// Fails if keys changed that take a restart.
     fn read_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
         if !self.is_changed(&mut new, now)? {
-            self.of_config.refused = None;
+            self.of_config.error = None;
             return Ok(());
         }
         let new = Arc::new(new);
@@ -192,7 +222,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns whether a configuration differs from that in force.
+    /// Applies the settings reported by the cloud to `new`, and returns whether it differs from the
+    /// configuration in force. If not, a pending configuration is dropped.
     ///
     /// # Errors
     /// Fails if they differ in keys that take a restart.
@@ -219,7 +250,7 @@ impl Intake {
         let pending_config = self.pending_config.clone();
         let expected = pending_config.as_ref().unwrap_or(&self.config);
         if !Arc::ptr_eq(expected, against) {
-            // The reader has not processed the change of configuration yet.
+            // The reader has not processed the command with the expected configuration yet.
             if fresh {
                 self.files.check(Arc::clone(expected), true);
             }
@@ -227,34 +258,33 @@ impl Intake {
         }
         match objects {
             Ok(services) if pending_config.is_some() => {
-                self.of_config.refused = None;
+                self.of_config.error = None;
                 self.waiting = Some(PendingFiles { config: pending_config, services });
             }
             Ok(services) => {
                 self.waiting = Some(PendingFiles { config: None, services });
-                // What made configuration and services incompatible may have been fixed in the
-                // services.
-                if fresh && self.of_config.refused.is_some() {
+                // A configuration that the former services made invalid may be valid with these.
+                if fresh && self.of_config.error.is_some() {
                     self.files.reread_config();
                 }
             }
-            Err(refusal) => {
+            Err(error) => {
                 self.waiting = None;
                 match pending_config {
                     Some(_) => {
-                        let refusal = format!("the services file is invalid with it: {refusal}");
-                        self.refuse_config(refusal);
+                        let error = format!("the services file is invalid with it: {error}");
+                        self.reject_config(error);
                     }
-                    None => self.refuse(refusal),
+                    None => self.reject_services(error),
                 }
             }
         }
     }
 
     /// Rejects a configuration; the one in force stays.
-    fn refuse_config(&mut self, refusal: String) {
-        tracing::error!(error = %refusal, "configuration rejected; previous one stays in force");
-        self.of_config.refused = Some(refusal);
+    fn reject_config(&mut self, error: String) {
+        tracing::error!(%error, "configuration rejected; previous one stays in force");
+        self.of_config.error = Some(error);
         if self.pending_config.is_some() {
             self.drop_pending_config();
         }
@@ -267,24 +297,24 @@ impl Intake {
     }
 
     /// Records that the store or the region rejected the content that was taken last.
-    pub(super) fn refuse_waiting(&mut self, with_config: bool, refusal: String) {
+    pub(super) fn reject_taken(&mut self, with_config: bool, error: String) {
         match with_config {
-            false => self.refuse(refusal),
-            true => self.refuse_config(refusal),
+            false => self.reject_services(error),
+            true => self.reject_config(error),
         }
     }
 
-    fn refuse(&mut self, refusal: String) {
+    fn reject_services(&mut self, error: String) {
         let path = self.files.services().display();
         tracing::error!(
             %path,
-            error = %refusal,
+            %error,
             "services file rejected; the previous services stay in force"
         );
-        self.of_services.refused = Some(refusal);
+        self.of_services.error = Some(error);
     }
 
-    /// Records that the content is in force, with a new configuration if there is one.
+    /// Records that the content taken last is in force, with its configuration if that is new.
     pub(super) fn mark_applied(&mut self, config: Option<Arc<Config>>, now: Instant) {
         if let Some(config) = config {
             for warning in &config.warnings {
@@ -293,9 +323,9 @@ impl Intake {
             tracing::info!(gateways = config.gateways.len(), "configuration applied");
             self.config = config;
             self.pending_config = None;
-            self.of_config = FileOutcome { refused: None, applied: Some(now) };
+            self.of_config = FileOutcome { error: None, applied: Some(now) };
         }
         self.synced = true;
-        self.of_services = FileOutcome { refused: None, applied: Some(now) };
+        self.of_services = FileOutcome { error: None, applied: Some(now) };
     }
 }

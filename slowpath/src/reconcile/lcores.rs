@@ -1,6 +1,7 @@
-//! Communication of the control loop with the lcores: generations to switch to, events, traces and
+//! Communication of the control loop with the lcores: switches of generations, events, traces and
 //! liveness checks.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tables::command::{Command, Event};
@@ -12,7 +13,7 @@ use crate::plane::lcores;
 use crate::plane::rings::Rings;
 
 /// Interval at which a lagging lcore gets the switch command again: its ring may have been full, or
-/// it is new.
+/// the lcore has joined since.
 const SWITCH_RESEND_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of liveness checks.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
@@ -23,8 +24,10 @@ pub(super) struct Lcores<'r> {
     rings: Rings<'r>,
     monitor: lcores::Lcores,
     tracer: Tracer,
+    /// The last trace command of each lcore whose ring was full, to be sent again.
+    unsent_traces: BTreeMap<usize, Command>,
     last_sent: Instant,
-    /// When the last switch was sent, if it is not known to be acknowledged.
+    /// When the last switch command was sent; `None` once all lcores have acknowledged it.
     switching: Option<Instant>,
     last_status: Option<Instant>,
 }
@@ -42,6 +45,7 @@ impl<'r> Lcores<'r> {
             rings: Rings::attach(region),
             monitor: lcores::Lcores::new(lcores, ports),
             tracer: Tracer::default(),
+            unsent_traces: BTreeMap::new(),
             last_sent: now,
             switching: None,
             last_status: None,
@@ -50,6 +54,7 @@ impl<'r> Lcores<'r> {
 
     /// Takes the lcores' events, starts and ends traces, and returns the events about next hops.
     pub(super) fn take_events(&mut self, shared: &Shared, now: Instant) -> Vec<Event> {
+        self.resend_traces();
         let mut next_hops = Vec::new();
         for (lcore, event) in self.rings.take() {
             match event {
@@ -66,19 +71,31 @@ impl<'r> Lcores<'r> {
         }
         if let Some(request) = shared.take_trace() {
             let command = self.tracer.begin(request, now);
-            self.send_all(&command);
+            self.send_trace(command);
         }
         if let Some(command) = self.tracer.end_if_over(now) {
-            self.send_all(&command);
+            self.send_trace(command);
             shared.free_trace();
         }
         next_hops
     }
 
-    fn send_all(&mut self, command: &Command) {
-        for (lcore, _) in self.region.live_lcores() {
-            self.rings.send(lcore, command);
+    /// Sends a trace command to all lcores.
+    fn send_trace(&mut self, command: Command) {
+        self.unsent_traces = self.region.live_lcores().map(|(lcore, _)| (lcore, command)).collect();
+        self.resend_traces();
+    }
+
+    /// Sends the trace commands that did not fit in a ring before. Those of an lcore that no longer
+    /// polls are dropped.
+    fn resend_traces(&mut self) {
+        if self.unsent_traces.is_empty() {
+            return;
         }
+        let live: Vec<usize> = self.region.live_lcores().map(|(lcore, _)| lcore).collect();
+        let rings = &mut self.rings;
+        self.unsent_traces
+            .retain(|lcore, command| live.contains(lcore) && !rings.send(*lcore, command));
     }
 
     /// Sends the switch command to lcores that serve another generation than the committed one.
@@ -90,7 +107,7 @@ impl<'r> Lcores<'r> {
         }
     }
 
-    /// Has the lcores switch to a generation that was just committed.
+    /// Commands the lcores to switch to a generation that was just committed.
     pub(super) fn switch(&mut self, now: Instant) {
         self.send_switch();
         self.switching = Some(now);
@@ -102,7 +119,7 @@ impl<'r> Lcores<'r> {
         self.switching.take().is_some()
     }
 
-    /// Returns when the last switch was sent, if it is not known to be acknowledged.
+    /// Returns when the last switch command was sent; `None` once all lcores have acknowledged it.
     pub(super) fn switching(&self) -> Option<Instant> {
         self.switching
     }
@@ -124,5 +141,41 @@ impl<'r> Lcores<'r> {
     pub(super) fn begin_check(&mut self, now: Instant) -> &mut lcores::Lcores {
         self.last_status = Some(now);
         &mut self.monitor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tables::command::TraceFilter;
+    use tables::layout::Sizes;
+    use tables::region::Role;
+    use tables::ring::{Consumer, SharedSlots};
+
+    #[test]
+    fn trace_commands_reach_an_lcore_whose_ring_was_full() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let _fastpath = region.claim(Role::Fastpath).unwrap();
+        region.lcores()[0].join(&region, region.epoch(Role::Fastpath), 1);
+        let mut taken = Consumer::attach(SharedSlots::commands(&region, 0).unwrap());
+        let mut traces = || {
+            let commands = std::iter::from_fn(|| taken.pop());
+            let commands = commands.map(|message| Command::decode(&message).unwrap());
+            commands.filter(|command| matches!(command, Command::Trace(_))).collect::<Vec<_>>()
+        };
+        let (shared, now) = (Shared::default(), Instant::now());
+        let mut lcores = Lcores::attach(&region, 1, 2, now);
+        let start = Command::Trace(TraceFilter { count: 1, ..TraceFilter::default() });
+        let end = Command::Trace(TraceFilter::default());
+        for commands in [vec![start], vec![start, end]] {
+            while lcores.rings.send(0, &Command::Drain(false)) {}
+            for command in &commands {
+                lcores.send_trace(*command);
+            }
+            assert_eq!(traces(), [], "the ring was full");
+            lcores.take_events(&shared, now);
+            lcores.take_events(&shared, now);
+            assert_eq!(traces(), commands[commands.len() - 1..], "the last command, once");
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! BGP neighbors in the region's settings: their packets get the punt class of local ports, so that
-//! a flood of other packets does not end a session.
+//! BGP neighbors in the region's settings: their packets to the kernel share the rate limit of
+//! local ports, so that a flood of other packets does not end a session.
 
 use std::net::IpAddr;
 
@@ -10,8 +10,8 @@ use super::Reconcile;
 use crate::sources::desired::precedence;
 
 impl Reconcile<'_> {
-    /// Sets the neighbors of the policies that select this appliance, from the plane's next commit
-    /// on, if they changed.
+    /// Sets the BGP neighbors of the policies that select this appliance. If they changed, requests
+    /// a full pass, whose commit writes them to the region.
     pub(super) fn follow_neighbors(&mut self) {
         let objects = self.desired.objects();
         if self.neighbors_at == Some(objects.revision()) {

@@ -11,9 +11,9 @@ use super::intake::PendingFiles;
 /// How long a write to disk may take before the status reports it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Content that was taken and is not yet in the region.
+/// Content that is in the tables and not yet in the region: the state before it, for a rollback.
 pub(super) struct Uncommitted {
-    /// Services before it.
+    /// Objects of the files before it.
     pub(super) services: Vec<Object>,
     /// New and former configuration, if it changed.
     pub(super) config: Option<(Arc<Config>, Arc<Config>)>,
@@ -21,16 +21,17 @@ pub(super) struct Uncommitted {
 
 /// A write that the store has not acknowledged yet.
 pub(super) struct PendingWrite {
-    /// What to do once it is acknowledged.
     pub(super) next: Next,
+    /// When the write was submitted.
     pub(super) since: Instant,
 }
 
+/// What to do once a write is acknowledged.
 pub(super) enum Next {
-    /// Take the content of the files.
+    /// Apply this content of the files to the tables.
     Apply(PendingFiles),
-    /// Roll back rejected content: the services before it, whether a configuration was rejected
-    /// with them, and the reason.
+    /// Roll back rejected content: the objects before it, whether the content had a new
+    /// configuration, and the reason.
     Restore(Vec<Object>, bool, String),
 }
 
@@ -41,12 +42,12 @@ impl PendingWrite {
         matches!(self.next, Next::Restore(..))
     }
 
-    /// Returns the status text if the disk takes long.
+    /// Returns the text for the status if the disk has taken longer than [`WRITE_TIMEOUT`].
     pub(super) fn trouble(&self, now: Instant) -> Option<String> {
         let took = now.saturating_duration_since(self.since);
         (took >= WRITE_TIMEOUT).then(|| {
             format!(
-                "the disk of control.state has not answered for {} s; changes of the files take \
+                "the disk of control.state has not responded for {} s; changes of the files take \
                  effect once it does",
                 took.as_secs()
             )

@@ -1,4 +1,4 @@
-//! Iterations of the control loop over a region of the test, with emulated lcores.
+//! Tests of the control loop over a region of the test, with emulated lcores and simulated time.
 
 use super::*;
 use std::net::IpAddr;
@@ -110,17 +110,17 @@ fn memory_store() -> Arc<Store> {
     Arc::new(crate::sources::desired::open_store(None).unwrap())
 }
 
-/// A region, a services file and a clock.
+/// The environment of a control loop: a region, a services file, a store and a clock.
 struct Stage {
     region: &'static Region,
     config: Arc<Config>,
     services: PathBuf,
-    /// Path of the configuration, if it comes from a file.
+    /// Path of the configuration file; `None` if the loop watches none.
     file: Option<PathBuf>,
-    /// Work of other threads: after each step, files are read and the store is written.
+    /// The reader of the files, which [`Stage::pass`] runs in place of its thread.
     reader: Option<Reader>,
     store: Arc<Store>,
-    /// Whether the disk responds.
+    /// Whether the store's disk responds.
     thawed: bool,
     now: Instant,
 }
@@ -132,8 +132,7 @@ impl Stage {
         let services = folder.join("services.toml");
         let mut config = config::from_toml(CONFIG).unwrap();
         config.services = Some(services.clone());
-        // Lives until the test process ends: the loop refers to it while the stage advances the
-        // time.
+        // Leaked, because the control loop refers to it while the stage is borrowed mutably.
         let region = Box::leak(Box::new(Region::anonymous(&Sizes::SMALL).unwrap()));
         let (file, reader, store) = (None, None, memory_store());
         let config = Arc::new(config);
@@ -141,13 +140,15 @@ impl Stage {
         Stage { region, config, services, file, reader, store, thawed: true, now }
     }
 
-    /// Writes a new file and renames it, as editors and Kubernetes do.
+    /// Replaces the services file by renaming a new file, as editors and Kubernetes do.
     fn write(&self, text: &str) {
         let beside = self.services.with_extension("new");
         std::fs::write(&beside, text).unwrap();
         std::fs::rename(&beside, &self.services).unwrap();
     }
 
+    /// Writes the services file: the service `default/web` with these backends, each an address and
+    /// optionally further fields.
     fn backends(&self, backends: &[&str]) {
         let backends: Vec<String> = backends
             .iter()
@@ -168,7 +169,7 @@ impl Stage {
         let shared = Arc::new(Shared::default());
         let plane = RegionPlane::attach(self.region, &self.config).unwrap();
         let config = Arc::clone(&self.config);
-        let file = self.file.as_ref().map(|path| ConfigFile::new(path, &[]));
+        let file = self.file.as_ref().map(|path| ConfigFile::new(path, &[], self.config.plane));
         let (files, reader) = watch(&config, file, wake(&shared));
         (self.reader, self.store) = (Some(reader), memory_store());
         let reconcile = Reconcile::new(
@@ -183,7 +184,8 @@ impl Stage {
         (reconcile, shared)
     }
 
-    /// Advances the time by `ms` milliseconds in steps of 20.
+    /// Advances the time by `ms` milliseconds in steps of 20. Each step runs the control loop, the
+    /// reader, the store if its disk responds, and the lcore.
     fn pass(
         &mut self,
         ms: u64,
@@ -214,7 +216,7 @@ fn able(shared: &Shared) -> Able {
     shared.able_now()
 }
 
-/// Returns the ids of the web service, and of its backends by the last byte of their address.
+/// Returns the id of the only service, and the last address byte and id of each backend.
 fn ids(region: &Region) -> (u32, Vec<(u8, u32)>) {
     let set = region.tables(region.generation());
     let backends = set.backends().map(|(id, b)| (b.addr.octets()[15], id));
@@ -340,12 +342,12 @@ fn a_frontend_is_done_when_every_lcore_has_acknowledged_it() {
         stage.region.lcores()[0].count_iteration();
         stage.pass(20, &mut reconcile, None);
     }
-    assert_eq!(progress(&reconcile), Progress::Pending, "it lags");
+    assert_eq!(progress(&reconcile), Progress::Pending, "the lcore lags");
     stage.pass(200, &mut reconcile, Some(&mut lcore));
     assert_eq!(progress(&reconcile), Progress::Done);
 }
 
-/// BGP advertises frontends that are done, and looks only when it is notified.
+/// BGP advertises frontends that are done, and reads their progress only when it is notified.
 #[test]
 fn bgp_is_notified_of_frontends_that_are_done_without_a_new_generation() {
     let mut stage = Stage::new("restarted");
@@ -386,7 +388,7 @@ fn a_lagging_lcore_delays_a_change_and_clears_able() {
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
     let first = stage.region.generation();
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
-    // It polls, but does not process its commands.
+    // The lcore polls, but does not process its commands.
     for _ in 0..100 {
         stage.region.lcores()[0].count_iteration();
         stage.pass(20, &mut reconcile, None);
@@ -423,7 +425,7 @@ fn a_stopped_lcore_or_a_link_down_clears_able() {
 }
 
 #[test]
-fn a_killed_slowpath_recovers_its_ids_and_moves_no_flow() {
+fn a_killed_slowpath_recovers_its_ids() {
     let mut stage = Stage::new("killed");
     let (mut reconcile, _) = stage.start();
     stage.backends(&["10.0.2.11", "10.0.2.12", "10.0.2.13"]);
@@ -433,7 +435,7 @@ fn a_killed_slowpath_recovers_its_ids_and_moves_no_flow() {
     // The file changed while slowpath was down: the middle backend is gone.
     stage.backends(&["10.0.2.13", "10.0.2.11"]);
     let (mut reconcile, _) = stage.start();
-    // Until the removed backend has drained.
+    // Long enough for the removed backend to drain.
     stage.pass(2000, &mut reconcile, None);
     let after = ids(stage.region);
     assert_eq!(after.0, before.0);
@@ -449,7 +451,7 @@ fn a_killed_slowpath_recovers_its_ids_and_moves_no_flow() {
 }
 
 #[test]
-fn killed_between_any_two_steps_it_converges_to_the_same_state() {
+fn a_slowpath_killed_between_any_two_steps_converges_to_the_same_state() {
     for steps in 0..25 {
         let mut stage = Stage::new(&format!("steps{steps}"));
         let (mut reconcile, _) = stage.start();
@@ -486,7 +488,7 @@ fn a_removed_backend_without_flows_frees_its_id() {
         stage.pass(4000, &mut reconcile, None);
         let (_, after) = ids(stage.region);
         let two = after.iter().rev().take(2).map(|(_, id)| *id).max();
-        assert!(two <= Some(2), "ids of removed ones are reused: {after:?}");
+        assert!(two <= Some(2), "ids of removed backends are reused: {after:?}");
     }
     let set = stage.region.tables(stage.region.generation());
     let hops = set.next_hops().count();
@@ -522,7 +524,7 @@ fn a_removed_backend_drains_until_its_last_flow() {
 
     let retained = |stage: &Stage| {
         let set = stage.region.tables(stage.region.generation());
-        *set.backend(both[1].1).expect("it keeps its flow")
+        *set.backend(both[1].1).expect("the backend has a flow")
     };
     let removed = BackendState::Removed as u8;
     stage.backends(&["10.0.2.11", "10.0.2.12 state = \"maintenance\""]);
@@ -536,7 +538,7 @@ fn a_removed_backend_drains_until_its_last_flow() {
     stage.pass(20_000, &mut reconcile, None);
     let set = stage.region.tables(stage.region.generation());
     let retained = retained(&stage);
-    assert_eq!(retained.state, removed, "also for a successor");
+    assert_eq!(retained.state, removed, "also after a restart");
     assert_eq!((retained.incarnation, retained.nat_ports), (record.incarnation, record.nat_ports));
     assert_eq!(set.service(web).unwrap().single, both[0].1, "new flows go elsewhere");
 
@@ -546,7 +548,7 @@ fn a_removed_backend_drains_until_its_last_flow() {
 }
 
 #[test]
-fn a_full_sync_without_changes_commits_nothing() {
+fn full_passes_without_changes_commit_nothing() {
     let mut stage = Stage::new("quiet");
     let (mut reconcile, _) = stage.start();
     let service = |n: u32| {

@@ -1,4 +1,4 @@
-//! Waiters for writes to be in force.
+//! API requests that wait until their write is in force or rejected.
 
 use api::{Outcome, Wait, WrittenObject};
 use state::frontend::Progress;
@@ -7,25 +7,26 @@ use state::tables::Tables;
 
 use super::Reconcile;
 
-/// Maximum number of objects of one waiter checked in one step: a complete list may have very many.
+/// Maximum number of objects of one request checked in one step, because a complete list may have
+/// very many.
 const AT_ONCE: usize = 1024;
 
 impl Reconcile<'_> {
-    /// Completes the waiters whose write is in force or rejected.
+    /// Answers the requests whose write is in force or rejected.
     pub(super) fn answer_waits(&mut self) {
         self.waits.extend(self.shared.take_waits());
         self.waits.retain(|wait| !wait.answer.is_closed());
         for mut wait in std::mem::take(&mut self.waits) {
             match self.outcome(&mut wait) {
-                // The receiver may be gone.
+                // The client may have disconnected.
                 Some(outcome) => drop(wait.answer.send(outcome)),
                 None => self.waits.push(wait),
             }
         }
     }
 
-    /// Returns the outcome; `None` while the write is pending. Objects in force are not checked
-    /// again.
+    /// Returns the outcome; `None` while the write is pending. Objects in force are removed from
+    /// the request, so that they are not checked again.
     fn outcome(&self, wait: &mut Wait) -> Option<Outcome> {
         let tables = self.desired.writer.tables();
         let observed = self.reconciler.observed() >= tables.revision();
@@ -45,7 +46,7 @@ impl Reconcile<'_> {
         None
     }
 
-    /// Returns whether all lcores serve the object, or why they won't.
+    /// Returns whether all lcores serve the object, or the reason if they won't.
     fn in_force(
         &self,
         object: &WrittenObject,

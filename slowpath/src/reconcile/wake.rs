@@ -1,4 +1,4 @@
-//! Waking the control loop.
+//! The callback with which other threads wake the control loop.
 
 use std::sync::Arc;
 

@@ -1,19 +1,22 @@
-//! State of BGP for the API, the metrics and the command.
+//! State of BGP for the API, the metrics and `weir bgp`.
 
 use std::sync::Arc;
 
 use announce::announcer::Announcer;
 use announce::controller::Counts;
+use announce::secrets::KeyCounts;
 use announce::sockets::Sockets;
 use parking_lot::Mutex;
 
 /// State of BGP for readers. Cheap to clone.
 #[derive(Clone)]
 pub struct BgpState {
-    /// The policies as carried out.
+    /// The announcer, which applies the policies to the sessions.
     pub announcer: Arc<Mutex<Announcer<Sockets>>>,
-    /// Counters of the control loop's rounds.
+    /// Statistics of the rounds of BGP's control loop.
     pub counts: Arc<Mutex<Counts>>,
+    /// Counts of keys that cannot be read.
+    pub key_counts: Arc<KeyCounts>,
     /// Current state of sessions and BFD; reading it does not wait for the end of a round.
     pub sockets: Sockets,
 }

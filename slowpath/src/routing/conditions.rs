@@ -1,4 +1,5 @@
-//! Conditions of BGP policies.
+//! Conditions of BGP policies. A round is one run of BGP's control loop, in which it applies the
+//! policies.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,8 +14,8 @@ use state::object::{
 };
 use state::reflect::ACCEPTED;
 
-/// Returns the changes that bring the policies' conditions up to date after a round with this
-/// result.
+/// Returns the changes that bring the conditions of all policies up to date after a round with this
+/// `result`.
 pub(super) fn status_changes(
     objects: &Objects,
     precedence: &Precedence,
@@ -49,7 +50,7 @@ pub(super) fn status_changes(
             Err(error) => (ConditionStatus::False, reason(error), error.to_string()),
         };
         let accepted = condition(ACCEPTED, status, reason, message, now);
-        // A policy that is not applied needs no key.
+        // A policy that is not applied needs no TCP-MD5 key.
         let applied: Result<(), ReconcileError> =
             match is_preferred_source && !is_other_generation && spec.selects(label) {
                 true => result.clone(),
@@ -78,7 +79,8 @@ fn reason(error: &ReconcileError) -> &'static str {
 /// same name.
 const MISSING_AUTH_SECRET: &str = "MissingAuthSecret";
 
-/// Returns the condition of missing keys; `None` unless keys are missing or were before.
+/// Returns the condition of missing keys; `None` if no keys are missing and the policy does not
+/// have the condition.
 fn missing_secret(
     object: &Object,
     result: &Result<(), ReconcileError>,
@@ -127,7 +129,7 @@ fn change(object: &Object, conditions: Vec<Condition>) -> Option<Change> {
     (!is_current).then_some(Change::Status { key, observed, conditions })
 }
 
-/// Returns whether a policy is evaluated: it is not being deleted.
+/// Returns whether a policy is evaluated: not if it is being deleted.
 pub(super) fn is_active(object: &Object) -> bool {
     object.lifecycle().deletion.is_none()
 }

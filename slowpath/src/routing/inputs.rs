@@ -1,4 +1,5 @@
-//! Inputs of BGP's control loop, and the conditions that it writes to policies.
+//! Inputs of BGP's control loop, and the conditions of policies that are written after each of its
+//! rounds.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use super::conditions;
 use crate::live::{DesiredState, Live};
 use crate::sources::desired::Store;
 
-/// The live system, and the store that the policies' conditions are written to.
+/// Source of the inputs, and destination of the conditions.
 pub(super) struct Inputs {
     live: Arc<Live>,
     store: Arc<Store>,
@@ -43,8 +44,8 @@ impl Inputs {
         Plane {
             forwarding: carries == Some(true),
             draining: self.live.region.draining() || self.leaving.load(Ordering::Relaxed),
-            // A plane that takes no traffic has nothing to wait for: neighbors that retain routes
-            // for graceful restart have to drop them now.
+            // A plane that takes no traffic counts as complete: neighbors that retain routes for
+            // graceful restart have to drop them now.
             complete: match carries {
                 None => false,
                 Some(true) => self.live.is_settled(&tables),
@@ -64,7 +65,7 @@ impl StateSource for Inputs {
         self.observed = self.live.desired();
         let plane = self.plane();
         let config = &self.live.config;
-        // Routers send to the ingress port.
+        // Next hop of advertised routes: the ingress port.
         let port = config.ingress.addresses.iter().map(|interface| interface.addr);
         let ipv4 = port.clone().find_map(|addr| match addr {
             IpAddr::V4(addr) => Some(addr),
@@ -105,8 +106,8 @@ impl StateSource for Inputs {
         if batch.is_empty() {
             return;
         }
-        // The disk may be slow: conditions that can't be written now are written after the next
-        // round.
+        // The disk may be slow. While a write is in progress no other one is queued: the next round
+        // writes what is still missing.
         if self.writing.swap(true, Ordering::Relaxed) {
             return;
         }

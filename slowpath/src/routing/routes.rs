@@ -1,4 +1,5 @@
-//! BGP documents of the API (`/v1/bgp/...`) and of the control socket (`/bgp/...`).
+//! BGP documents of the API (`/v1/bgp/...`) and of the control socket (`/bgp/...`), and the line
+//! about BGP in the status.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -49,23 +49,24 @@ pub struct Desired {
     reflector: Reflector,
     /// Writer of the tables.
     pub writer: Arc<Writer>,
-    /// Sources of files. Nothing is pruned until their initializers complete.
+    /// The sources that read files, each with its initializer. Until all initializers complete, the
+    /// tables count as incomplete and nothing is pruned from the plane.
     files: Vec<(Source, Initializer)>,
-    /// Whether a list of the files was stored by this process: the stored objects of their sources
-    /// are then the files' content.
+    /// Whether this process has stored a list of the files, so that the stored objects of their
+    /// sources are the files' content.
     settled: bool,
     /// The write of the files' objects that is in progress, if any.
     pending: Option<Ticket>,
     answers: (Sender<CommitResult>, Receiver<CommitResult>),
-    /// The files' sources with a removal that is confirmed and not yet made, and the revision at
-    /// which they were determined.
+    /// The files' sources with a removal that is confirmed and not yet made, and the revision of
+    /// the objects at which they were determined.
     confirmed: (Vec<Source>, u64),
     wake: Wake,
 }
 
 impl Desired {
     /// Creates the state from the stored objects, which apply until their sources send others.
-    /// `unhealthy` are the backends that are unhealthy in the plane.
+    /// `unhealthy` are the backends that the plane has as unhealthy, by frontend.
     pub fn new(
         config: &Config,
         store: Arc<Store>,
@@ -135,7 +136,7 @@ impl Desired {
         };
         let answer = self.answers.0.clone();
         if batch.is_empty() {
-            // No write is needed. Only the store needs to know which sources are settled.
+            // No write is needed, but the store has to record that the sources' lists are complete.
             let _ = answer.send(Ok(objects.revision()));
             if !settles.is_empty() {
                 self.store.submit(WriteRequest { batch, now, complete_sources: settles }, drop);
@@ -180,11 +181,11 @@ impl Desired {
     fn hold(&self, held: Vec<Held>, objects: &Objects, now: SystemTime) {
         let record: Vec<Change> = held.iter().flat_map(|held| held.record(objects, now)).collect();
         let why: Vec<String> = held.iter().map(ToString::to_string).collect();
-        let refusal = ChangeError::new("", why.join("; "), "").with_class(ErrorClass::Held);
+        let error = ChangeError::new("", why.join("; "), "").with_class(ErrorClass::Held);
         let answer = self.answers.0.clone();
         if record.is_empty() {
             // The receiver is a field of `self`.
-            let _ = answer.send(Err(refusal));
+            let _ = answer.send(Err(error));
             return;
         }
         let wake = Arc::clone(&self.wake);
@@ -193,7 +194,7 @@ impl Desired {
                 tracing::error!(error = %wrong, "held removal not recorded");
             }
             // The receiver is gone if the control loop is.
-            let _ = answer.send(Err(refusal));
+            let _ = answer.send(Err(error));
             wake();
         });
     }
@@ -207,9 +208,9 @@ impl Desired {
         let is_confirmed = |source: &&Source| removals::is_confirmed(source, &self.objects);
         let sources = self.files.iter().map(|(source, _)| source);
         let confirmed: Vec<Source> = sources.filter(is_confirmed).cloned().collect();
-        let news = confirmed.iter().any(|source| !self.confirmed.0.contains(source));
+        let newly_confirmed = confirmed.iter().any(|source| !self.confirmed.0.contains(source));
         self.confirmed = (confirmed, self.objects.revision());
-        news
+        newly_confirmed
     }
 
     /// Returns the result of [`Desired::write`] once it is available: stored, rejected, or a disk
@@ -250,14 +251,15 @@ impl Desired {
         Ok(revision)
     }
 
-    /// Derives rows from changes that other sources wrote. Returns whether there were any.
+    /// Derives rows from changes of the store that other sources made. Returns whether rows were
+    /// derived.
     pub fn follow(&mut self, now: SystemTime) -> bool {
         if *self.store.watch().borrow() == self.objects.revision() {
             return false;
         }
         let (objects, events) = self.updates();
         if self.pending.is_some_and(|ticket| self.store.is_completed(ticket)) {
-            // The files' objects may be among them; those become rows all at once, in `apply`.
+            // The files' objects may be among the changes, and only `apply` derives rows from them.
             return false;
         }
         let verdicts = self.reflect(objects, &events, false, &[], now).1;
@@ -270,10 +272,11 @@ impl Desired {
         self.reflector.verdict(key)
     }
 
+    /// Returns the stored objects, and the changes since those in the tables.
     fn updates(&self) -> (Objects, Vec<Event>) {
-        let news = self.store.changes_since(self.objects.revision());
-        let events = news.events.unwrap_or_else(|_| news.objects.events_since(&self.objects));
-        (news.objects, events)
+        let all = self.store.changes_since(self.objects.revision());
+        let events = all.events.unwrap_or_else(|_| all.objects.events_since(&self.objects));
+        (all.objects, events)
     }
 
     fn reflect(
@@ -296,8 +299,7 @@ impl Desired {
         (revision, verdicts)
     }
 
-    /// Applies the configured precedence of sources and the reserved ports. Rows that neither
-    /// affects are unchanged.
+    /// Applies the configured precedence of sources and the ports that the appliance itself uses.
     pub fn configure(&mut self, config: &Config, now: SystemTime) {
         let mut transaction = self.writer.begin(now);
         let order = precedence(config);
@@ -308,8 +310,8 @@ impl Desired {
         self.record_verdicts(verdicts, now);
     }
 
-    /// Stores the configured appliance as the only object of its kind. Changes of its keys take a
-    /// restart of slowpath.
+    /// Stores the configured appliance as the only object of its kind. Called only at startup,
+    /// because changes of its keys take a restart of slowpath.
     pub fn publish_appliance(&self, config: &Config, now: SystemTime) {
         let Some(object) = appliance_object(config) else { return };
         let (key, objects) = (object.key(), self.store.objects());
@@ -325,8 +327,8 @@ impl Desired {
         self.store.submit(
             WriteRequest { batch, now, complete_sources: vec![key.source] },
             |answer| {
-                if let Err(refusal) = answer {
-                    tracing::warn!(error = %refusal, "appliance object not updated");
+                if let Err(error) = answer {
+                    tracing::warn!(%error, "appliance object not updated");
                 }
             },
         );
@@ -354,8 +356,8 @@ impl Desired {
         write_statuses(&self.store, batch, now);
     }
 
-    /// Sets the condition `aspect` on the object in force of a service, unless it has it already:
-    /// true, or false with `trouble` as its message.
+    /// Sets the condition `aspect` on the object of a service that is in force, unless the object
+    /// has it already: true, or false with `trouble` as the message.
     pub fn set_condition(
         &self,
         service: &Name,
@@ -399,25 +401,25 @@ impl Desired {
     }
 }
 
-/// Submits status changes. If an object no longer exists, the others are submitted again without
-/// it.
+/// Submits status changes. If the store rejects them because an object no longer exists, the other
+/// changes are submitted again.
 fn write_statuses(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
     if batch.is_empty() {
         return;
     }
     let (again, rest) = (Arc::clone(store), batch.clone());
     let answered = move |answer: CommitResult| {
-        let Err(refusal) = answer else { return };
+        let Err(error) = answer else { return };
         let (before, mut rest) = (rest.len(), rest);
         let gone = |change: &Change| match change {
-            Change::Status { key, .. } => refusal.object.as_ref() == Some(key),
+            Change::Status { key, .. } => error.object.as_ref() == Some(key),
             _ => false,
         };
-        rest.retain(|change| refusal.class != ErrorClass::NotFound || !gone(change));
+        rest.retain(|change| error.class != ErrorClass::NotFound || !gone(change));
         if rest.len() < before {
             return write_statuses(&again, rest, now);
         }
-        tracing::debug!(error = %refusal, "status of objects not stored");
+        tracing::debug!(%error, "status of objects not stored");
     };
     store.submit(WriteRequest::new(batch, now), answered);
 }
@@ -492,7 +494,7 @@ mod tests {
     use state::backend::Placement;
 
     #[test]
-    fn local_nodes_and_zones_come_from_the_configuration() {
+    fn the_appliances_attributes_come_from_the_configuration() {
         let text = "name = \"t\"\nzone = \"a\"\nlocal = [\"node-1\", \"b\"]\ncluster = 3\n\
                     node_ports = \"31000-31999\"\nexternal_cluster_ip = true\n\
                     [ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\"]\n\

@@ -6,18 +6,20 @@
 //!        ^                                                            |
 //!        '-------------------------- Read, then wake the loop <-------'
 //! ```
-//! A disk that hangs blocks the reader and not the control loop. Files are polled by name several
-//! times a second, which detects replacement by rename, a changed symlink (as Kubernetes does with
+//! A disk that hangs blocks the reader and not the control loop. Files are polled by name ten times
+//! a second, which detects replacement by rename, a changed symlink (with which Kubernetes updates
 //! mounted files) and an edit in place. An edit in place may be incomplete when it is detected, so
-//! a change is read only after it has settled. The first read and reads by command do not wait.
+//! a change is read only after the file has been unchanged for 300 ms. The first read and reads by
+//! command do not wait.
 
+use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use config::checked::Config;
+use config::checked::{Config, Plane};
 use parking_lot::Mutex;
 
 use super::{List, read, regular};
@@ -27,7 +29,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a changed file must stay unchanged before it is read.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 
-/// Identifies content without reading it: name, device, inode, size and change time of each file.
+/// Identifies content without reading it: path of each file; device, inode and size; and the change
+/// time in seconds and nanoseconds.
 type Stamp = Vec<(PathBuf, [u64; 3], [i64; 2])>;
 
 /// Callback that wakes the control loop.
@@ -39,8 +42,7 @@ struct Watch {
     next_poll: Option<Instant>,
     /// Stamp of a change that was not read yet, and since when it has been the same.
     changed_stamp: Option<(Option<Stamp>, Instant)>,
-    /// Stamp of the content that was read last; `None` before the first read, and if the next poll
-    /// is to read.
+    /// Stamp of the content that was read last; the outer `None` makes the next poll read.
     read_stamp: Option<Option<Stamp>>,
 }
 
@@ -49,8 +51,8 @@ impl Watch {
         Watch { path: path.to_owned(), next_poll: None, changed_stamp: None, read_stamp: None }
     }
 
-    /// Returns whether to read the file: it has changed and is stable. The first content is read
-    /// without a delay.
+    /// Returns whether to read the file: it has changed, and stayed unchanged for [`SETTLE_TIME`].
+    /// The first read is not delayed.
     fn is_due(&mut self, now: Instant) -> bool {
         if self.next_poll.is_some_and(|at| now < at) {
             return false;
@@ -95,19 +97,21 @@ fn stamp(path: &Path) -> Option<Stamp> {
 pub struct ConfigFile {
     watch: Watch,
     overrides: Vec<String>,
+    plane: Plane,
 }
 
 impl ConfigFile {
-    /// Watches `path`; `overrides` are the `--set` options of this process.
-    pub fn new(path: &Path, overrides: &[String]) -> ConfigFile {
-        ConfigFile { watch: Watch::new(path), overrides: overrides.to_vec() }
+    /// Watches `path`; `overrides` are the `--set` options of this process, and `plane` is the
+    /// plane that runs. With `plane = "auto"` it stays, whatever was decided since.
+    pub fn new(path: &Path, overrides: &[String], plane: Plane) -> ConfigFile {
+        ConfigFile { watch: Watch::new(path), overrides: overrides.to_vec(), plane }
     }
 
     /// Reads the file and applies the overrides.
     fn read(&self) -> Result<Config, String> {
         let path = &self.watch.path;
         regular::check(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        config::load(Some(path), &self.overrides).map_err(|error| error.to_string())
+        config::load_as(Some(path), &self.overrides, self.plane).map_err(|error| error.to_string())
     }
 }
 
@@ -117,12 +121,12 @@ enum Command {
     Reread,
     /// Read the configuration file again.
     RereadConfig,
-    /// Check services against this configuration from now on. If the flag is set, read them
-    /// immediately, otherwise when they change.
+    /// Check services against this configuration from now on. The flag is whether to read them
+    /// immediately instead of when they change.
     Check(Arc<Config>, bool),
 }
 
-/// Content of a file.
+/// Result of reading the configuration or the services.
 pub enum Read {
     /// The configuration, or why it is rejected.
     Config(Box<Result<Config, String>>),
@@ -144,6 +148,8 @@ pub enum Read {
 struct Newest {
     config: Option<Read>,
     services: Option<Read>,
+    /// Number of rereads that are done: the content that they read is above, or was taken.
+    rereads: u64,
 }
 
 /// The control loop's side of the watch.
@@ -152,6 +158,8 @@ pub struct Files {
     config: PathBuf,
     commands: Sender<Command>,
     newest: Arc<Mutex<Newest>>,
+    /// Number of requested rereads.
+    rereads: Cell<u64>,
 }
 
 impl Files {
@@ -165,9 +173,17 @@ impl Files {
         &self.config
     }
 
-    /// Requests that both files are read again, changed or not.
-    pub fn reread(&self) {
+    /// Requests that both files are read again, changed or not. Returns the number of the request,
+    /// for [`Files::rereads_done`].
+    pub fn reread(&self) -> u64 {
+        self.rereads.set(self.rereads.get() + 1);
         self.send(Command::Reread);
+        self.rereads.get()
+    }
+
+    /// Returns the number of the last reread that is done. What it read is taken next.
+    pub fn rereads_done(&self) -> u64 {
+        self.newest.lock().rereads
     }
 
     /// Requests that the configuration file is read again, changed or not.
@@ -175,8 +191,8 @@ impl Files {
         self.send(Command::RereadConfig);
     }
 
-    /// Requests that services are checked against `config` from now on; if `read_now` is set, they
-    /// are read immediately.
+    /// Requests that services are checked against `config` from now on. `read_now` is whether to
+    /// read them immediately.
     pub fn check(&self, config: Arc<Config>, read_now: bool) {
         self.send(Command::Check(config, read_now));
     }
@@ -201,8 +217,10 @@ pub struct Reader {
     services: Watch,
     config: Option<ConfigFile>,
     against: Arc<Config>,
-    /// Read the services at the next iteration even if they have not changed.
+    /// Whether to read the services in the next iteration even if they have not changed.
     read_services_now: bool,
+    /// Number of rereads that were requested so far.
+    rereads: u64,
     commands: Receiver<Command>,
     newest: Arc<Mutex<Newest>>,
     wake: Wake,
@@ -218,13 +236,14 @@ pub fn watch(config: &Arc<Config>, file: Option<ConfigFile>, wake: Wake) -> (Fil
         services: Watch::new(&services),
         against: Arc::clone(config),
         read_services_now: false,
+        rereads: 0,
         commands,
         newest: Arc::clone(&newest),
         wake,
         config: file,
     };
     let config = reader.config.as_ref().map(|file| file.watch.path.clone()).unwrap_or_default();
-    (Files { services, config, commands: command, newest }, reader)
+    (Files { services, config, commands: command, newest, rereads: Cell::new(0) }, reader)
 }
 
 impl Reader {
@@ -256,18 +275,23 @@ impl Reader {
         if std::mem::take(&mut self.read_services_now) || due {
             let path = &self.services.path;
             let stamp = Some(stamp(path));
-            // A change that is read by command before it has settled does not become due later.
+            // Records the stamp also for a read by command, so that the same change is not read
+            // again when it has settled.
             let fresh = due || self.services.read_stamp != stamp;
             self.services.read_stamp = stamp;
             let against = Arc::clone(&self.against);
             let objects = read::read(path, &against);
             self.publish(Read::Services { against, fresh, objects });
         }
+        if std::mem::replace(&mut self.newest.lock().rereads, self.rereads) != self.rereads {
+            (self.wake)();
+        }
     }
 
     fn execute(&mut self, command: Command) {
         match command {
             Command::Reread => {
+                self.rereads += 1;
                 self.services.reread();
                 self.config.iter_mut().for_each(|file| file.watch.reread());
             }
@@ -284,7 +308,7 @@ impl Reader {
         match read {
             Read::Config(_) => newest.config = Some(read),
             Read::Services { against, fresh, objects } => {
-                // Keeps `fresh` of unread content that this replaces.
+                // If this replaces content that was not taken, its `fresh` stays set.
                 let before = matches!(newest.services, Some(Read::Services { fresh: true, .. }));
                 newest.services = Some(Read::Services { against, fresh: fresh | before, objects });
             }
@@ -324,6 +348,22 @@ mod tests {
         files.check(Arc::clone(&config), true);
         assert_eq!(read_at(140), Some(false), "nothing changed");
         assert_eq!(read_at(1000), None);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn content_from_before_a_reread_is_no_answer_to_it() {
+        let path = std::env::temp_dir().join(format!("weir-reread-{}.toml", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let mut config = config::from_toml(CONFIG).unwrap();
+        config.services = Some(path.clone());
+        let (files, mut reader) = watch(&Arc::new(config), None, Arc::new(|| {}));
+        reader.poll(Instant::now());
+        assert_eq!(files.reread(), 1);
+        assert!(files.rereads_done() == 0 && files.take().is_some(), "the read before");
+        reader.poll(Instant::now());
+        assert!(files.rereads_done() == 1 && files.take().is_some(), "the answer");
+        assert!(files.take().is_none());
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! Content of the services' path: one file, or a folder of files, in Weir's format (TOML or YAML)
-//! or as Kubernetes manifests. All of it is accepted, or nothing.
+//! Reads the path `services`: one file, or a folder of files, in Weir's format (TOML or YAML), as
+//! objects, or as Kubernetes manifests. The content is accepted as a whole or not at all.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,7 +15,7 @@ use state::{kubernetes, services};
 use super::regular;
 
 /// File extensions that are read in a folder.
-const EXTENSIONS: [&str; 4] = ["toml", "yaml", "yml", "json"];
+pub const EXTENSIONS: [&str; 4] = ["toml", "yaml", "yml", "json"];
 
 /// Returns the source of files in Weir's format.
 pub fn file_source() -> Source {
@@ -52,7 +52,7 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
 pub struct List {
     /// The objects of both sources.
     pub objects: Vec<Object>,
-    /// Whether a file permits any removal.
+    /// Whether one of the files permits any removal (`allow_removal`).
     pub allow_removal: bool,
 }
 
@@ -77,10 +77,11 @@ pub fn read(path: &Path, config: &Config) -> Result<List, String> {
     Ok(List { objects, allow_removal })
 }
 
-/// Parses texts, each with the name of its file. Returns the objects with the names of their files.
+/// Parses texts, each given with the name of its file. Returns the objects, each with the name of
+/// its file.
 ///
 /// # Errors
-/// What is invalid, with file and line.
+/// Fails if something is invalid. The message names file, line and cause.
 pub fn parse_texts(
     texts: Vec<(String, String)>,
     config: &Config,
@@ -88,7 +89,7 @@ pub fn parse_texts(
     parse(texts, config).map(|(objects, _)| objects)
 }
 
-/// Same as [`parse_texts`], and whether one of the texts permits any removal.
+/// Same as [`parse_texts`], but also returns whether one of the texts permits any removal.
 fn parse(
     texts: Vec<(String, String)>,
     config: &Config,
@@ -121,13 +122,14 @@ fn is_kubernetes(name: &str, text: &str) -> bool {
         && first().is_some_and(|document| document.value["apiVersion"].is_string())
 }
 
-/// Returns whether a file has objects in their envelopes, as `weir get --output yaml` prints them.
+/// Returns whether a file has objects in the form of the API, with `kind`, `name` and `spec`, as
+/// `weir get --output yaml` prints them: its first document has a `kind`.
 fn is_envelopes(name: &str, text: &str) -> bool {
     let first = || Documents::new(text, false).find_map(|document| document.ok());
     !name.ends_with(".toml") && first().is_some_and(|document| document.value["kind"].is_string())
 }
 
-/// Parses the objects of a file of envelopes.
+/// Parses a file of objects in the form of the API.
 fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
     let mut all = Vec::new();
     for (number, document) in Documents::new(text, false).enumerate() {
@@ -139,9 +141,9 @@ fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, Stri
             continue;
         }
         let mut object =
-            Object::from_json(&document.value).and_then(check_writable).map_err(|refusal| {
-                let line = yaml::line_of(text, number, &refusal.field);
-                format!("{name}:{line}: {refusal}")
+            Object::from_json(&document.value).and_then(check_writable).map_err(|error| {
+                let line = yaml::line_of(text, number, &error.field);
+                format!("{name}:{line}: {error}")
             })?;
         object.source = file_source();
         all.push((name.to_owned(), object));
@@ -149,7 +151,7 @@ fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, Stri
     Ok(all)
 }
 
-/// Returns an error for kinds that files can't contain.
+/// Returns the object, or an error if files can't contain its kind.
 fn check_writable(object: Object) -> Result<Object, ChangeError> {
     let Some(why) = object.kind().read_only() else { return Ok(object) };
     let wrong = format!("{} cannot be defined in a file: {why}", object.kind());
@@ -157,7 +159,7 @@ fn check_writable(object: Object) -> Result<Object, ChangeError> {
     Err(ChangeError::new("kind", wrong, allowed).with_object(&object.key()))
 }
 
-/// Returns an error if two files contain objects of the same kind and name.
+/// Returns the objects, or an error if two of them have the same kind, name and source.
 fn reject_duplicates(all: Vec<(String, Object)>) -> Result<Vec<(String, Object)>, String> {
     let mut defined_in: HashMap<Key, String> = HashMap::new();
     let mut objects = Vec::with_capacity(all.len());

@@ -13,7 +13,7 @@ const MAX_BYTES: u64 = 256 << 20;
 /// # Errors
 /// Fails on I/O errors, and if the file is not regular, too large, or not UTF-8.
 pub fn read(path: &Path) -> io::Result<String> {
-    // Checked before opening it, because opening a device may have side effects.
+    // Before the file is opened, because opening a device may have side effects.
     check(path)?;
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let about = file.metadata()?;

@@ -16,7 +16,7 @@ impl Shutdown {
         Shutdown { cloud_left: cloud.is_none(), cloud, bgp }
     }
 
-    /// Handles SIGTERM: the first starts the shutdown, the second ends it at once.
+    /// Handles SIGTERM: the first starts the shutdown, the second makes the process exit at once.
     pub(crate) fn request(&mut self) {
         if let Some(cloud) = &self.cloud {
             cloud.request_leave();
@@ -24,10 +24,16 @@ impl Shutdown {
         self.bgp.request_shutdown();
     }
 
-    /// Waits until the process may exit. Cancel safe: may be dropped and called again.
+    /// Returns whether SIGTERM has requested the shutdown.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.bgp.is_requested()
+    }
+
+    /// Waits until the process may exit. Cancel safe: the future may be dropped and the method
+    /// called again.
     ///
     /// # Errors
-    /// BGP ended by an internal error.
+    /// Fails if BGP ended by an internal error.
     pub(crate) async fn finished(&mut self) -> Result<(), BgpLoopFailed> {
         if let Some(cloud) = self.cloud.as_mut().filter(|_| !self.cloud_left) {
             tokio::select! {
@@ -35,7 +41,7 @@ impl Shutdown {
                 () = cloud.left() => {}
             }
             self.cloud_left = true;
-            // The cloud's lifecycle may end without a request.
+            // The cloud's lifecycle may also end without a request; that ends BGP too.
             if !self.bgp.is_requested() {
                 self.bgp.request_shutdown();
             }

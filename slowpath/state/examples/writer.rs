@@ -1,5 +1,5 @@
-//! Cost of the writer: CPU time and memory of services with one frontend and one backend each, and
-//! of one change among many.
+//! Benchmark of the writer: CPU time and memory of services with one frontend and one backend each,
+//! and CPU time of one change among many.
 //!
 //! `cargo run --release -p state --example writer [services] [writes in a transaction]`
 
@@ -37,13 +37,16 @@ fn instance(name: &Name, source: &Source, n: u32) -> Instance {
     Instance::new(endpoint, name.clone(), source.clone())
 }
 
+/// Writer under load.
 struct Load {
     writer: Writer,
     source: Source,
+    /// Number of services written in one transaction.
     at_once: usize,
 }
 
 impl Load {
+    /// Calls `write` for each number, `at_once` times in a transaction; returns the CPU time, ns.
     fn each(&self, order: &[u32], mut write: impl FnMut(&mut Transaction<'_>, u32)) -> u64 {
         let start = cpu();
         for batch in order.chunks(self.at_once) {
@@ -91,7 +94,7 @@ fn report(what: &str, of: usize, ns: u64) {
     println!("{what:<58} {:>9.2} us each", ns as f64 / of as f64 / 1000.0);
 }
 
-/// Returns the numbers below `n` in an order unrelated to their size.
+/// Returns the numbers below `n` in a pseudorandom order, the same in each run.
 fn shuffled(n: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n).collect();
     order.sort_by_key(|n| n.wrapping_mul(0x9e37_79b1).rotate_left(13).wrapping_mul(0x85eb_ca6b));

@@ -16,9 +16,9 @@ pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 pub struct Appliance {
     /// Name of the appliance.
     pub name: Box<str>,
-    /// Labels, as on the object.
+    /// Labels of the appliance's object, by which policies and services select it.
     pub labels: Pairs,
-    /// Zone of the appliance; empty if unknown, and then no zone is preferred.
+    /// Zone of the appliance; empty if unknown. Without a zone no zone is preferred.
     pub zone: Box<str>,
     /// Names of the nodes and zones whose backends are local.
     pub local: BTreeSet<Box<str>>,
@@ -30,11 +30,12 @@ pub struct Appliance {
     pub external_cluster_ip: bool,
     /// Range of ports that are node ports.
     pub node_ports: RangeInclusive<u16>,
-    /// Whether preferences of services for a node or zone are applied.
+    /// Whether the services' preferences for backends by node or zone (`distribution`) are applied.
     pub zone_aware: bool,
 }
 
-/// An appliance without name, zone or addresses: a backend with a known node is never local.
+/// The default is an appliance without name, zone and addresses. No backend with a known node is
+/// local to it.
 impl Default for Appliance {
     fn default() -> Appliance {
         Appliance {

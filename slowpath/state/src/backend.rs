@@ -11,13 +11,30 @@ use smallvec::SmallVec;
 use crate::address::Endpoint;
 use crate::name::{Name, Source};
 
-/// Health check verdict on an instance of one service.
+/// Health check verdict on a backend of one service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Health {
     /// Whether the health check failed.
     pub unhealthy: bool,
-    /// Time of the verdict; `None` before the first check.
+    /// Time of the last change of the verdict; `None` before the first check.
     pub since: Option<SystemTime>,
+}
+
+/// Adds the port names of another entry of the same backend. An empty list stands for all ports, on
+/// either side.
+pub(crate) fn merge_port_names(
+    names: &mut SmallVec<[Arc<str>; 1]>,
+    others: SmallVec<[Arc<str>; 1]>,
+) {
+    if names.is_empty() || others.is_empty() {
+        names.clear();
+        return;
+    }
+    for name in others {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
 }
 
 /// Backend of a service, as one source wrote it.
@@ -29,8 +46,8 @@ pub struct Instance {
     pub service: Name,
     /// Source that wrote the backend.
     pub source: Source,
-    /// Rank of the source in the precedence. Among the instances of one endpoint the lowest rank is
-    /// used; the others are shadows.
+    /// Rank of the source in the precedence. Of a service's instances at one endpoint, the one with
+    /// the lowest rank is used; the others are shadows.
     pub priority: u8,
     /// Weight relative to the service's other backends; 0 for no new flows.
     pub weight: u16,
@@ -38,13 +55,14 @@ pub struct Instance {
     pub state: State,
     /// Arm through which the backend is reached.
     pub arm: ArmName,
-    /// Verdict of the health check.
+    /// Verdict of the service's health check.
     pub health: Health,
     /// Names of the service's ports that the backend serves; empty for all.
     pub port_names: SmallVec<[Arc<str>; 1]>,
     /// Node and zone of the backend and its zone hints; `None` for most backends.
     pub placement: Option<Arc<Placement>>,
-    /// Source address whose packets on the exception path are sent to exactly this backend.
+    /// Source address reserved for health checks: packets that this machine sends from it go to
+    /// exactly this backend, through the service's tunnel.
     pub probe: Option<IpAddr>,
 }
 
@@ -66,9 +84,11 @@ impl Instance {
         }
     }
 
-    /// Returns the state that applies to this service. An active instance of weight 0 is in
-    /// maintenance; other active and terminating instances are quarantined while their health check
-    /// fails; a terminating instance of weight 0 does not serve.
+    /// Returns the state that results from the source's state, the weight and the health check:
+    /// - An active instance of weight 0 is in maintenance.
+    /// - Other active instances, and terminating ones, are quarantined while their check fails.
+    /// - Other terminating instances of weight 0 do not serve.
+    /// - All other instances are in the source's state.
     pub fn effective(&self) -> State {
         match self.state {
             State::Active if self.weight == 0 => State::Maintenance,
@@ -80,12 +100,13 @@ impl Instance {
 }
 
 /// Sorts backends into slot order: healthy before unhealthy, then by effective state, then by
-/// endpoint. Returns how many of them, from the first, get new flows.
+/// endpoint. Returns how many of them, from the first, get new flows: the active ones, or the
+/// terminating ones if none is active.
 pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
     backends
         .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
-    // The effective states `Active` and `Terminating` exclude instances that failed their health
-    // check, so their instances come first.
+    // An unhealthy instance is never effectively `Active` or `Terminating`. These are the first two
+    // states, so their instances come first.
     let first = |state| backends.partition_point(|backend| backend.effective() == state);
     match first(State::Active) {
         0 => first(State::Terminating),

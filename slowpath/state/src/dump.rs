@@ -8,8 +8,8 @@
 //!   REV: ID=1 ADDR=192.0.2.1:80
 //!   MAGLEV: ID=1 INNER=[1(16381)]
 //! ```
-//! Each plane assigns its own identifiers. They can be hidden: entries are then named by address,
-//! and dumps of different planes can be compared.
+//! Each plane assigns its own identifiers. The text can have addresses instead of identifiers, so
+//! that dumps of different planes can be compared.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display};
@@ -59,9 +59,9 @@ impl Spread {
 /// Entry of a plane. Services and backends have separate identifier spaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// Frontend: slot 0 of its address.
+    /// Frontend. Its line has slot number 0.
     Service {
-        /// Identifier of the service at this address.
+        /// Identifier of the frontend, which Cilium calls service.
         id: u32,
         /// Address of the frontend.
         address: Address,
@@ -82,7 +82,7 @@ pub enum Record {
         slot: u32,
         /// Identifier of the slot's backend.
         backend: u32,
-        /// Whether the backend failed its health check for this service.
+        /// Whether the backend is quarantined in this service, by its source or its health check.
         quarantined: bool,
     },
     /// Backend, shared by all services that use it.
@@ -127,9 +127,10 @@ pub enum Record {
 /// Format of the text output, and selection of its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextFormat {
-    /// Selects the frontends at this address with all their entries, and the backends at it.
+    /// Selects the frontends at this address with all their entries and backends, and the backends
+    /// at this address. `None` selects all records.
     pub only: Option<IpAddr>,
-    /// Whether identifiers are shown; otherwise addresses replace them.
+    /// Whether identifiers are shown; otherwise lines have addresses instead.
     pub identifiers: bool,
 }
 
@@ -209,7 +210,7 @@ impl Names {
         }
     }
 
-    /// Returns the text that stands for a service in a line without an address of its own.
+    /// Returns the text for a frontend's identifier in a line without an address of its own.
     fn service(&self, id: u32) -> String {
         named(id, self.services.get(&id).filter(|_| !self.identifiers))
     }
@@ -218,7 +219,7 @@ impl Names {
         named(id, self.backends.get(&id).filter(|_| !self.identifiers))
     }
 
-    /// Returns `ID=1 `, or nothing if identifiers are hidden; an address follows in the line.
+    /// Returns `ID=1 ` for a line with an address of its own, or nothing if identifiers are hidden.
     fn id(&self, id: u32) -> String {
         if self.identifiers { format!("ID={id} ") } else { String::new() }
     }
@@ -257,7 +258,7 @@ impl Names {
         }
     }
 
-    /// Formats a Maglev table by descending number of slots, then by name.
+    /// Formats a Maglev table by descending number of slots, then by endpoint.
     fn inner(&self, inner: &[(u32, u32)]) -> String {
         let mut sorted = inner.to_vec();
         sorted.sort_by_key(|&(backend, count)| {

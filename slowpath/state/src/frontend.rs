@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::object::FrontendSpec;
 use crate::service::Service;
 
-/// Progress of a frontend towards the plane.
+/// Whether the plane has a frontend's row.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Progress {
     /// The plane does not have the row yet, or not every lcore has acknowledged it.
@@ -20,7 +20,7 @@ pub enum Progress {
     Pending,
     /// The plane has the row, and every lcore has acknowledged its generation.
     Done,
-    /// The plane rejected the row, with this message; it is retried.
+    /// The plane rejected the row with this message. The reconciler retries the write.
     Error(Box<str>),
 }
 
@@ -31,27 +31,28 @@ pub struct Status {
     pub progress: Progress,
     /// Time of the last change of `progress`.
     pub since: SystemTime,
-    /// Reason why no backend serves, for example a local traffic policy that no backend matches;
-    /// `None` if a backend serves, or the service has no backends.
+    /// Reason why no backend serves, for example a local traffic policy that no backend matches.
+    /// `None` if a backend serves, or if the frontend is not redirected and its service has no
+    /// backends.
     pub note: Option<&'static str>,
 }
 
 /// Row of the frontend table. Each write creates a new row with its own status, so that a late
-/// result for an older row is never taken for one of the newer row.
+/// result for an older row never changes the status of the newer row.
 pub struct Frontend {
     /// Frontend, as its source wrote it.
     pub spec: FrontendSpec,
     /// Service that owns the frontend, as it was when this row was written.
     pub service: Arc<Service>,
-    /// Service whose backends are used instead of the owner's.
+    /// Service whose backends are used instead of those of `service`; `None` if there is none.
     pub redirect_to: Option<Name>,
     /// Revision of the write that created this row.
     pub revision: u64,
     status: Mutex<CompactStatus>,
 }
 
-/// Compact form of [`Status`]. Most frontends are pending or done without a note, and there are
-/// many of them.
+/// Compact form of [`Status`]. Tables have many frontends, and most of them are pending or done
+/// without a note, which needs no allocation.
 enum CompactStatus {
     Plain { is_done: bool, since: SystemTime },
     Full(Box<Status>),

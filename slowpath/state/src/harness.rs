@@ -1,6 +1,6 @@
 //! Properties of objects read from arbitrary text: each is converted or rejected with a reason, and
-//! a converted object survives a round trip through JSON and becomes rows. Used by unit tests and
-//! by the fuzz targets `kubernetes` and `objects`.
+//! a converted object survives a round trip through JSON and can be applied to the tables. Used by
+//! unit tests and by the fuzz targets `kubernetes` and `objects`.
 
 use std::time::UNIX_EPOCH;
 
@@ -52,7 +52,8 @@ fn apply(all: impl IntoIterator<Item = Object>) {
 
 #[cfg(test)]
 mod tests {
-    /// Calls `each` with the text, each prefix of it, and each text with one byte changed.
+    /// Calls `each` with the text, with each prefix of it, and with copies in which one byte is
+    /// replaced.
     fn for_each_corruption(text: &str, each: impl Fn(&[u8])) {
         for at in 0..text.len() {
             each(&text.as_bytes()[..at]);

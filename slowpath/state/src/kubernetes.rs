@@ -40,7 +40,7 @@ pub struct Settings {
     pub source: Source,
     /// Labels of the appliance, by which services may be restricted to some appliances.
     pub labels: Pairs,
-    /// Name of the appliance: settings for a node of this name apply to it.
+    /// Name of the appliance. The `CiliumBGPNodeConfigOverride` of this name applies to it.
     pub node: Box<str>,
     /// Name of the cluster, the first part of object names; empty for none.
     pub cluster: Box<str>,

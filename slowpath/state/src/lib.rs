@@ -6,7 +6,7 @@
 //!                            |            |
 //!                          watches     select.rs: the backends of each frontend
 //!                                         |
-//!                                   reconcile.rs --> plane.rs: the region, in memory or BPF maps
+//!                                   reconcile.rs --> plane.rs: a data plane's region
 //!                                         |
 //!                                       status, written back
 //! ```

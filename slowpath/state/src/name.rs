@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const NAME_BYTES: usize = tables::record::NAME_BYTES;
 
 /// Name of an object: `[cluster/]namespace/name` or a single word, of 1 to [`NAME_BYTES`] bytes.
-/// Clones share the text, and a value is one machine word, because rows and their keys contain it.
+/// Clones share the text, and a value is one machine word, because each row and key contains one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(ArcStr);
@@ -74,9 +74,9 @@ impl From<Name> for String {
     }
 }
 
-/// Name of the source that wrote an object: `file`, `api`, `kubernetes`, ... The configuration
-/// decides which source is preferred ([`Precedence`]). A value is one machine word, because every
-/// row contains it.
+/// Name of the source that wrote an object: `file`, `kubernetes-file`, `api`, or the name of a
+/// client with sessions. The configuration decides which source is preferred ([`Precedence`]). A
+/// value is one machine word, because each row contains one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Source(Arc<String>);
@@ -113,15 +113,15 @@ impl Precedence {
         Precedence { order: order.into_iter().collect(), demoted: Vec::new() }
     }
 
-    /// Returns a copy in which these sources come after all others, in the same order among
-    /// themselves.
+    /// Returns a copy in which these sources come after all others and keep their order among
+    /// themselves. Sources demoted by an earlier call are not demoted in the copy.
     #[must_use]
     pub fn demote<'s>(&self, sources: impl IntoIterator<Item = &'s Source>) -> Precedence {
         Precedence { order: self.order.clone(), demoted: sources.into_iter().cloned().collect() }
     }
 
-    /// Returns the rank of a source; the lowest is preferred. Sources that are not listed share a
-    /// rank, and so do those of them that are demoted.
+    /// Returns the rank of a source; the lowest is preferred. All unlisted sources share one rank,
+    /// and all demoted unlisted sources share the last one.
     pub fn rank(&self, source: &Source) -> u8 {
         let rank = self.order.iter().position(|s| s == source).unwrap_or(self.order.len());
         let demotion = if self.demoted.contains(source) { self.order.len() + 1 } else { 0 };

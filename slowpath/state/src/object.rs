@@ -1,4 +1,4 @@
-//! Objects of all kinds in one envelope.
+//! Objects of all kinds: common metadata and status, and a spec that depends on the kind.
 //!
 //! A new kind requires a line and an arm of [`Kind::read_only`] in `kind.rs`, a line of [`specs!`]
 //! and a type that implements [`ObjectSpec`]. Changes, the store and watches depend on no kind.
@@ -150,7 +150,7 @@ pub struct Lifecycle {
     pub progress: Option<Arc<serde_json::Value>>,
 }
 
-/// Lifecycle data without status, deletion, finalizers and progress.
+/// Lifecycle data of an object that has none.
 static EMPTY: Lifecycle =
     Lifecycle { status: None, deletion: None, finalizers: Vec::new(), progress: None };
 

@@ -13,22 +13,22 @@ use crate::frontend::Frontend;
 /// Number of a committed table set.
 pub type Generation = u32;
 
-/// Note on a frontend that has backends, none of which gets new flows.
+/// Note on a frontend whose backends all get no new flows.
 pub const NO_BACKEND_SERVES: &str = "no backend is healthy and serving";
 
-/// Desired state of one frontend, complete: a plane needs no further lookup.
+/// Complete desired state of one frontend: a plane does not look up anything else for it.
 #[derive(Clone, Debug)]
 pub struct DesiredFrontend {
-    /// Row of the frontend: address, kind, service.
+    /// Row of the frontend, with its service.
     pub frontend: Arc<Frontend>,
     /// Backends in slot order: healthy before unhealthy, then by effective state, then by endpoint.
     /// Backends in maintenance have no slot and are left out.
     pub backends: Vec<Arc<Instance>>,
     /// Number of backends, from the first, that get new flows: the active ones, or the terminating
-    /// ones where none is active. The others keep their established flows.
+    /// ones if none is active. The other backends get no new flows.
     pub serving: usize,
-    /// Reason why no backend serves, shown in the frontend's status; `None` if a backend serves, or
-    /// the service has no backends.
+    /// Reason why no backend serves, for the frontend's status. `None` if a backend serves, or if
+    /// the frontend is not redirected and its service has no backends.
     pub note: Option<&'static str>,
 }
 
@@ -38,7 +38,8 @@ impl DesiredFrontend {
         self.backends.get(..self.serving).unwrap_or(&self.backends)
     }
 
-    /// Rejects combinations that no plane supports. Every plane calls this first.
+    /// Rejects combinations of settings that no plane supports. Every plane calls this function
+    /// first in [`Plane::update`].
     pub fn check(&self) -> Result<(), PlaneError> {
         let (spec, service) = (&self.frontend.spec, &self.frontend.service);
         let name = &service.name;
@@ -47,7 +48,7 @@ impl DesiredFrontend {
         if let (Some(proxy), 1..) = (proxy, service.spec.affinity_s) {
             return Err(PlaneError(format!(
                 "service {name} has session affinity and sends port {} to the proxy at port {}, \
-                 which handles affinity itself; remove one of the two",
+                 which handles affinity itself; remove `affinity_s` or `proxy_redirect`",
                 spec.service_port, proxy.port
             )));
         }
@@ -63,8 +64,8 @@ impl DesiredFrontend {
         self.serving().iter().map(backend).collect()
     }
 
-    /// Returns a copy with these endpoints quarantined, except those that already have a health
-    /// check verdict.
+    /// Returns a copy in which the backends at these endpoints are unhealthy, except those with a
+    /// health check verdict.
     pub fn with_quarantined(&self, endpoints: &[Endpoint]) -> DesiredFrontend {
         let mut desired = self.clone();
         for instance in &mut desired.backends {
@@ -80,7 +81,8 @@ impl DesiredFrontend {
     }
 }
 
-/// Returns the text that identifies a backend in Maglev tables.
+/// Returns the text that Maglev hashes for a backend. Cilium hashes the same text, so that the
+/// tables are equal.
 pub fn maglev_text(endpoint: &Endpoint) -> String {
     let Endpoint { addr, port, protocol } = *endpoint;
     match protocol {
@@ -92,8 +94,8 @@ pub fn maglev_text(endpoint: &Endpoint) -> String {
     }
 }
 
-/// Reason why a plane rejects an operation, as a message for the operator with the setting to
-/// change.
+/// Reason why a plane rejects an operation: a message for the operator, which names the setting to
+/// change if there is one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PlaneError(pub String);
@@ -108,10 +110,10 @@ impl PlaneError {
 /// Data plane. All operations are idempotent.
 ///
 /// A batch is `begin`, any number of `update`, `delete` and `prune`, then `commit`; one batch is
-/// one generation. If one frontend is rejected, that frontend stays as it was before the batch or
-/// becomes as desired, and the other frontends are not affected.
+/// one generation. A rejected frontend stays as it was before the batch, or becomes as desired in
+/// spite of the error; the other frontends are not affected.
 pub trait Plane {
-    /// Begins a batch.
+    /// Begins a batch. An error means that no batch can begin now.
     fn begin(&mut self) -> Result<(), PlaneError>;
 
     /// Creates the frontend, or changes it to match `desired`.
@@ -120,23 +122,24 @@ pub trait Plane {
     /// Deletes the frontend at this address, if any.
     fn delete(&mut self, address: &Address) -> Result<(), PlaneError>;
 
-    /// Deletes frontends whose address `desired` rejects, and other entries that no frontend uses:
-    /// at most `at_most` of them. Returns whether that was all. Must not be called before every
-    /// source has completed its initial list.
+    /// Deletes frontends for whose address `desired` returns false, and other entries that no
+    /// frontend uses, at most `at_most` in total. Returns whether none is left. Must not be called
+    /// before every source has completed its initial list.
     fn prune(
         &mut self,
         desired: &dyn Fn(&Address) -> bool,
         at_most: usize,
     ) -> Result<bool, PlaneError>;
 
-    /// Makes the batch visible and returns its generation: the previous one if nothing changed.
+    /// Makes the batch visible and returns its generation, or the previous generation if nothing
+    /// changed. After an error, nothing of the batch is visible.
     fn commit(&mut self) -> Result<Generation, PlaneError>;
 
     /// Returns the generation that all lcores have acknowledged; `None` while no lcore runs.
     fn acknowledged(&self) -> Option<Generation>;
 
-    /// Returns the backends, by frontend, that were quarantined in the plane before this process
-    /// wrote to it: after a restart they stay quarantined until the first health check.
+    /// Returns the backends, by frontend, that failed their health checks according to what an
+    /// earlier process left in the plane. They stay quarantined until their first health check.
     fn quarantined(&self) -> Vec<(Address, Endpoint)> {
         Vec::new()
     }

@@ -1,14 +1,13 @@
-//! Reconciler: brings a plane in line with the tables. [`Reconciler::step`] shows the order of all
-//! its work.
+//! Reconciler: brings a plane in line with the tables. [`Reconciler::step`] does all of the work.
 //!
 //! ```text
 //!   changes of the tables --> queue of addresses, each once, oldest first
 //!     begin --> due retries, queue, a part of the full pass: update or delete --> prune --> commit
 //!     generation acknowledged by all lcores --> Done; rejected --> Error, retried later
 //! ```
-//! An address is looked up when the plane is updated: the current tables count, not the change that
-//! queued the address. Correctness therefore does not depend on which changes were observed, a full
-//! pass repairs everything, and a pass over a plane in line with the tables changes nothing.
+//! A queued address is looked up in the current tables when the plane is updated, whatever change
+//! queued it. Correctness therefore does not depend on which changes were observed, a full pass
+//! repairs all frontends, and a pass over a plane in line with the tables changes nothing.
 //!
 //! The reconciler has no clock and no thread: its caller passes changes and time to
 //! [`Reconciler::step`].
@@ -50,20 +49,21 @@ pub struct Reconciler {
     /// Revision up to which changes were observed.
     observed: u64,
     queue: WriteQueue,
-    /// Position of the full pass that is in progress.
+    /// Position of the full pass that is in progress; `None` between passes.
     pass: Option<PassPosition>,
     next_pass: Option<Instant>,
     prune: Prune,
-    /// Revision from which changes were not observed one by one; a full pass and a prune make up
-    /// for it.
+    /// First revision whose changes were not observed one by one, until a full pass and a prune
+    /// have made up for them; `None` if there is none.
     gap: Option<u64>,
     /// Batches that are committed and not yet acknowledged by all lcores.
     committed: VecDeque<Batch>,
-    /// Backends, by frontend, that were quarantined before a restart.
+    /// Backends, by frontend, whose quarantine is inherited from an earlier process
+    /// ([`Plane::quarantined`]).
     quarantined: HashMap<Address, Vec<Endpoint>>,
-    /// Reason why no batch can be begun.
+    /// Reason why no batch could begin in the last attempt.
     blocked: Option<PlaneError>,
-    /// Number of updates left that get a batch of their own, after a batch was rejected as a whole.
+    /// Number of coming batches with a single write, after a batch was rejected as a whole.
     single_writes: usize,
     /// Whether the status of a row changed since the last [`Reconciler::take_status_changed`].
     status_changed: bool,
@@ -85,7 +85,7 @@ struct OpenBatch<'a> {
 #[derive(Debug)]
 struct Batch {
     generation: Generation,
-    /// Oldest revision that the batch completes.
+    /// Oldest revision of the batch's writes and of the gap.
     oldest: u64,
     writes: Vec<FrontendWrite>,
 }
@@ -94,10 +94,11 @@ struct Batch {
 #[derive(Debug)]
 struct FrontendWrite {
     address: Address,
-    /// Oldest revision that queued the address.
+    /// Oldest revision that queued the address, or in a full pass the row's revision.
     revision: u64,
-    /// Row that was written; `None` for a deleted frontend.
+    /// Row to write; `None` for a deletion.
     row: Option<Arc<Frontend>>,
+    /// Note for the row's status.
     note: Option<&'static str>,
 }
 
@@ -131,12 +132,13 @@ impl Reconciler {
         std::mem::take(&mut self.status_changed)
     }
 
-    /// Returns the revision since which the next step needs changes.
+    /// Returns the revision up to which the reconciler knows the changes. The next step needs those
+    /// after it.
     pub fn observed(&self) -> u64 {
         self.observed
     }
 
-    /// Does the work that is due, as one batch at most.
+    /// Does the work that is due, in at most one batch.
     pub fn step(
         &mut self,
         now: Now,
@@ -159,17 +161,28 @@ impl Reconciler {
         }
         let mut batch =
             OpenBatch { now, tables: &changes.tables, appliance, plane, writes: Vec::new() };
+        // A prune could be the reason why the commit of a single write fails.
+        let may_prune = self.single_writes == 0;
         self.write_due(&mut batch);
-        let caught_up = self.prune(&mut batch) && self.pass.is_none();
-        self.commit(batch);
-        if caught_up {
-            self.gap = None;
+        let pruned = if may_prune { self.prune(&mut batch) } else { None };
+        let only_prunes = batch.writes.is_empty();
+        match (self.commit(batch), pruned) {
+            (Ok(()), Some(complete)) => {
+                self.prune_committed(now.steady, &changes.tables, complete);
+                if complete && self.pass.is_none() {
+                    self.gap = None;
+                }
+            }
+            (Err(error), Some(_)) if only_prunes => self.prune_failed(now.steady, error),
+            // A write may be the cause, so the next step prunes again.
+            (Err(_), Some(_)) => self.prune.due = Some(now.steady),
+            (_, None) => {}
         }
         self.acknowledge(plane, now);
     }
 
-    /// Starts a full pass, a part in each step; for example after the appliance's addresses
-    /// changed.
+    /// Starts a full pass, of which each step writes a part. Needed for example after the
+    /// appliance's addresses changed.
     pub fn start_full_pass(&mut self) {
         self.pass = Some(None);
     }
@@ -181,7 +194,7 @@ impl Reconciler {
         self.single_writes = 0;
     }
 
-    /// Returns the revision up to which everything is in the plane and acknowledged by all lcores.
+    /// Returns the revision up to which all changes are in the plane, acknowledged by all lcores.
     pub fn reconciled(&self) -> u64 {
         let outstanding = [
             self.queue.oldest(),
@@ -199,7 +212,7 @@ impl Reconciler {
         !self.committed.is_empty()
     }
 
-    /// Returns whether a step at that time would write to the plane even without new changes.
+    /// Returns whether a step at that time would begin a batch even without new changes.
     pub fn has_work(&self, now: Instant) -> bool {
         self.running && (self.pass.is_some() || self.queue.has_due(now) || self.is_prune_due(now))
     }
@@ -238,9 +251,9 @@ impl Reconciler {
         }
     }
 
-    /// Returns whether the plane may be written. At the start this waits until sources have
-    /// completed their initial lists, so that a restart does not scale services down to the
-    /// backends that happen to be known first.
+    /// Returns whether the plane may be written: once the sources have completed their initial
+    /// lists, or [`Settings::initial_list_timeout`] has passed. Otherwise a restart would scale
+    /// services down to the backends that happen to be known first.
     fn may_run(&mut self, now: Instant, tables: &Tables, plane: &dyn Plane) -> bool {
         let started = *self.started.get_or_insert(now);
         if self.running {
@@ -267,7 +280,8 @@ impl Reconciler {
         }
     }
 
-    /// Writes as many frontends as one step may.
+    /// Writes due frontends: queued ones first, then those of the full pass, up to the maximum of
+    /// one step.
     fn write_due(&mut self, batch: &mut OpenBatch<'_>) {
         let mut remaining = if self.single_writes > 0 { 1 } else { self.settings.at_once };
         let tables = batch.tables;
@@ -320,15 +334,15 @@ impl Reconciler {
         }
     }
 
-    /// Keeps backends that were quarantined before a restart quarantined until their first health
-    /// check, until they are removed, or until a prune ends the inherited quarantine.
+    /// Applies the inherited quarantine to a frontend. It lasts for each backend until the first
+    /// health check, until the backend is removed, or until a prune ends it.
     fn keep_quarantined(&mut self, desired: DesiredFrontend, tables: &Tables) -> DesiredFrontend {
         let address = *desired.frontend.address();
         let Some(endpoints) = self.quarantined.get_mut(&address) else { return desired };
         endpoints.retain(|endpoint| {
             let found = desired.backends.iter().find(|instance| instance.endpoint == *endpoint);
-            // A backend that its source quarantines needs no inherited quarantine: the source also
-            // ends it.
+            // The source's own quarantine of a backend replaces the inherited one, because the
+            // source also ends it.
             found.map_or(!tables.initialized(), |instance| {
                 instance.health.since.is_none() && instance.state != State::Quarantined
             })
@@ -340,7 +354,7 @@ impl Reconciler {
         desired.with_quarantined(endpoints)
     }
 
-    /// Records a rejected write, to be retried after a delay that grows with the failures.
+    /// Records a rejected write, to be retried after a delay that doubles with each rejection.
     fn reject(&mut self, now: Now, write: FrontendWrite, error: &PlaneError) {
         let Settings { retry_min, retry_max, .. } = self.settings;
         let failures = self.queue.failures(&write.address);
@@ -361,21 +375,22 @@ impl Reconciler {
         }
     }
 
-    fn commit(&mut self, batch: OpenBatch<'_>) {
+    /// Commits a batch. If that fails, its writes are rejected, to be retried.
+    fn commit(&mut self, batch: OpenBatch<'_>) -> Result<(), PlaneError> {
         let OpenBatch { now, plane, writes, .. } = batch;
         let generation = match plane.commit() {
             Ok(generation) => generation,
             Err(error) => {
                 if let [_] = writes.as_slice() {
                     writes.into_iter().for_each(|write| self.reject(now, write, &error));
-                    return;
+                    return Err(error);
                 }
-                // One of the writes may be the cause. Written one by one, the others succeed.
+                // One of the writes may be the cause. In batches of their own, the others succeed.
                 self.single_writes = writes.len();
                 for write in writes {
                     self.reject_until(now.steady, now, write, &error);
                 }
-                return;
+                return Err(error);
             }
         };
         for write in &writes {
@@ -390,5 +405,6 @@ impl Reconciler {
         if let Some(oldest) = revisions.chain(self.gap).min() {
             self.committed.push_back(Batch { generation, oldest, writes });
         }
+        Ok(())
     }
 }

@@ -1,10 +1,10 @@
 //! Reflector: derives the services, frontends and backends of the tables from objects.
 //!
-//! All operations are idempotent; the writer ignores writes that change nothing. Of several sources
-//! with a service of one name, the preferred source's service is written and the others wait. A
-//! service whose address belongs to another service waits until that service releases it, whatever
-//! their order of arrival. Backends of a quarantined source get no new flows, and other sources'
-//! instances of the same endpoint take precedence.
+//! All operations are idempotent; the writer ignores writes that change nothing. If several sources
+//! have a service of the same name, the preferred source's service is written and the others wait.
+//! A service that needs an address of another service in the tables waits until that service
+//! releases it, even if its own source is preferred. Backends of a quarantined source get no new
+//! flows, and other sources' instances at the same endpoints take precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::address::Endpoint;
 use crate::appliance::NODE_PORTS;
-use crate::backend::Instance;
+use crate::backend::{Instance, merge_port_names};
 use crate::frontend::Kind as FrontendKind;
 use crate::name::{Name, Precedence, Source};
 use crate::object::{
@@ -35,20 +35,20 @@ mod verdict;
 
 pub use completeness_condition::{COMPLETE, completeness};
 use lists::{Lists, backends_of};
-use rows::{frontends, instance, merge_names, reserved_of, row};
+use rows::{frontends, instance, reserved_of, row};
 use verdict::was_rejected;
 pub use verdict::{ACCEPTED, Verdict, VerdictChange};
 
-/// Sources whose objects of one name changed.
+/// Sources whose services of one name changed.
 type Sources = SmallVec<[Source; 1]>;
 
-/// Writes objects into the tables.
+/// Writes the rows that objects define into the tables.
 #[derive(Debug)]
 pub struct Reflector {
     precedence: Precedence,
     /// Whether the writer has the current precedence.
     precedence_written: bool,
-    /// Sources that are quarantined ([`crate::sources`]).
+    /// Sources whose backends are quarantined because their lease expired ([`crate::sources`]).
     quarantined: BTreeSet<Source>,
     /// Arm of backends that set none.
     arm: ArmName,
@@ -58,15 +58,16 @@ pub struct Reflector {
     reserved: Reserved,
     /// Lists of backends by service.
     lists: Lists,
-    /// Services that wait for an address or name that a service in the tables has, by the name of
-    /// that service.
+    /// Services that wait for an address or the name of a service in the tables, by the name of the
+    /// service in the tables.
     waiting: BTreeMap<Name, BTreeSet<Name>>,
     /// Published verdicts on objects that are not accepted.
     verdicts: BTreeMap<Key, Verdict>,
 }
 
 impl Reflector {
-    /// Creates a reflector that has applied no objects; first pass it [`Objects::as_events`].
+    /// Creates a reflector that has applied no objects. Pass [`Objects::as_events`] to its first
+    /// [`Reflector::apply`].
     pub fn new(precedence: Precedence, arm: ArmName) -> Reflector {
         let (lists, waiting, verdicts) = (Lists::default(), BTreeMap::new(), BTreeMap::new());
         let (precedence_written, quarantined) = (false, BTreeSet::new());
@@ -97,7 +98,7 @@ impl Reflector {
     }
 
     /// Sets the ports that the appliance itself uses. Services that use one of them, or one that is
-    /// now free, are judged again. Returns changed verdicts, as [`Reflector::apply`] does.
+    /// now free, are written again. Returns changed verdicts, as [`Reflector::apply`] does.
     pub fn set_reserved(
         &mut self,
         reserved: Reserved,
@@ -136,7 +137,7 @@ impl Reflector {
         self.precedence = precedence;
         self.write_precedence(to);
         let mut names: Vec<&Name> = objects.of_kind(Kind::Service).map(|o| &o.name).collect();
-        // Names that several sources use.
+        // Only names that several sources have can change their preferred source.
         names = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         let services = names.into_iter().map(|name| (name.clone(), Sources::new())).collect();
         self.write_services(objects, services, to)
@@ -148,8 +149,8 @@ impl Reflector {
         self.precedence_written = true;
     }
 
-    /// Writes changes into the tables; `objects` is the state after all events. Returns changed
-    /// verdicts on services.
+    /// Writes the changes of events into the tables. `objects` is the state after all events.
+    /// Returns changed verdicts on services.
     pub fn apply(
         &mut self,
         objects: &Objects,
@@ -202,7 +203,8 @@ impl Reflector {
         changes
     }
 
-    /// Writes these services from their preferred source, and the services that wait for them.
+    /// Writes these services from their preferred sources, and the services that waited for one of
+    /// them or for a service that the tables no longer have.
     fn write_services(
         &mut self,
         objects: &Objects,
@@ -216,7 +218,7 @@ impl Reflector {
         for name in owners.iter().filter_map(|owner| self.waiting.remove(owner)).flatten() {
             services.entry(name).or_default();
         }
-        // All services release their addresses before any takes one: addresses may be exchanged.
+        // Two services may exchange addresses, so all release theirs before any gets a new one.
         let preferred: Vec<_> = services
             .into_iter()
             .map(|(name, sources)| (self.preferred(objects, &name), name, sources))
@@ -231,7 +233,7 @@ impl Reflector {
         changes
     }
 
-    /// Records which sources are quarantined; returns those for which that changed.
+    /// Records which sources are quarantined; returns the sources whose quarantine began or ended.
     fn update_quarantined(&mut self, events: &[Event]) -> BTreeSet<Source> {
         let mut toggled = BTreeSet::new();
         for event in events {
@@ -269,8 +271,8 @@ impl Reflector {
         candidates.min_by_key(|object| self.precedence.rank(&object.source)).cloned()
     }
 
-    /// Writes the preferred object of a service name, and adds the changed verdicts on all objects
-    /// of that name.
+    /// Writes the preferred object of a service name, and appends to `changes` the changed verdicts
+    /// on all objects of that name.
     fn write(
         &mut self,
         objects: &Objects,
@@ -379,13 +381,13 @@ impl Reflector {
             all.extend(spec.endpoints.iter().filter(is_selected).map(instance));
         }
         if several {
-            // A backend may be in two lists for a while: all its port names count, and the better
-            // state.
+            // A backend may be in two lists for a while, for example when Kubernetes moves it to
+            // another EndpointSlice. It then has the port names of both, and the more active state.
             all.sort_by_key(|instance| (instance.endpoint, instance.state));
             all.dedup_by(|later, first| {
                 let same = later.endpoint == first.endpoint;
                 if same {
-                    merge_names(first, mem::take(&mut later.port_names));
+                    merge_port_names(&mut first.port_names, mem::take(&mut later.port_names));
                 }
                 same
             });
@@ -394,8 +396,8 @@ impl Reflector {
     }
 }
 
-/// Returns the endpoints whose entry in a list of backends was added, changed or removed by an
-/// event, with their service. A list in deletion counts as empty.
+/// Returns the endpoints that an event adds to a list of backends, changes or removes, with the
+/// list's service. A list in deletion counts as empty.
 fn changed_endpoints(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
     fn of(object: &Option<Arc<Object>>) -> Option<&BackendsSpec> {
         let object = object.as_ref().filter(|object| object.lifecycle().deletion.is_none())?;
@@ -432,8 +434,8 @@ fn changes_tables(event: &Event) -> bool {
     }
 }
 
-/// Removes from the tables what a service releases: the service with its frontends if no source, or
-/// another source, defines it now; otherwise the frontends that it no longer has.
+/// Removes what a service releases from the tables: the service with its frontends if no source or
+/// another source defines it now, otherwise the frontends that it no longer has.
 fn release(
     to: &mut Transaction<'_>,
     name: &Name,
@@ -443,7 +445,7 @@ fn release(
 ) {
     let Some(entry) = to.tables().entry(name).cloned() else { return };
     let Some(service) = &entry.service else { return };
-    // Services written by other components, for example a local redirect, are not deleted.
+    // A service that another component wrote directly, without an object, is not deleted.
     let is_from_objects = || {
         sources.contains(&service.source)
             || objects.named(Kind::Service, name).any(|object| object.source == service.source)
@@ -453,7 +455,7 @@ fn release(
             let desired = frontends(spec);
             for row in &entry.frontends {
                 if !desired.iter().any(|frontend| frontend.address == *row.address()) {
-                    // It cannot fail: the row was read in this transaction.
+                    // The deletion cannot fail: the row was read in this transaction.
                     let _ = to.delete_frontend(row.address());
                 }
             }

@@ -1,9 +1,9 @@
-//! Selects the backends of a frontend and their order. Evaluated on a snapshot when a plane is
-//! updated; the tables store no result of it.
+//! Selects the backends of a frontend and their order, on a snapshot of the tables. The tables do
+//! not store the result; it is computed for each update of a plane.
 //!
-//! Protocol, family, local policy and port name exclude backends; node and zone preferences then
-//! choose among those left. Of states, only maintenance excludes a backend: state and health decide
-//! the order, and how many backends get new flows.
+//! Protocol, address family, local policy, port name and state maintenance exclude backends; node
+//! and zone preferences then choose among the rest. State and health decide the order, and how many
+//! backends get new flows.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::plane::{DesiredFrontend, NO_BACKEND_SERVES};
 use crate::tables::Tables;
 
 /// Reason why a backend is excluded, in the order of the checks. If all backends are excluded, the
-/// reason of the one that passed most checks is reported.
+/// reason of the backend that passed the most checks is reported.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Exclusion {
     Protocol,
@@ -31,15 +31,15 @@ enum Exclusion {
 impl Exclusion {
     fn note(self) -> &'static str {
         match self {
-            Exclusion::Protocol => "no backend of its protocol",
+            Exclusion::Protocol => "no backend has the frontend's protocol",
             Exclusion::Family => {
-                "no backend of its address family, and no NAT policy that translates"
+                "no backend has the frontend's address family, and no NAT policy translates"
             }
             Exclusion::Local => {
                 "no local backend: its traffic policy is Local, and no backend is on a node or in \
                  a zone that the appliance names in `local`"
             }
-            Exclusion::PortName => "no backend serves its port name",
+            Exclusion::PortName => "no backend serves the frontend's port name",
             Exclusion::Maintenance => "all matching backends are in maintenance or have weight 0",
         }
     }
@@ -79,7 +79,9 @@ pub fn select_backends(
 pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'static str> {
     let (spec, service) = (&frontend.spec, &frontend.service);
     if spec.address.traffic_scope == TrafficScope::Internal {
-        return Some("its scope is internal: packets from within the cluster pass no appliance");
+        return Some(
+            "its scope is internal, and packets from within the cluster do not reach an appliance",
+        );
     }
     if spec.kind == Kind::HostPort && service.spec.loopback_host_port {
         return Some("its host port is bound to the loopback address: not reachable from outside");
@@ -160,7 +162,7 @@ fn exclusion(
 }
 
 /// Returns whether packets can be forwarded from the frontend to a backend of the given family.
-/// Tunnels carry both families.
+/// Tunnels carry packets of both families to either.
 fn can_forward(frontend: &Frontend, to_ipv4: bool) -> bool {
     let from_ipv4 = frontend.address().is_ipv4();
     match (frontend.service.spec.mode, frontend.service.spec.nat_policy) {
@@ -174,9 +176,9 @@ fn can_forward(frontend: &Frontend, to_ipv4: bool) -> bool {
 /// Keeps only the backends at the preferred node or zone, if one of them serves: a preference never
 /// stops a service that other backends could continue.
 ///
-/// Zone hints (`for_zones`) are used only if every serving backend has one, as in kube-proxy: while
-/// hints are incomplete, the few backends that have one would get all traffic. Otherwise the zone
-/// in which a backend runs is used.
+/// Zone hints (`for_zones`) are used only if every serving backend has one, as in kube-proxy.
+/// Otherwise the few backends with a hint would get all traffic, so the zone in which each backend
+/// runs is used instead.
 fn prefer(backends: &mut Vec<Arc<Instance>>, frontend: &Frontend, appliance: &Appliance) {
     let serves = |state| backends.iter().any(|backend| backend.effective() == state);
     let Some(state) = [State::Active, State::Terminating].into_iter().find(|s| serves(*s)) else {

@@ -15,8 +15,8 @@ pub struct Service {
     pub labels: Pairs,
     /// Annotations, as on the object.
     pub annotations: Pairs,
-    /// Desired state of the service. The table's frontends are rows of their own, because a source
-    /// may write some of them one by one.
+    /// Desired state of the service. The table has the frontends as rows of their own
+    /// ([`crate::frontend::Frontend`]), which may differ from those of the spec.
     pub spec: Checked<ServiceSpec>,
 }
 

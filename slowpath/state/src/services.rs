@@ -40,9 +40,9 @@ fn pairs(map: &BTreeMap<String, String>) -> Pairs {
     (!map.is_empty()).then(|| Arc::new(pairs.collect()))
 }
 
-/// Returns the protocol of a service's backends that set none. If all frontends have the same
-/// protocol with ports, it is that protocol, which makes the Maglev tables equal to Cilium's slot
-/// for slot. Otherwise it is 0: the backends serve any protocol.
+/// Returns the protocol of a service's backends that set none: the protocol of all its frontends if
+/// they have the same one and it has ports, otherwise 0 (any). Maglev hashes the protocol, and with
+/// the former the tables are equal to Cilium's slot for slot.
 fn protocol(service: &Service) -> u8 {
     const WITH_PORTS: [u8; 3] = [6, 17, 132];
     let mut all = service.spec.frontends.iter().map(|frontend| frontend.address.protocol);

@@ -1,18 +1,19 @@
 //! Ordered map whose clones share structure: a B-tree of reference-counted nodes.
 //!
-//! A clone costs one reference count. A write copies the nodes from the root to its leaf if they
-//! are shared, and writes in place otherwise, so a transaction that works on its own clone pays for
-//! the copies once. Keys are stored side by side, up to [`MAX_ENTRIES`] in a node: 50,000 of them
-//! are found in four steps and need half the memory of a tree with a node for each key.
+//! Cloning a map increments one reference count. A write copies the shared nodes from the root to
+//! the key's leaf and changes the others in place, so a transaction that works on its own clone
+//! copies each node at most once. A node has up to [`MAX_ENTRIES`] keys side by side: a lookup in
+//! 50,000 keys visits four nodes, and the tree needs half the memory of one with a node for each
+//! key.
 
 use std::mem;
 use std::slice;
 use std::sync::Arc;
 
-/// Maximum number of entries of a node.
+/// Maximum number of entries of a leaf, and of children of an inner node.
 const MAX_ENTRIES: usize = 32;
-/// A node with fewer entries is merged with its neighbor, unless the result would exceed
-/// [`MAX_ENTRIES`].
+/// A node that has fewer entries after a removal is merged with a neighbor, unless the result would
+/// exceed [`MAX_ENTRIES`].
 const MIN_ENTRIES: usize = MAX_ENTRIES / 4;
 /// Capacity, in entries, that is added to a full vector.
 const GROWTH: usize = 4;
@@ -28,15 +29,15 @@ pub struct SharedBTree<K, V> {
 #[derive(Clone, Debug)]
 enum Node<K, V> {
     Leaf(Vec<(K, V)>),
-    /// Children, each with a key that is not greater than any key below it and greater than all
-    /// keys before it. The first child's key is not used.
+    /// Children in order, each with a key. All keys below a child are at least this key, and all
+    /// keys below the previous child are less. The first child's key is not used.
     Inner(Vec<Child<K, V>>),
 }
 
 /// Child node, with its key.
 type Child<K, V> = (K, Arc<Node<K, V>>);
 
-/// Right half of a node that was split, with its key; `None` if it was not.
+/// Right part of a split node with its key; `None` if the node was not split.
 type Split<K, V> = Option<Child<K, V>>;
 
 impl<K, V> Default for SharedBTree<K, V> {
@@ -99,9 +100,9 @@ impl<K: Ord, V> SharedBTree<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> SharedBTree<K, V> {
-    /// Returns the value of a key for changing it in place. The call copies shared nodes on the
-    /// path to the key, even if the value is absent or stays as it is: check with
-    /// [`SharedBTree::get`] first.
+    /// Returns the value of a key for changing it in place. The call copies the shared nodes on the
+    /// path to the key, even if the key is absent or the caller does not change the value: check
+    /// with [`SharedBTree::get`] first.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let mut node = Arc::make_mut(&mut self.root);
         loop {
@@ -157,9 +158,9 @@ fn reserve_spare<T>(entries: &mut Vec<T>) {
     }
 }
 
-/// Splits a node that has become too large and returns its right part; `None` if it has not. The
-/// split is at the end if the node grew there, so that keys inserted in ascending order fill their
-/// nodes.
+/// Splits a node that has more than [`MAX_ENTRIES`] entries and returns its right part; `None` for
+/// a smaller node. If the newest entry is the last one, the right part is only that entry, so that
+/// keys inserted in ascending order fill their nodes.
 fn split<T>(entries: &mut Vec<T>, grown_at: usize) -> Option<Vec<T>> {
     let end = entries.len() - 1;
     let at = if grown_at == end { end } else { entries.len() / 2 };
@@ -220,7 +221,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Appends the entries of the right neighbor.
+    /// Appends the entries of the right neighbor, whose key is `key`.
     fn append(&mut self, key: K, right: Self) {
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
@@ -291,7 +292,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks order, key bounds and depth of a subtree; returns its depth.
+    /// Checks order, key bounds and node sizes of a subtree, and that all its leaves have the same
+    /// depth; returns its depth.
     fn check(node: &Node<u16, u32>, min: Option<u16>, end_bound: Option<u16>) -> usize {
         match node {
             Node::Leaf(entries) => {

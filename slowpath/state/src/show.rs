@@ -47,7 +47,7 @@ impl Table {
         }
     }
 
-    /// Returns the table of a name.
+    /// Returns the table with this name.
     pub fn named(name: &str) -> Option<Table> {
         Table::ALL.into_iter().find(|table| table.name() == name)
     }
@@ -107,7 +107,8 @@ fn service(service: &Service) -> Row {
     )
 }
 
-/// Returns the settings of a service in the column `flags`, those that differ from their defaults.
+/// Returns the entries of the column `flags`: the settings of a service that differ from their
+/// defaults.
 fn flags(spec: &ServiceSpec) -> Vec<String> {
     let mut flags = Vec::new();
     let mut add = |name: &str, value: String| flags.push(format!("{name}={value}"));
@@ -156,7 +157,7 @@ fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) ->
         (Progress::Done, Some(why)) => ("Unreachable", why.to_owned()),
         (Progress::Done, None) => ("Done", String::new()),
     };
-    // The note of a frontend that is done, but has no serving backend, is shown in the same column.
+    // Without an error, the column shows the note, which says why no backend serves.
     let error = if error.is_empty() { status.note.unwrap_or_default().to_owned() } else { error };
     let desired = select_backends(tables, frontend, appliance);
     let backends: Vec<String> = desired.backends.iter().map(|b| b.endpoint.to_string()).collect();
@@ -233,8 +234,8 @@ fn instance(instance: &Instance) -> String {
 /// Maximum number of list entries in a cell of a text table.
 const CELL_ENTRIES_MAX: usize = 5;
 
-/// Formats a value as a cell of a text table; a list as its first five entries and the number of
-/// the others.
+/// Formats a value as a cell of a text table. A list of more than five entries is cut to the first
+/// five, and the number of the others follows.
 pub fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

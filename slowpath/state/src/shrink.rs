@@ -2,18 +2,19 @@
 //!
 //! A hash map keeps its capacity when entries are removed, and slots of removed entries count as
 //! used until the table is rebuilt. A map whose entries are all replaced a few times can thus
-//! double its capacity although it never holds more of them.
+//! double its capacity although its number of entries never grows.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
 /// Maps with a capacity below this, in entries, are never shrunk.
 const MIN_CAPACITY: usize = 1_024;
-/// A map is shrunk when less than one in `SPARSE_DIVISOR` of its capacity is used. Moving the
-/// entries that remain then costs at most a seventh of a move for each removed entry.
+/// A map is shrunk when less than one in `SPARSE_DIVISOR` of its capacity is used, to a
+/// capacity for at least twice its entries. A shrink therefore moves fewer entries than were
+/// removed since the last one.
 const SPARSE_DIVISOR: usize = 8;
 
-/// Shrinks the map if few entries are left. Call it after removing an entry.
+/// Shrinks a large map if few entries are left. Callers use it after each removal.
 pub fn shrink_if_sparse<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if is_sparse(map.len(), map.capacity()) {
         map.shrink_to(2 * map.len());
@@ -29,7 +30,7 @@ pub(crate) fn is_sparse(entries: usize, capacity: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Ten times the capacity below which a map is never shrunk.
+    /// Number of entries of the map, large enough for it to be shrunk several times.
     const ENTRIES: u32 = 10_240;
 
     #[test]

@@ -7,17 +7,18 @@
 //!   renew --> the lease restarts, and quarantined objects serve again
 //!   tick  --> expired leases: objects kept, quarantined or released, as configured
 //! ```
-//! This module uses no socket, clock or disk. The caller (one lock around it is sufficient) passes
+//! This module uses no socket, clock or disk. Its caller holds a lock around [`Sources`], passes
 //! the time and the current objects with each request, and commits the returned batch to the store
 //! before it answers; the tables change only through the store. A batch that the store rejects is
 //! produced again by the source's next request or the next tick.
 //!
 //! State that outlives a restart is in the store: the lease's length and the revision in the
-//! source's own object ([`SourceSpec`]), and whether its lease expired in that object's status.
-//! Deadlines are not stored: a clock that is set while the process is down would expire all leases
-//! at once. Each lease therefore restarts with the process, quarantined objects stay so until the
-//! source renews its lease or commits a session, and open sessions, of which nothing was
-//! acknowledged as stored, are lost.
+//! source's own object ([`SourceSpec`]), and whether the lease expired in that object's status.
+//! Deadlines are not stored, because a change of the clock while the process is down could expire
+//! all leases at once. When the process is restarted,
+//! - each lease restarts;
+//! - quarantined objects stay quarantined until the source renews its lease or commits a session;
+//! - open sessions are lost, which is safe because no response says that their objects are stored.
 
 mod error;
 mod lease_status;
@@ -50,8 +51,8 @@ use removals::{Permit, RemovalLimit};
 pub struct Settings {
     /// Settings by source; sources that are not named have [`Setting::default`].
     pub sources: BTreeMap<Source, Setting>,
-    /// Sources that are reserved for the appliance, such as its files: API requests for them are
-    /// rejected.
+    /// Sources that are reserved for the appliance, such as its files. Requests for sessions and
+    /// leases of these sources are rejected.
     pub own: Vec<Source>,
     /// Limits on uncommitted data.
     pub limits: Limits,
@@ -107,6 +108,7 @@ struct Session {
     objects: BTreeMap<Key, Object>,
     /// Number of the next chunk.
     next: u64,
+    /// Number of objects, frontends and backends in `objects`.
     items: usize,
     last_request: Instant,
 }
@@ -119,7 +121,7 @@ struct RunningLease {
 }
 
 impl Sources {
-    /// Creates the state without sessions. Leases of the sources in the store restart.
+    /// Creates the state without sessions. The leases of all sources in the store restart.
     pub fn new(settings: Settings, objects: &Objects, now: Now) -> Sources {
         let (sessions, leases) = (BTreeMap::new(), BTreeMap::new());
         let mut sources = Sources { settings, sessions, leases, last_session: 0 };
@@ -131,7 +133,7 @@ impl Sources {
         sources
     }
 
-    /// Replaces the configuration. The next tick applies it to leases that have already expired.
+    /// Replaces the configuration. The next tick applies it to expired leases as well.
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
     }
@@ -155,7 +157,8 @@ impl Sources {
         if others >= self.settings.limits.sessions {
             return Err(Error::Sessions { max: self.settings.limits.sessions });
         }
-        // Milliseconds since 1970: sessions of an earlier process have other numbers.
+        // The number is the time in ms since 1970, so that it differs from those of sessions of an
+        // earlier process.
         let since = now.wall.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         self.last_session = unix_ms.max(self.last_session + 1);
@@ -175,8 +178,8 @@ impl Sources {
         Ok((Begun { session: self.last_session, lease_s, chunk, items: session }, batch))
     }
 
-    /// Adds a chunk to the session, as a whole or not at all, and restarts the source's lease. A
-    /// chunk that was added already is ignored as a repetition.
+    /// Adds a chunk to the session, as a whole or not at all, and restarts the source's lease. The
+    /// repetition of a chunk that was added already succeeds and adds nothing.
     pub fn add(
         &mut self,
         source: &str,
@@ -211,8 +214,9 @@ impl Sources {
     }
 
     /// Returns the changes that make the session's list the complete list of the source, as one
-    /// batch. The session stays open until [`Sources::committed`] is called after the store has the
-    /// batch, also if the list is held because it would remove too much ([`Error::Held`]).
+    /// batch. The session stays open until the store has the batch and the caller calls
+    /// [`Sources::committed`]. It also stays open if the list is held because it would remove too
+    /// much ([`Error::Held`]).
     pub fn commit(
         &mut self,
         source: &str,
@@ -250,8 +254,8 @@ impl Sources {
         let _ = self.abort(source, id);
     }
 
-    /// Confirms the removal for which a source's list is held, whether the list comes from a
-    /// session or from the appliance's files. See [`removals::confirm`].
+    /// Confirms the removal for which a source's list is held ([`removals::confirm`]), whether the
+    /// list comes from a session or from the appliance's files.
     pub fn confirm(
         &self,
         source: &str,
@@ -300,8 +304,8 @@ impl Sources {
         Ok((Renewed { lease_s, revision }, batch))
     }
 
-    /// Returns the changes that expired leases lead to, one batch for each source that has any.
-    /// Also drops idle sessions. Call it about once a second.
+    /// Drops idle sessions, and returns the changes that expired leases require, one batch for each
+    /// source that needs any. The caller calls it about once a second.
     pub fn tick(&mut self, objects: &Objects, now: Now) -> Vec<Batch> {
         let idle = self.settings.limits.idle;
         self.sessions.retain(|_, session| now.steady < session.last_request + idle);
@@ -359,6 +363,8 @@ impl Sources {
         self.settings.sources.get(source).copied().unwrap_or_default()
     }
 
+    /// Returns the requested lease of a source in seconds; without a request the current lease, or
+    /// the configured one if there is none.
     fn lease_s(&self, source: &Source, request: Option<u32>) -> Result<u32, Error> {
         match request {
             Some(found) if found == 0 || found > LEASE_MAX_S => Err(Error::Lease { found }),
@@ -367,8 +373,7 @@ impl Sources {
         }
     }
 
-    /// Parses the name of a source that requests may write; those reserved for the appliance are
-    /// rejected. The syntax is that of the configuration.
+    /// Parses the name of a source, and rejects sources that are reserved for the appliance.
     fn writable_source(&self, text: &str) -> Result<Source, Error> {
         let source = parse_name(text)?;
         match text == API || self.settings.own.contains(&source) {
@@ -387,6 +392,7 @@ impl Sources {
     }
 }
 
+/// Parses the name of a source, which has the same syntax as in the configuration.
 fn parse_name(text: &str) -> Result<Source, Error> {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
     if text.is_empty() || text.len() > 63 || !text.bytes().all(good) {
@@ -420,8 +426,7 @@ fn validate_chunk(
     Ok(new)
 }
 
-/// Returns the number of items that an object counts as: itself, and each frontend or backend in
-/// it.
+/// Returns the number of items for the limits: the object itself, and its frontends or backends.
 fn items(object: &Object) -> usize {
     1 + match &object.spec {
         Spec::Service(spec) => spec.frontends.len(),

@@ -1,14 +1,15 @@
-//! Objects on disk: every change is durable before it is acknowledged, and none is stored in part.
+//! Objects on disk: each batch is durable before it is acknowledged, and is never stored in part.
 //!
 //! A store is a directory with two files. `log` has one record for each group of batches that
-//! shared a sync; `snapshot` has all objects as of some revision, and is rewritten when the log has
-//! outgrown it. Objects of the source `api` exist only here. Those of other sources are a copy,
-//! which serves after a restart until the source has sent its list again.
+//! shared a sync. `snapshot` has all objects as of some revision; it is rewritten, and the log
+//! emptied, when the log is longer than 1 MiB and than twice the snapshot. Objects of the
+//! source `api` exist only in the store. Those of other sources are a copy, which is used after a
+//! restart until the source has sent its list again.
 //!
-//! Everything in the files was acknowledged, with one exception: an interrupted write at the end of
-//! the log, which is cut after the file was copied. Anything else that is not as it was written is
-//! damage: the damaged file is copied and both are left as they are, the store is empty and takes
-//! no changes, and [`Store::damage`] describes the place and the remedy.
+//! Everything in the files was acknowledged, except an interrupted write at the end of the log,
+//! which is cut after the file was copied. Anything else that is not as it was written is damage:
+//! the damaged file is copied, both files stay as they are, the store is empty and takes no
+//! changes, and [`Store::damage`] describes the damage and the remedy.
 
 mod damage;
 mod disk;
@@ -22,6 +23,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 use std::time::SystemTime;
 
 use tracing::{error, warn};
@@ -39,7 +41,7 @@ use crate::object::{API, Change, ChangeError, ErrorClass, Event, Key, Objects};
 /// Minimum length of the log, in bytes, for writing a snapshot.
 const MIN_SNAPSHOT_LOG: u64 = 1 << 20;
 
-/// Changes that are made together or not at all.
+/// Changes that are made all together or not at all.
 pub type Batch = Vec<Change>;
 
 /// Bytes in the log after its valid records.
@@ -58,7 +60,7 @@ pub struct Store<D> {
     objects: Objects,
     /// Events that have not been taken yet.
     events: Vec<Event>,
-    /// Objects loaded at the start that their source has not sent again yet.
+    /// Objects loaded at the start that their source, other than `api`, has not sent again yet.
     unconfirmed: BTreeSet<Key>,
     /// Number of bytes of the log that are valid and on disk.
     log: u64,
@@ -70,15 +72,16 @@ pub struct Store<D> {
     old: bool,
     /// Reason why the store is not used.
     damage: Option<Damage>,
-    /// Interrupted write that was cut at the start.
+    /// Interrupted write that was cut from the log.
     cut: Option<Cut>,
     /// Logs shorter than this, in bytes, cause no snapshot.
     min_snapshot_log: u64,
 }
 
 impl<D: Disk> Store<D> {
-    /// Reads the files. An interrupted write at the end of the log is cut and logged. If a file is
-    /// damaged or cannot be read, the store is empty and takes no changes.
+    /// Reads the files. An interrupted write at the end of the log is cut and logged; if that
+    /// fails, the next change cuts it. If a file is damaged or cannot be read, the store is empty
+    /// and takes no changes.
     pub fn open(mut disk: D) -> Store<D> {
         match read(&mut disk) {
             Ok((loaded, snapshot)) => Store::with_loaded(disk, loaded, snapshot),
@@ -127,7 +130,7 @@ impl<D: Disk> Store<D> {
         self.damage.as_ref()
     }
 
-    /// Returns the interrupted write that was cut at the start.
+    /// Returns the interrupted write of an earlier process that was cut from the log, if any.
     pub fn cut(&self) -> Option<&Cut> {
         self.cut.as_ref()
     }
@@ -143,7 +146,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Applies batches of changes in order, each as a whole or not at all, with one sync for all of
-    /// them. Returns, for each batch, the revision after it or the reason why it was rejected. If
+    /// them. Returns for each batch the revision after it, or the reason why it was rejected. If
     /// the disk fails, no batch is applied.
     pub fn commit(&mut self, batches: &[Batch], now: SystemTime) -> Vec<Result<u64, ChangeError>> {
         if let Some(damage) = &self.damage {
@@ -183,8 +186,8 @@ impl<D: Disk> Store<D> {
         answers
     }
 
-    /// Returns the changes that delete the objects that a source has not sent since the start. To
-    /// be applied when the source has sent its complete list.
+    /// Returns the changes that delete the objects that a source has not sent since the start. The
+    /// caller applies them when the source has sent its complete list.
     pub fn unconfirmed_deletions(&self, source: &Source) -> Batch {
         let keys = self.unconfirmed.iter().filter(|key| key.source == *source);
         let existing = keys
@@ -203,8 +206,8 @@ impl<D: Disk> Store<D> {
         self.unconfirmed.iter().map(|key| key.source.clone()).collect()
     }
 
-    /// Appends all lines to the log as one record. With several records, a crash could leave the
-    /// second without the first, which would look like damage.
+    /// Appends all lines to the log as one record and syncs it. After a crash, the second of two
+    /// records could exist without the first, which would look like damage.
     fn append(&mut self, lines: &[Line]) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
@@ -269,6 +272,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
+/// Applies a batch and returns its events; after an error `objects` is unchanged.
 fn apply(objects: &mut Objects, batch: &Batch, now: SystemTime) -> Result<Vec<Event>, ChangeError> {
     let mut next = objects.clone();
     let mut events = Vec::new();
@@ -277,6 +281,22 @@ fn apply(objects: &mut Objects, batch: &Batch, now: SystemTime) -> Result<Vec<Ev
     }
     *objects = next;
     Ok(events)
+}
+
+/// Reads the objects of a store that no process has open, without changing its files. An
+/// interrupted write at the end of the log is left out: no client was told that it was made.
+///
+/// # Errors
+/// Fails if a process has the store open (`WouldBlock`), if the directory or a file cannot be read,
+/// or if a file is damaged (`InvalidData`).
+pub fn read_closed(path: &Path) -> io::Result<Objects> {
+    let mut folder = Folder::open_to_read(path)?;
+    let (loaded, _) = read(&mut folder).map_err(|(file, flaw)| {
+        let (path, Flaw { at, fault }) = (folder.path(file), flaw);
+        let text = format!("{path} is damaged at byte {at}: {fault}");
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })?;
+    Ok(loaded.objects)
 }
 
 /// Reads both files; also returns the snapshot's length.

@@ -15,16 +15,16 @@ use crate::name::Name;
 use crate::service::Service;
 use crate::shared_btree::SharedBTree;
 
-/// Service with its frontends and backends, under its name. Backends may exist before their service
-/// does.
+/// All rows of one service name: the service, its frontends and its backends. Backends may exist
+/// before their service does.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
-    /// The service; `None` while only backends of that name are known.
+    /// The service; `None` while only backends exist under the name.
     pub service: Option<Arc<Service>>,
     /// Frontends, sorted by address.
     pub frontends: SmallVec<[Arc<Frontend>; 1]>,
-    /// Instances, sorted by endpoint and, for one endpoint, by priority and source: the first is
-    /// used, those after it are its shadows.
+    /// Instances, sorted by endpoint and, for one endpoint, by priority and source. The first
+    /// instance of each endpoint is used; the others are its shadows.
     pub instances: SmallVec<[Arc<Instance>; 1]>,
 }
 
@@ -34,7 +34,7 @@ impl Entry {
         frontend_index(&self.frontends, address).ok().map(|at| &self.frontends[at])
     }
 
-    /// Returns the instances in use: the preferred one of each endpoint, by endpoint.
+    /// Returns the instances in use, one for each endpoint, sorted by endpoint.
     pub fn used(&self) -> impl Iterator<Item = &Arc<Instance>> {
         let mut before = None;
         self.instances
@@ -47,7 +47,7 @@ impl Entry {
         &self.instances[instance_range(&self.instances, endpoint)]
     }
 
-    /// Returns whether nothing is left under the name.
+    /// Returns whether the entry has no rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.service.is_none() && self.frontends.is_empty() && self.instances.is_empty()
     }
@@ -79,7 +79,8 @@ pub struct Tables {
     pub(crate) endpoints: SharedBTree<(Endpoint, Name), ()>,
     /// Frontends that are redirected to each service.
     pub(crate) redirects: SharedBTree<(Name, Address), ()>,
-    /// Sources that have not completed their initial list, by the number of their token.
+    /// Sources that have not completed their initial list, by the number of their
+    /// [`crate::writer::Initializer`].
     pub(crate) initializers: Arc<BTreeMap<u64, Box<str>>>,
 }
 
@@ -89,7 +90,7 @@ impl Tables {
         self.revision
     }
 
-    /// Returns everything under a service name.
+    /// Returns the rows of a service name.
     pub fn entry(&self, name: &Name) -> Option<&Arc<Entry>> {
         self.entries.get(name)
     }
@@ -132,7 +133,7 @@ impl Tables {
         self.owners.len()
     }
 
-    /// Returns the addresses of other services' frontends that use this service's backends.
+    /// Returns the addresses of the frontends that are redirected to this service's backends.
     pub fn redirected_to(&self, name: &Name) -> impl Iterator<Item = &Address> {
         let from = self.redirects.from(move |(to, _)| to < name);
         from.map(|(key, ())| key).take_while(move |(to, _)| to == name).map(|(_, address)| address)
@@ -165,8 +166,8 @@ impl Tables {
         from.next().is_some_and(|((at, _), ())| (at.addr, at.port) == target)
     }
 
-    /// Returns whether every source has completed its initial list, so that entries that no source
-    /// lists may be pruned.
+    /// Returns whether every source has completed its initial list. Until then, frontends that the
+    /// tables do not have are not pruned from a plane.
     pub fn initialized(&self) -> bool {
         self.initializers.is_empty()
     }

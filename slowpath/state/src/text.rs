@@ -1,10 +1,12 @@
-//! Text for values that the tables hold as numbers, and names in the region.
+//! Text for values that the region stores as numbers, and for the service names in the region.
 
 /// Names of the arms, indexed by arm number.
 pub const ARMS: [&str; 2] = ["ingress", "egress"];
 
-/// Returns the service part of a name of the form `service~choice`, as the region names a service's
-/// choices; a name without `~` is returned as is. The region may have truncated the name.
+/// Returns the service of a name in the region. The region has one entry for each set of a
+/// service's frontends that share their backends, and names it `service` or `service~suffix`, for
+/// example `shop/web~udp4`. Names are cut to `NAME_BYTES` bytes, so a long service name may be
+/// incomplete.
 pub fn service_of(name: &str) -> &str {
     name.split_once('~').map_or(name, |(service, _)| service)
 }

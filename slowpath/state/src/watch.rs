@@ -10,20 +10,20 @@ use crate::address::{Address, Endpoint};
 use crate::name::Name;
 use crate::tables::Tables;
 
-/// Maximum number of names, addresses and endpoints remembered, over all revisions; each revision
-/// counts as one more. A reader that is further behind has to read the whole snapshot.
+/// Maximum number of items in the history: its revisions, and their names, addresses and endpoints.
+/// A reader that is further behind has to read the whole snapshot.
 const HISTORY_MAX: usize = 16_384;
 
-/// Keys that a revision added, changed or removed; the snapshot shows which of the three. The lists
-/// are empty for a revision that only registers or completes an initializer, or only changes
-/// priorities without changing the order of instances.
+/// Keys that a revision added, changed or removed. The lists are empty for a revision that only
+/// registers or completes an initializer, or only changes priorities without changing the order of
+/// instances.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TouchedKeys {
     /// Revision number.
     pub revision: u64,
     /// Services whose row, frontends or instances changed, sorted by name.
     pub services: Vec<Name>,
-    /// Frontends with new rows, and removed ones.
+    /// Addresses of frontends with new rows, and of removed frontends.
     pub frontends: Vec<Address>,
     /// Endpoints of instances that were added, changed or removed.
     pub endpoints: Vec<Endpoint>,
@@ -41,8 +41,8 @@ impl TouchedKeys {
 pub struct TableChanges {
     /// Current tables.
     pub tables: Tables,
-    /// Changes of each revision after the reader's, oldest first. `None` if some of them are no
-    /// longer remembered: the reader has to read the whole snapshot.
+    /// Changes of each revision after the reader's, oldest first. `None` if the history lacks some
+    /// of them, so that the reader has to read the whole snapshot.
     pub touched: Option<Vec<Arc<TouchedKeys>>>,
 }
 
@@ -58,7 +58,7 @@ struct Published {
     tables: Tables,
     history: VecDeque<Arc<TouchedKeys>>,
     items: usize,
-    /// Latest revision whose changes are no longer remembered.
+    /// Latest revision whose changes are no longer in the history.
     forgotten: u64,
 }
 

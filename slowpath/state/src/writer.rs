@@ -5,9 +5,10 @@
 //!                                                                        |
 //!                         snapshot and the keys that changed, for readers (watch.rs)
 //! ```
-//! Several sources write concurrently, each its own objects. A write that changes nothing creates
-//! no row and no revision. If a service, its backends or their health change, all its frontends and
-//! those that are redirected to it get new rows, which mark them as pending for the reconciler.
+//! Several sources write concurrently, each its own services and backends. A write that changes
+//! nothing creates no row and no revision. If a service, its backends or their health change, all
+//! its frontends and those that are redirected to it get new rows, which are pending until the
+//! reconciler has updated the plane.
 
 use std::fmt;
 use std::mem;
@@ -31,8 +32,8 @@ mod services;
 pub use error::Error;
 
 /// Function that may change a service before it becomes a row, for example to set a proxy port
-/// before the first write. Its first argument is the tables as they are in the transaction. Changes
-/// of name and source are ignored.
+/// before the first write. Its first argument is the tables of the transaction so far. Changes that
+/// it makes to name and source are ignored.
 pub type Hook = Box<dyn Fn(&Tables, &mut Service) + Send>;
 
 /// Writer of the tables. A process has one.
@@ -45,7 +46,8 @@ pub struct Writer {
 struct State {
     precedence: Precedence,
     hooks: Vec<Hook>,
-    initializers: u64,
+    /// Number of the next [`Initializer`].
+    next_initializer: u64,
 }
 
 /// Token of a source that has not completed its initial list ([`Writer::register_initializer`]).
@@ -54,15 +56,17 @@ struct State {
 pub struct Initializer(u64);
 
 /// Set of changes that are published together, or discarded if the transaction is dropped. Other
-/// writers wait for its end; readers do not.
+/// writers wait for the end of the transaction; readers do not.
 #[must_use = "a transaction without `commit` changes nothing"]
 pub struct Transaction<'w> {
     state: MutexGuard<'w, State>,
     watch: &'w Watch,
     now: SystemTime,
+    /// New precedence, which applies to this transaction and from its commit on to all others.
     precedence: Option<Precedence>,
     next: Tables,
     touched: TouchedKeys,
+    /// Whether anything changed, so that the commit creates a revision.
     written: bool,
 }
 
@@ -102,7 +106,7 @@ impl Writer {
         Transaction { state, watch, now, precedence, next, touched, written }
     }
 
-    // Not called within Weir yet; required by the specification.
+    // Part of the specified interface (`ServiceHook` in docs/provenance.md); Weir has no hooks yet.
     /// Adds a hook. Hooks are called in the order in which they were added, for each service
     /// written from now on.
     pub fn add_hook(&self, hook: Hook) {
@@ -113,8 +117,8 @@ impl Writer {
     /// it writes its initial list.
     pub fn register_initializer(&self, name: &str) -> Initializer {
         let mut transaction = self.begin(SystemTime::UNIX_EPOCH);
-        let number = transaction.state.initializers;
-        transaction.state.initializers += 1;
+        let number = transaction.state.next_initializer;
+        transaction.state.next_initializer += 1;
         Arc::make_mut(&mut transaction.next.initializers).insert(number, name.into());
         transaction.written = true;
         transaction.commit();
@@ -129,7 +133,7 @@ impl Transaction<'_> {
         &self.next
     }
 
-    /// Marks a source's initial list as complete. Repeated calls have no effect.
+    /// Marks the initial list of the token's source as complete. Repeated calls have no effect.
     pub fn complete(&mut self, initializer: &Initializer) {
         if self.next.initializers.contains_key(&initializer.0) {
             Arc::make_mut(&mut self.next.initializers).remove(&initializer.0);
@@ -177,7 +181,8 @@ impl Transaction<'_> {
         endpoints.dedup();
     }
 
-    /// Creates new rows for the selected frontends of a service, unless they have current ones.
+    /// Creates new rows for the selected frontends of a service, unless this transaction has
+    /// created rows for them that refer to the service's current row.
     fn renew_rows_of(&mut self, name: &Name, selects: impl Fn(&Frontend) -> bool) {
         let (revision, now) = (self.touched.revision, self.now);
         let Some(entry) = self.next.entries.get(name) else { return };

@@ -1,5 +1,6 @@
-//! Integration tests of map planes and the reconciler: single steps, random histories, lifetimes
-//! with faults and restarts, and power failures at any byte.
+//! Integration tests of the reconciler with the map plane, a plane for tests that consists of maps
+//! in memory: single steps, random histories, lifetimes with faults and restarts, and power
+//! failures at any byte.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic on a failed expectation")]
 
 #[path = "planes/crashes.rs"]

@@ -30,9 +30,12 @@ struct ControlledPlane {
     commit: Result<(), PlaneError>,
     /// Address whose batches cannot be committed.
     uncommittable: Option<Address>,
+    /// Addresses updated in the current batch.
     batch: Vec<Address>,
+    /// Number of calls of [`Plane::prune`].
     prunes: usize,
     prune: Result<(), PlaneError>,
+    /// Number of calls of [`Plane::update`] and [`Plane::delete`].
     update_calls: usize,
     /// Backends that [`Plane::quarantined`] returns.
     restored: Vec<(Address, Endpoint)>,
@@ -117,7 +120,7 @@ impl Plane for ControlledPlane {
     }
 }
 
-/// A writer, a reconciler, a controlled plane, and a time that the test advances.
+/// Writer, reconciler, controlled plane, and a time that the test advances.
 struct Fixture {
     writer: Writer,
     reconciler: Reconciler,
@@ -126,7 +129,7 @@ struct Fixture {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Acknowledgement of every generation.
+/// Acknowledgement of every generation that a test commits.
 const ALL: Option<Generation> = Some(1000);
 
 impl Fixture {
@@ -236,7 +239,7 @@ fn row_is_done_once_all_lcores_acknowledge() {
     let status = fixture.status(1);
     assert_eq!((status.progress, status.since), (Progress::Done, fixture.now.wall));
     assert_eq!(fixture.reconciler.reconciled(), revision);
-    assert_eq!(fixture.health(), "OK, 1 objects");
+    assert_eq!(fixture.health(), "OK, 1 frontends");
 }
 
 #[test]
@@ -287,7 +290,7 @@ fn rejected_frontend_is_retried_with_backoff_without_blocking_others() {
     assert_eq!((status.progress, status.since), (rejected.clone(), fixture.now.wall));
     assert_eq!(
         fixture.health(),
-        "degraded, 1 of 2 objects: 203.0.113.1:80/TCP: raise region.slots"
+        "degraded, 1 of 2 frontends: 203.0.113.1:80/TCP: raise region.slots"
     );
     assert_eq!(fixture.reconciler.reconciled(), first - 1);
     assert!(second > first);
@@ -315,7 +318,7 @@ fn rejected_frontend_is_retried_with_backoff_without_blocking_others() {
     fixture.pass(Duration::from_secs(60));
     fixture.step();
     assert!(fixture.is_done(1));
-    assert_eq!(fixture.health(), "OK, 2 objects");
+    assert_eq!(fixture.health(), "OK, 2 frontends");
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn changed_row_is_written_at_once_and_resets_its_backoff() {
 }
 
 #[test]
-fn rejected_row_is_pending_until_acknowledged() {
+fn accepted_retry_is_pending_until_acknowledged() {
     let mut fixture = Fixture::with(Settings::default());
     fixture.plane.rejected = vec![address(1)];
     fixture.put(1);
@@ -364,7 +367,10 @@ fn failed_deletes_are_retried() {
         fixture.reconciler.errors().collect::<Vec<_>>(),
         [(&address(1), "cannot be deleted")]
     );
-    assert_eq!(fixture.health(), "degraded, 1 of 0 objects: 203.0.113.1:80/TCP: cannot be deleted");
+    assert_eq!(
+        fixture.health(),
+        "degraded, 1 of 0 frontends: 203.0.113.1:80/TCP: cannot be deleted"
+    );
     assert!(fixture.reconciler.reconciled() < revision);
     fixture.plane.rejected.clear();
     fixture.pass(Duration::from_millis(50));
@@ -435,11 +441,11 @@ fn failed_begin_is_reported_by_health() {
     fixture.put(1);
     fixture.step();
     assert_eq!(fixture.status(1).progress, Progress::Pending);
-    assert_eq!(fixture.health(), "degraded, 0 of 1 objects: lcore 3 still reads generation 7");
+    assert_eq!(fixture.health(), "degraded, 0 of 1 frontends: lcore 3 still reads generation 7");
     fixture.plane.begin = Ok(());
     fixture.step();
     assert!(fixture.is_done(1));
-    assert_eq!(fixture.health(), "OK, 1 objects");
+    assert_eq!(fixture.health(), "OK, 1 frontends");
 }
 
 #[test]
@@ -502,7 +508,7 @@ fn failed_prune_is_retried_without_blocking_others() {
     fixture.put(1);
     fixture.step();
     assert!(fixture.is_done(1));
-    assert_eq!(fixture.health(), "degraded, 0 of 1 objects: pruning: the write failed");
+    assert_eq!(fixture.health(), "degraded, 0 of 1 frontends: pruning: the write failed");
     fixture.plane.prune = Ok(());
     fixture.pass(Duration::from_millis(49));
     fixture.step();
@@ -510,7 +516,38 @@ fn failed_prune_is_retried_without_blocking_others() {
     fixture.pass(Duration::from_millis(1));
     fixture.step();
     assert_eq!(fixture.plane.prunes, 2);
-    assert_eq!(fixture.health(), "OK, 1 objects");
+    assert_eq!(fixture.health(), "OK, 1 frontends");
+}
+
+#[test]
+fn prune_whose_commit_fails_is_reported_and_repeated() {
+    let mut fixture = Fixture::new();
+    fixture.step();
+    fixture.plane.commit = Err(PlaneError::new("the region is damaged"));
+    fixture.reconciler.prune_now(fixture.now);
+    fixture.step();
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 2, "the retry waits for 50 ms");
+    assert_eq!(fixture.health(), "degraded, 0 of 0 frontends: pruning: the region is damaged");
+    fixture.pass(Duration::from_millis(50));
+    fixture.step();
+    fixture.pass(Duration::from_millis(99));
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 3, "the next one waits for 100 ms");
+    fixture.plane.commit = Ok(());
+    fixture.pass(Duration::from_millis(1));
+    fixture.step();
+    assert_eq!((fixture.plane.prunes, fixture.health().as_str()), (4, "OK, 0 frontends"));
+
+    // The write that fails the commit is retried later, and the prune at the next step.
+    fixture.put(1);
+    fixture.plane.uncommittable = Some(address(1));
+    fixture.reconciler.prune_now(fixture.now);
+    fixture.step();
+    fixture.step();
+    assert_eq!((fixture.plane.prunes, fixture.plane.update_calls), (6, 1));
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 6);
 }
 
 #[test]
@@ -580,7 +617,7 @@ fn missed_changes_cause_a_full_pass() {
     fixture.put(1);
     fixture.put(2);
     fixture.step();
-    // More changes than the history keeps.
+    // More changes than the history of the tables has.
     let mut transaction = fixture.writer.begin(fixture.now.wall);
     let service = Service::new(name(3), source());
     let port = |port| FrontendSpec::new(Address { port, ..address(3) }, Kind::LoadBalancer);
@@ -598,6 +635,35 @@ fn missed_changes_cause_a_full_pass() {
     assert!(fixture.has(1) && !fixture.has(2) && fixture.has(4));
     assert_eq!(fixture.lines().iter().filter(|line| line.contains("SLOT=0")).count(), 20_001);
     assert_eq!(fixture.plane.prunes, 2);
+}
+
+#[test]
+fn missed_changes_are_not_reconciled_until_a_prune_is_committed() {
+    let mut fixture = Fixture::new();
+    fixture.put(1);
+    fixture.step();
+    // More changes than the history of the tables has.
+    let mut transaction = fixture.writer.begin(fixture.now.wall);
+    let service = Service::new(name(3), source());
+    let port = |port| FrontendSpec::new(Address { port, ..address(3) }, Kind::LoadBalancer);
+    transaction.upsert_service_and_frontends(service, (1..20_000).map(port).collect()).unwrap();
+    transaction.commit();
+    let revision = fixture.delete(1);
+    assert!(fixture.writer.changes_since(fixture.reconciler.observed()).touched.is_none());
+    fixture.plane.prune = Err(PlaneError::new("the write failed"));
+    while fixture.reconciler.has_work(fixture.now.steady) || fixture.plane.prunes == 1 {
+        fixture.step();
+    }
+    fixture.plane.prune = Ok(());
+    fixture.plane.commit = Err(PlaneError::new("the region is damaged"));
+    fixture.pass(SECOND);
+    fixture.step();
+    assert!(fixture.reconciler.reconciled() < revision);
+    fixture.plane.commit = Ok(());
+    fixture.pass(SECOND);
+    fixture.step();
+    assert_eq!(fixture.reconciler.reconciled(), revision);
+    assert!(!fixture.has(1));
 }
 
 #[test]
@@ -620,7 +686,7 @@ fn quarantine_survives_a_restart_until_the_first_health_check() {
     assert_eq!(quarantined(&fixture), 1);
     assert_eq!(fixture.status(1).note, None);
 
-    // The other backend is not checked, but does not stay out of service forever.
+    // The other backend is not checked. A prune half an hour after the start ends its quarantine.
     fixture.pass(Duration::from_secs(30 * 60));
     fixture.step();
     fixture.step();

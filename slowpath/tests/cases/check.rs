@@ -1,4 +1,4 @@
-//! Comparison of a case's expected state with the actual one, and generation of the expected state.
+//! Comparison of a case's expected state with the actual one, and generation of expected sections.
 
 use std::collections::BTreeMap;
 
@@ -91,8 +91,8 @@ impl Region {
         Region { refuses, lacks: lines("region lacks"), adds: lines("region adds") }
     }
 
-    /// Returns the lines expected of the region where maps have `plain`, and the region had
-    /// `before`.
+    /// Returns the lines that the region is expected to have, given the lines expected of maps
+    /// (`plain`) and the lines that the region had before the step.
     fn expected(&self, plain: &[String], before: &[String], kinds: &[&str]) -> Vec<String> {
         let mut lines = without_refused(&self.refuses, plain, before);
         for line in &of_kinds(&self.lacks, kinds) {
@@ -109,15 +109,16 @@ impl Region {
     }
 }
 
-/// A rejected frontend stays as it was, with its backends.
+/// Returns the lines expected of a plane that rejects some frontends: these keep their lines of
+/// `before`, with the backends that they refer to; the others have the lines of `plain`.
 fn without_refused(
     refused: &BTreeMap<String, String>,
     plain: &[String],
     before: &[String],
 ) -> Vec<String> {
-    let (_, mut lines) = parted(plain, refused);
+    let (_, mut lines) = split_rejected(plain, refused);
     lines.retain(|line| !line.starts_with("BE:"));
-    lines.extend(parted(before, refused).0);
+    lines.extend(split_rejected(before, refused).0);
     let mut referenced: BTreeMap<&str, &String> = BTreeMap::new();
     for line in before.iter().chain(plain).filter(|line| line.starts_with("BE:")) {
         let address = word_after(line, "ADDR=").unwrap_or_default();
@@ -132,9 +133,12 @@ fn without_refused(
     lines
 }
 
-/// Separates the lines of rejected frontends from the others. Reverse NAT lines have no protocol
-/// and scope: each frontend has one such line.
-fn parted(lines: &[String], refused: &BTreeMap<String, String>) -> (Vec<String>, Vec<String>) {
+/// Separates the lines of rejected frontends from the others. Reverse NAT lines (`REV`) show
+/// neither protocol nor scope, so one such line is taken for each rejected frontend.
+fn split_rejected(
+    lines: &[String],
+    refused: &BTreeMap<String, String>,
+) -> (Vec<String>, Vec<String>) {
     let mut reverse: Vec<&str> =
         refused.keys().map(|at| at.split('/').next().unwrap_or(at)).collect();
     lines.iter().cloned().partition(|line| {
@@ -163,7 +167,7 @@ fn of_kinds(lines: &[String], kinds: &[&str]) -> Vec<String> {
 }
 
 /// Same as `of_kinds`, but returns no lines if no kinds are given.
-fn of_shown(lines: Vec<String>, kinds: &[&str]) -> Vec<String> {
+fn of_listed_kinds(lines: Vec<String>, kinds: &[&str]) -> Vec<String> {
     if kinds.is_empty() { Vec::new() } else { of_kinds(&lines, kinds) }
 }
 
@@ -177,7 +181,7 @@ fn columns(section: &Section) -> (Table, Vec<String>) {
     (table, columns.into_iter().map(str::to_owned).collect())
 }
 
-/// Returns the cells of a table by line.
+/// Returns the cells of a table by line, the first line being the column names.
 fn cells(section: &Section, shown: &ObservedState) -> Vec<Vec<String>> {
     let (table, columns) = columns(section);
     let rows =
@@ -205,8 +209,8 @@ fn aligned(cells: &[Vec<String>]) -> Vec<String> {
     cells.iter().map(line).collect()
 }
 
-/// Returns a table as expected and as it is, in the same form. The progress of frontends that must
-/// be rejected is compared elsewhere.
+/// Returns a table as expected and as it is, in the same form. Status and error of frontends that
+/// the region must reject are masked in both, because `mismatches` compares them.
 fn compared(
     section: &Section,
     shown: &ObservedState,
@@ -235,7 +239,7 @@ fn compared(
 }
 
 /// Returns the expected sections of each step, generated from the actual state.
-pub fn written(
+pub fn actual_sections(
     case: &Case,
     plain: &[ObservedState],
     region: &[ObservedState],
@@ -274,8 +278,8 @@ pub fn written(
         let refuses = refused.iter().map(|(at, why)| format!("{at} {why}"));
         for (title, lines) in [
             ("region refuses", refuses.collect::<Vec<_>>()),
-            ("region lacks", of_shown(missing.collect(), &kinds)),
-            ("region adds", of_shown(surplus.collect(), &kinds)),
+            ("region lacks", of_listed_kinds(missing.collect(), &kinds)),
+            ("region adds", of_listed_kinds(surplus.collect(), &kinds)),
         ] {
             if !lines.is_empty() {
                 sections.push(Section::new(title, &lines));

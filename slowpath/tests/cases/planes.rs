@@ -23,7 +23,7 @@ const FAULTS: u32 = 100;
 pub enum PlaneKind {
     /// Maps in memory.
     Memory,
-    /// Maps in memory, of whose writes one in ten fails.
+    /// Maps in memory where one in ten writes fails.
     Faulty,
     /// The region in a file, as for the DPDK fastpath.
     File,
@@ -47,17 +47,18 @@ impl PlaneKind {
     }
 }
 
-/// A plane with its process.
+/// A plane, and the process that writes it.
 pub trait TestPlane {
     fn plane(&mut self) -> &mut dyn Plane;
     /// Applies new attributes of the appliance.
     fn set_appliance(&mut self, appliance: &Appliance);
     /// Ends the process and starts another over the same state.
     fn restart(&mut self, appliance: &Appliance);
-    /// Performs the work of other processes.
+    /// Performs the work that other processes and the control loop do between steps.
     fn between_steps(&mut self, now: Instant);
-    /// Returns a counter of writes.
+    /// Returns a number that increases with each write.
     fn writes(&self) -> u64;
+    /// Returns the number of injected write errors.
     fn faults(&self) -> u64;
 }
 
@@ -114,7 +115,7 @@ struct InRegion {
     _claim: Claim<'static>,
 }
 
-/// Counts the regions of this test process.
+/// Number of regions created by this test process, for their names.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 fn config(plane: &str) -> Config {
@@ -169,7 +170,7 @@ impl InRegion {
         fastpath.lcores()[0].join(fastpath, claim.epoch(), 1);
         let location = match config.plane {
             config::checked::Plane::Dpdk => RegionLocation::from(&config.region.path),
-            config::checked::Plane::Xdp => RegionLocation::Maps(config.region.maps.clone()),
+            config::checked::Plane::Xdp => RegionLocation::maps(config.region.maps.clone()),
         };
         assert_eq!(fastpath.path(), Some(location.path()));
         let mut plane = InRegion { config, location, plane: None, fastpath, _claim: claim };
@@ -220,7 +221,7 @@ impl Drop for InRegion {
             RegionLocation::File { path, .. } => {
                 drop(std::fs::remove_dir(path.parent().expect("a folder")))
             }
-            RegionLocation::Maps(folder) => {
+            RegionLocation::Maps { path: folder, .. } => {
                 let name = folder.display().to_string().trim_start_matches('/').replace('/', ":");
                 let _ = std::fs::remove_file(PathBuf::from(format!("/run/weir/{name}.lock")));
             }

@@ -12,10 +12,10 @@ pub struct Case {
     pub steps: Vec<Step>,
 }
 
-/// Actions, and the expected state after them.
+/// Sections with actions, and sections with the expected state after them.
 #[derive(Default)]
 pub struct Step {
-    pub done: Vec<Section>,
+    pub actions: Vec<Section>,
     pub expected: Vec<Section>,
 }
 
@@ -53,7 +53,7 @@ impl Step {
 }
 
 impl Case {
-    /// Returns all cases by name.
+    /// Returns all cases, ordered by name.
     pub fn all() -> Vec<Case> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -87,9 +87,9 @@ impl Case {
                 steps.push(Step::default());
             }
             let step = steps.last_mut().expect("the step exists");
-            if is_expected { &mut step.expected } else { &mut step.done }.push(section);
+            if is_expected { &mut step.expected } else { &mut step.actions }.push(section);
         }
-        let shown = steps.iter().all(|step| !step.expected.is_empty() && !step.done.is_empty());
+        let shown = steps.iter().all(|step| !step.expected.is_empty() && !step.actions.is_empty());
         assert!(shown && !steps.is_empty(), "{name}: a step without action or output");
         Case { name, path: path.to_owned(), sentence, steps }
     }
@@ -98,7 +98,7 @@ impl Case {
     pub fn write(&self, expected: &[Vec<Section>]) {
         let mut text = format!("{}\n", self.sentence);
         for (step, expected) in self.steps.iter().zip(expected) {
-            for Section { title, body } in step.done.iter().chain(expected) {
+            for Section { title, body } in step.actions.iter().chain(expected) {
                 let body = match body.trim_end() {
                     "" => String::new(),
                     body => format!("{body}\n"),

@@ -23,7 +23,7 @@ use state::writer::{Initializer, Writer};
 use super::planes::{PlaneKind, TestPlane};
 use super::script::{Case, Section};
 
-/// Longer than any retry interval and any timeout of the reconciler.
+/// A time that is longer than any retry delay and any timeout of the reconciler.
 const ROUND: Duration = Duration::from_secs(61);
 
 /// State of a plane and the tables after a step.
@@ -49,7 +49,7 @@ pub fn play(case: &Case, plane_kind: PlaneKind, seed: u64) -> Run {
     let mut stage = Stage::new(plane_kind.create(seed));
     let mut shown = Vec::new();
     for step in &case.steps {
-        for section in &step.done {
+        for section in &step.actions {
             stage.act(section);
             stage.settle(&format!("{} over {plane_kind:?}, `{}`", case.name, section.title));
         }
@@ -67,7 +67,7 @@ struct Stage {
     now: Now,
 }
 
-/// The state that a restart loses.
+/// The state of the control plane's process, which a restart loses.
 struct Process {
     writer: Writer,
     reflector: Reflector,
@@ -77,7 +77,7 @@ struct Process {
 
 impl Process {
     fn new(precedence: &Precedence) -> Process {
-        // No periodic passes: the stage requests them.
+        // No periodic passes: the stage requests full passes and pruning.
         let long = Duration::from_secs(100 * 86_400);
         let settings = Settings { pass: long, prune: long, ..Settings::default() };
         Process {
@@ -133,14 +133,15 @@ impl Stage {
 
     /// Applies changes and derives the rows, in one transaction.
     fn change(&mut self, changes: Vec<Change>) {
-        let events = self.changed(changes);
+        let events = self.apply(changes);
         self.reflect(&events);
     }
 
-    fn changed(&mut self, changes: Vec<Change>) -> Vec<Event> {
+    /// Applies changes to the objects only.
+    fn apply(&mut self, changes: Vec<Change>) -> Vec<Event> {
         let apply = |change: Change| match self.objects.apply(&change, self.now.wall) {
             Ok(event) => event,
-            Err(refusal) => panic!("{refusal}"),
+            Err(error) => panic!("{error}"),
         };
         changes.into_iter().filter_map(apply).collect()
     }
@@ -165,7 +166,7 @@ impl Stage {
     /// Stores verdicts as conditions of the objects.
     fn record_verdicts(&mut self, changes: Vec<VerdictChange>) {
         let conditions = changes.into_iter().map(|one| one.into_change(self.now.wall)).collect();
-        self.changed(conditions);
+        self.apply(conditions);
     }
 
     fn health(&self, section: &Section) {
@@ -203,25 +204,25 @@ impl Stage {
         to.commit();
     }
 
-    /// Restarts the process, applying `changes` in between. The maps keep their content, and
-    /// objects applied again get the identifiers that they had.
+    /// Restarts the process, and applies `changes` before the new process runs. Panics if the
+    /// plane's dump has new lines, or if unchanged objects have other identifiers afterwards.
     fn restart(&mut self, changes: Vec<Change>, waiting: bool) {
-        let before = self.numbered();
+        let before = self.dump_with_ids();
         self.process = Process::new(&self.precedence);
         if waiting {
             self.process.waiting = Some(self.process.writer.register_initializer("test"));
         }
         self.test_plane.restart(&self.appliance);
-        let found = self.numbered();
+        let found = self.dump_with_ids();
         let unexpected: Vec<&String> = found.iter().filter(|line| !before.contains(line)).collect();
         assert!(unexpected.is_empty(), "after the restart: {unexpected:#?}\nbefore: {before:#?}");
         let same = changes.is_empty();
-        self.changed(changes);
+        self.apply(changes);
         let events = self.objects.as_events();
         self.reflect(&events);
         if same && !waiting {
             self.settle("a restart");
-            let after = identifiers(&self.numbered());
+            let after = identifiers(&self.dump_with_ids());
             for (address, id) in identifiers(&before) {
                 let now = after.get(&address);
                 assert!(now.is_none_or(|now| *now == id), "{address} had {id} and has {now:?}");
@@ -231,11 +232,11 @@ impl Stage {
 
     fn step(&mut self) {
         let reconciler = &mut self.process.reconciler;
-        let news = self.process.writer.changes_since(reconciler.observed());
-        reconciler.step(self.now, &news, &self.appliance, self.test_plane.plane());
+        let changes = self.process.writer.changes_since(reconciler.observed());
+        reconciler.step(self.now, &changes, &self.appliance, self.test_plane.plane());
         self.test_plane.between_steps(self.now.steady);
         // Acknowledgments of lcores are read by the next step.
-        reconciler.step(self.now, &news, &self.appliance, self.test_plane.plane());
+        reconciler.step(self.now, &changes, &self.appliance, self.test_plane.plane());
         self.test_plane.between_steps(self.now.steady);
     }
 
@@ -246,29 +247,30 @@ impl Stage {
         }
     }
 
-    fn pass(&mut self, time: Duration) {
+    fn advance(&mut self, time: Duration) {
         self.now = Now { steady: self.now.steady + time, wall: self.now.wall + time };
         self.steps();
     }
 
-    /// Advances the time until there is no more work. A full pass after that must write nothing.
+    /// Advances the time until there is no more work. Panics if a full pass after that writes
+    /// something.
     fn settle(&mut self, at: &str) {
         for round in 0.. {
             assert!(round < 300, "{at}: writes keep failing");
             self.steps();
-            self.pass(ROUND);
+            self.advance(ROUND);
             if !self.fails() {
                 break;
             }
         }
         // The region removes drained entries one after the other.
-        (0..3).for_each(|_| self.pass(Duration::from_secs(2)));
+        (0..3).for_each(|_| self.advance(Duration::from_secs(2)));
         let before = self.test_plane.writes();
-        let lines = self.numbered();
+        let lines = self.dump_with_ids();
         self.process.reconciler.start_full_pass();
         self.process.reconciler.prune_now(self.now);
         self.steps();
-        let after = self.numbered();
+        let after = self.dump_with_ids();
         assert_eq!(
             (self.test_plane.writes(), &after),
             (before, &lines),
@@ -276,7 +278,7 @@ impl Stage {
         );
     }
 
-    /// Returns whether an injected error has not been followed by a success yet.
+    /// Returns whether a write is still to be retried after an injected error.
     fn fails(&self) -> bool {
         let reconciler = &self.process.reconciler;
         let is_injected = |text: &str| text.contains("injected failure");
@@ -285,7 +287,8 @@ impl Stage {
             || pruning.as_deref().is_some_and(is_injected)
     }
 
-    fn numbered(&mut self) -> Vec<String> {
+    /// Returns the dump with identifiers.
+    fn dump_with_ids(&mut self) -> Vec<String> {
         dump::text(&self.test_plane.plane().dump(), &TextFormat::default())
     }
 

@@ -1,4 +1,4 @@
-//! The API as clients use it: over the unix socket, and over TCP with TLS and a token.
+//! Tests of the API as clients use it: over the unix socket, and over TCP with TLS and a token.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -8,19 +8,21 @@ use control_client::Request;
 use patience::{check, eventually};
 use serde_json::{Value, json};
 
-use crate::appliance::{Answer, Folder, free_port};
+use crate::appliance::{Answer, Folder};
 use crate::generation;
+use patience::ports::free_port;
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const PATCH: (&str, &str) = ("Content-Type", "application/merge-patch+json");
 
-/// Returns an appliance without a services file.
+/// Returns the folder of an appliance without a services file.
 fn served(name: &str) -> Folder {
     let folder = Folder::new(name);
     folder.write("weir.toml", &without_file(&folder));
     folder
 }
 
+/// Returns the folder's configuration without a services file.
 pub fn without_file(folder: &Folder) -> String {
     let file = format!("services = \"{}/services.toml\"", folder.path.display());
     folder.config().replace(&file, "services = \"\"")
@@ -45,7 +47,7 @@ fn etag(answer: &Answer) -> &str {
 }
 
 #[track_caller]
-fn is_problem(answer: &Answer, status: u16, sort: &str, parts: &[&str]) {
+fn assert_problem(answer: &Answer, status: u16, sort: &str, parts: &[&str]) {
     assert_eq!(answer.status, status, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     let problem = answer.json();
@@ -71,13 +73,13 @@ fn objects_are_written_conditionally_and_read_back() {
     let ask = |method: &str, headers: &[(&str, &str)], body: &str| {
         folder.request(method, path, headers, body)
     };
-    is_problem(
+    assert_problem(
         &ask("PUT", &[JSON, ("If-None-Match", "*")], &body),
         412,
         "precondition-failed",
         &["revision"],
     );
-    is_problem(
+    assert_problem(
         &ask("PUT", &[JSON, ("If-Match", "\"9999\"")], &body),
         412,
         "precondition-failed",
@@ -86,7 +88,7 @@ fn objects_are_written_conditionally_and_read_back() {
     let second = ask("PUT", &[JSON, ("If-Match", &first)], &body);
     assert_eq!(second.status, 200, "{second:?}");
     assert_ne!(etag(&second), first);
-    is_problem(&ask("DELETE", &[("If-Match", &first)], ""), 412, "precondition-failed", &[]);
+    assert_problem(&ask("DELETE", &[("If-Match", &first)], ""), 412, "precondition-failed", &[]);
     assert_eq!(ask("GET", &[("If-None-Match", etag(&second))], "").status, 304);
     assert_eq!(ask("GET", &[("If-None-Match", &first)], "").status, 200);
     // A patch of some fields leaves the others.
@@ -101,49 +103,54 @@ fn objects_are_written_conditionally_and_read_back() {
     assert_eq!(json["spec"]["frontends"][0]["port"], 81);
     let patched = ask("PATCH", &[PATCH], r#"{"spec": {"affinity_s": null}}"#).json();
     assert!(patched["spec"].get("affinity_s").is_none(), "{patched}");
-    // Dry run.
+    // A dry run changes nothing.
     let tried = folder.request("DELETE", &format!("{path}?dry_run=true"), &[], "");
     assert_eq!(tried.status, 204, "{tried:?}");
     assert_eq!(ask("GET", &[], "").json(), patched);
     slowpath.kill();
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
-    assert_eq!(ask("GET", &[], "").json(), patched, "it was stored");
+    assert_eq!(ask("GET", &[], "").json(), patched, "the object was stored");
     assert_eq!(ask("DELETE", &[], "").status, 204);
-    is_problem(&ask("GET", &[], ""), 404, "not-found", &["there is no Service shop/web"]);
-    is_problem(&ask("DELETE", &[], ""), 404, "not-found", &[]);
+    assert_problem(&ask("GET", &[], ""), 404, "not-found", &["there is no Service shop/web"]);
+    assert_problem(&ask("DELETE", &[], ""), 404, "not-found", &[]);
 }
 
 #[test]
-fn errors_name_the_field() {
+fn errors_have_a_type_and_name_the_cause() {
     let folder = Folder::new("api-wrong");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let mut wrong = service(1, 80);
     wrong["spec"]["mss"] = 9461.into();
     let answer = put(&folder, "services/a", &wrong);
-    is_problem(&answer, 422, "invalid", &["spec.mss", "0 to 9460", "Service a of api"]);
+    assert_problem(&answer, 422, "invalid", &["spec.mss", "0 to 9460", "Service a of api"]);
     assert_eq!(answer.json()["field"], "spec.mss");
     let ask = |method: &str, path: &str, headers: &[(&str, &str)], body: &str| {
         folder.request(method, &format!("/v1/{path}"), headers, body)
     };
     let good = service(1, 80).to_string();
-    is_problem(
+    assert_problem(
         &ask("PUT", "objects/services/a", &[JSON], "{"),
         400,
         "request",
         &["not valid JSON", "line 1"],
     );
-    is_problem(&ask("PUT", "objects/services/a", &[], &good), 415, "media", &["application/json"]);
+    assert_problem(
+        &ask("PUT", "objects/services/a", &[], &good),
+        415,
+        "media",
+        &["application/json"],
+    );
     let named = json!({ "name": "b", "spec": {} }).to_string();
-    is_problem(
+    assert_problem(
         &ask("PUT", "objects/services/a", &[JSON], &named),
         400,
         "request",
         &["`b`", "name"],
     );
     let other = json!({ "source": "file", "spec": {} }).to_string();
-    is_problem(&ask("PUT", "objects/services/a", &[JSON], &other), 403, "foreign", &["`file`"]);
+    assert_problem(&ask("PUT", "objects/services/a", &[JSON], &other), 403, "foreign", &["`file`"]);
     // The body is not read, so a client that does not send `Expect: 100-continue` gets a closed
     // connection.
     folder.write("long", &format!("{{\"spec\": {{\"x\": \"{}\"}}}}", "x".repeat(5 << 20)));
@@ -158,35 +165,50 @@ fn errors_name_the_field() {
     let text = String::from_utf8(out.stdout).unwrap();
     let last = text.rfind("HTTP/1.1 ").unwrap();
     let answer = Answer::read(&text[last..]).unwrap();
-    is_problem(&answer, 413, "too-large", &["4194304"]);
-    is_problem(
+    assert_problem(&answer, 413, "too-large", &["4194304"]);
+    assert_problem(
         &ask("GET", "objects/sevices", &[], ""),
         404,
         "not-found",
         &["unknown kind", "Service"],
     );
-    is_problem(&ask("GET", "objects/services?limt=1", &[], ""), 400, "request", &["limt"]);
-    is_problem(&ask("GET", "objects/services?limit=0", &[], ""), 400, "request", &["1 to 1000"]);
-    is_problem(&ask("GET", "objects/services?continue=zz", &[], ""), 400, "request", &["continue"]);
-    is_problem(
+    assert_problem(&ask("GET", "objects/services?limt=1", &[], ""), 400, "request", &["limt"]);
+    assert_problem(
+        &ask("GET", "objects/services?limit=0", &[], ""),
+        400,
+        "request",
+        &["1 to 1000"],
+    );
+    assert_problem(
+        &ask("GET", "objects/services?continue=zz", &[], ""),
+        400,
+        "request",
+        &["continue"],
+    );
+    assert_problem(
         &ask("GET", "objects/services/a%20b", &[], ""),
         404,
         "not-found",
         &["is not a valid name"],
     );
-    is_problem(
+    assert_problem(
         &ask("PUT", "objects/services/a?wait=soon", &[JSON], &good),
         400,
         "request",
         &["5s"],
     );
-    is_problem(&ask("GET", "tables/flows", &[], ""), 404, "not-found", &["frontends"]);
-    is_problem(&ask("GET", "nothing", &[], ""), 404, "not-found", &["/v1/openapi.json"]);
+    assert_problem(&ask("GET", "tables/flows", &[], ""), 404, "not-found", &["frontends"]);
+    assert_problem(&ask("GET", "nothing", &[], ""), 404, "not-found", &["/v1/openapi.json"]);
     let answer = ask("POST", "objects/services", &[], "");
-    is_problem(&answer, 405, "method", &["POST"]);
+    assert_problem(&answer, 405, "method", &["POST"]);
     assert!(answer.header("allow").is_some_and(|allow| allow.contains("GET")), "{answer:?}");
     // The file's object belongs to its source, not to the API.
-    is_problem(&ask("GET", "objects/services/default/web", &[], ""), 404, "not-found", &["file"]);
+    assert_problem(
+        &ask("GET", "objects/services/default/web", &[], ""),
+        404,
+        "not-found",
+        &["file"],
+    );
     let of_file = ask("GET", "objects/services/default/web?source=file", &[], "");
     assert_eq!((of_file.status, &of_file.json()["source"]), (200, &json!("file")));
 }
@@ -277,8 +299,8 @@ fn a_watch_streams_changes_after_a_revision() {
         folder.request("GET", &format!("/v1/objects/services?watch=true&seconds=0{query}"), &[], "")
     };
     let old = watch(&format!("&revision={}", last - 1));
-    is_problem(&old, 410, "too-old", &["read all objects again"]);
-    is_problem(&watch("&revision=999999"), 410, "too-old", &["there is no revision"]);
+    assert_problem(&old, 410, "too-old", &["read all objects again"]);
+    assert_problem(&watch("&revision=999999"), 410, "too-old", &["there is no revision"]);
     assert_eq!(watch(&format!("&revision={last}")).status, 200);
     let body = watch("").body;
     let lines: Vec<Value> = body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -288,7 +310,7 @@ fn a_watch_streams_changes_after_a_revision() {
 }
 
 #[test]
-fn wait_returns_when_lcores_serve_the_change_or_the_reason() {
+fn wait_returns_when_lcores_serve_the_change_or_it_is_rejected_or_on_timeout() {
     let folder = served("api-wait");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -297,11 +319,11 @@ fn wait_returns_when_lcores_serve_the_change_or_the_reason() {
     assert_eq!(waited("a", &service(1, 80)).status, 202, "no lcore polls");
     // An address of another service, and an invalid node port.
     let answer = waited("b", &service(1, 80));
-    is_problem(&answer, 409, "not-in-force", &["belongs to service `a`", "Service b of api"]);
+    assert_problem(&answer, 409, "not-in-force", &["belongs to service `a`", "Service b of api"]);
     let mut node = service(2, 80);
     node["spec"]["frontends"][0]["type"] = "NodePort".into();
-    is_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
-    // The object's conditions are written after the response.
+    assert_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
+    // The object's conditions may be written after the response.
     eventually("the condition Rejected", || {
         let object = folder.request("GET", "/v1/objects/services/c", &[], "").json();
         check(object["status"]["conditions"][0]["reason"] == "Rejected", || object.to_string())
@@ -343,7 +365,8 @@ fn object(kind: &str, spec: &Value) -> Value {
     json!({ "kind": kind, "name": "e", "spec": spec["spec"] })
 }
 
-/// Sends a complete list with `wait`; returns the response to the commit.
+/// Sends a complete list of the source `k8s`, and commits it with `wait`. Returns the response to
+/// the commit.
 fn write_session(folder: &Folder, objects: &Value) -> Answer {
     let ask = |method: &str, path: &str, body: &str| {
         folder.request(method, &format!("/v1/sources/k8s/sessions{path}"), &[JSON], body)
@@ -354,7 +377,8 @@ fn write_session(folder: &Folder, objects: &Value) -> Answer {
     ask("POST", &format!("/{session}/commit?wait=20s"), r#"{"allow_removal": true}"#)
 }
 
-/// Creates a certificate; returns the configuration of an API with it and a token file.
+/// Creates a certificate for `localhost`. Returns the section `[api]` with it and a token file,
+/// which the caller writes.
 pub fn write_certificate(folder: &Folder, port: u16) -> String {
     let path = folder.path.display();
     let made = Command::new("openssl")
@@ -399,7 +423,7 @@ fn tcp_requires_tls_and_a_token() {
     for wrong in ["X: y", "Authorization: Bearer 0123456789abcdefXYY", "Authorization: Basic eA=="]
     {
         let answer = Answer::read(&curl(&["-H", wrong, &list])).unwrap();
-        is_problem(&answer, 401, "token", &["api.token_file"]);
+        assert_problem(&answer, 401, "token", &["api.token_file"]);
         assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
     }
     assert_eq!(
@@ -439,13 +463,13 @@ fn the_openapi_document_matches_the_routes() {
         assert_eq!(answer.status, expected, "{path}: {answer:?}");
     }
     let own = put(&folder, "sources/api", &json!({ "spec": { "lease_s": 1 } }));
-    is_problem(&own, 405, "method", &["/v1/sources/SOURCE"]);
+    assert_problem(&own, 405, "method", &["/v1/sources/SOURCE"]);
     assert_eq!(own.header("allow"), Some("GET,HEAD"));
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
         assert!(document.pointer(reference).is_some(), "{reference} does not resolve");
     }
-    // A stream that the client abandons is detected.
+    // Abandons a stream, to run the code that detects this; nothing is asserted.
     let watch = Request::new("GET", "/v1/objects/services?watch=true");
     drop(control_client::send(Path::new(&folder.socket()), &watch).unwrap());
 }
@@ -477,7 +501,7 @@ fn the_appliance_object_is_read_only() {
         for name in ["weir-p", "other"] {
             let at = format!("/v1/objects/appliances/{name}");
             let answer = folder.request(method, &at, headers, body);
-            is_problem(&answer, 405, "method", &["`zone`", "`external_cluster_ip`"]);
+            assert_problem(&answer, 405, "method", &["`zone`", "`external_cluster_ip`"]);
             assert_eq!(answer.header("allow"), Some("GET,HEAD"), "{answer:?}");
         }
     }

@@ -1,15 +1,12 @@
-//! An appliance of a test: its files, and the processes `slowpath` and `weir`.
+//! An appliance for tests: its files, and the processes `slowpath` and `weir`.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use control_client::Request;
-use patience::{DEFAULT_TIMEOUT, eventually_within};
+use patience::{DEFAULT_TIMEOUT, eventually_within, ports::free_port};
 use serde_json::Value;
 use tables::region::RegionLocation;
 
@@ -20,22 +17,15 @@ pub struct Folder {
     pub ports: [u16; 3],
 }
 
-/// Returns the path of `weir`, which another crate builds into the folder of `slowpath`.
+/// Returns the path of `weir`, which the crate `cli` builds into the same folder as `slowpath`.
 pub fn weir() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_slowpath")).with_file_name("weir");
     assert!(path.exists(), "{path:?} does not exist; `cargo build -p cli` builds it");
     path
 }
 
-/// Returns a free port that this function has not returned before. The kernel may assign a port
-/// again that was just closed.
-pub fn free_port() -> u16 {
-    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    std::iter::repeat_with(free).find(|port| RETURNED.lock().unwrap().insert(*port)).unwrap()
-}
-
 impl Folder {
+    /// Creates the folder, with a configuration and a service with two backends.
     pub fn new(name: &str) -> Folder {
         let path = PathBuf::from(format!("/dev/shm/weir-process-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
@@ -88,9 +78,10 @@ impl Folder {
         )
     }
 
+    /// Returns the location of the region's kernel maps with `plane = "xdp"`.
     pub fn maps(&self) -> RegionLocation {
         let name = self.path.file_name().unwrap();
-        RegionLocation::Maps(Path::new("/sys/fs/bpf").join(name))
+        RegionLocation::maps(Path::new("/sys/fs/bpf").join(name))
     }
 
     /// Replaces a file atomically, so that slowpath never reads half of it.
@@ -119,6 +110,7 @@ impl Folder {
         );
     }
 
+    /// Starts slowpath with the folder's configuration.
     pub fn slowpath(&self) -> Running {
         self.slowpath_with(&[])
     }
@@ -132,6 +124,7 @@ impl Folder {
         Running(program.spawn().unwrap())
     }
 
+    /// Runs `weir` with the folder's configuration.
     pub fn weir(&self, args: &[&str]) -> Output {
         let mut program = Command::new(weir());
         program.arg("--config").arg(self.path.join("weir.toml")).args(args).output().unwrap()
@@ -146,14 +139,14 @@ impl Folder {
         self.until_within(DEFAULT_TIMEOUT, args, fits)
     }
 
-    /// Same, with another timeout.
+    /// Same as [`Folder::until`], with another timeout.
     pub fn until_within(
         &self,
         timeout: Duration,
         args: &[&str],
         fits: impl Fn(&serde_json::Value) -> bool,
     ) -> serde_json::Value {
-        eventually_within(timeout, &format!("what fits of `weir {}`", args.join(" ")), || {
+        eventually_within(timeout, &format!("expected output of `weir {}`", args.join(" ")), || {
             let out = self.weir(&[args, &["--json"]].concat());
             let value = serde_json::from_slice(&out.stdout).ok().filter(|value| fits(value));
             value.ok_or_else(|| format!("{out:?}\n{}", self.log()))
@@ -177,7 +170,7 @@ impl Folder {
         tried.unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 
-    /// Same, but returns the error if there is no response.
+    /// Same as [`Folder::request`], but returns the error if there is no response.
     pub fn try_request(
         &self,
         method: &str,

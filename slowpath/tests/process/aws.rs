@@ -1,4 +1,4 @@
-//! slowpath at AWS: the real process, with an AWS emulator in the test's process.
+//! Tests of the registration at AWS: the real process, with an AWS emulator in the test's process.
 
 use std::process::Command;
 
@@ -48,11 +48,11 @@ impl Stage {
         Stage { folder, aws, _runtime: runtime }
     }
 
-    /// Sets the state left by an earlier process: registered and healthy.
+    /// Registers the appliance as a healthy target, as an earlier slowpath would have left it.
     fn registered(self) -> Stage {
         self.aws.with(|world| {
-            let rhythm = world.groups[0].health_check();
-            let mut target = Target::new(OWN_IP, true, world.now, rhythm);
+            let health_check = world.groups[0].health_check();
+            let mut target = Target::new(OWN_IP, true, world.now, health_check);
             target.state = State::Healthy;
             world.groups[0].targets.push(target);
         });
@@ -65,7 +65,7 @@ impl Stage {
             .slowpath_with(&[("AWS_ENDPOINT_URL", url), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)])
     }
 
-    /// Polls the status of the control socket until it satisfies `fits`.
+    /// Polls `GET /cloud` of the control socket until the report satisfies `fits`, and returns it.
     fn until(&self, fits: impl Fn(&Value) -> bool) -> Value {
         eventually("a report of the cloud that fits", || {
             let report = self.folder.try_request("GET", "/cloud", &[], "");
@@ -87,17 +87,19 @@ impl Stage {
         self.folder.log()
     }
 
+    /// Returns the state of the first registered target.
     fn state(&self) -> Option<State> {
         self.aws.with(|world| world.groups[0].targets.first().map(|target| target.state))
     }
 
+    /// Returns whether the operation was called since the last call of this function.
     fn was_called(&self, operation: &str) -> bool {
         self.aws.take_calls().iter().any(|call| call.operation == operation)
     }
 }
 
 #[test]
-fn without_a_fastpath_it_returns_503_and_does_not_register() {
+fn without_a_fastpath_slowpath_returns_503_and_does_not_register() {
     let _port = Port::new("wsp-aws0");
     let stage = Stage::new("aws-unable", "wsp-aws0");
     let _slowpath = stage.slowpath();
@@ -117,7 +119,7 @@ fn without_a_fastpath_it_returns_503_and_does_not_register() {
 }
 
 #[test]
-fn sigterm_during_discovery_ends_it() {
+fn sigterm_during_discovery_ends_slowpath() {
     // The interface does not exist, so discovery can't finish.
     let stage = Stage::new("aws-looking", "wsp-none9");
     let mut slowpath = stage.slowpath();
@@ -126,12 +128,12 @@ fn sigterm_during_discovery_ends_it() {
     assert!(report["error"].as_str().unwrap().contains("is the fastpath running?"), "{report}");
     stage.signal(&slowpath, "-TERM");
     let log = stage.await_exit(&mut slowpath);
-    assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Drained"), "{log}");
+    assert!(log.contains("cloud lifecycle ended cloud=\"AWS\" outcome=Drained"), "{log}");
     assert!(!stage.was_called("DeregisterTargets"));
 }
 
 #[test]
-fn sigterm_deregisters_and_the_second_ends_it_at_once() {
+fn sigterm_deregisters_and_a_second_one_ends_slowpath_at_once() {
     let _port = Port::new("wsp-aws1");
     let stage = Stage::new("aws-second", "wsp-aws1").registered();
     let mut slowpath = stage.slowpath();
@@ -139,16 +141,16 @@ fn sigterm_deregisters_and_the_second_ends_it_at_once() {
     stage.signal(&slowpath, "-TERM");
     let report = stage.until(|report| report["phase"] == "leaving");
     assert_eq!(report["drain"]["reason"], "leaving: SIGTERM received");
-    // The deregistration is in progress; a second signal would abort it.
+    // Wait for the deregistration: a second signal before it would abort the call.
     stage.until(|_| stage.state() == Some(State::Draining));
     stage.signal(&slowpath, "-TERM");
     let log = stage.await_exit(&mut slowpath);
-    assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Forced"), "{log}");
+    assert!(log.contains("cloud lifecycle ended cloud=\"AWS\" outcome=Forced"), "{log}");
     assert_eq!(stage.state(), Some(State::Draining));
 }
 
 #[test]
-fn sigint_ends_it_and_leaves_the_registration() {
+fn sigint_ends_slowpath_and_leaves_the_registration() {
     let _port = Port::new("wsp-aws2");
     let stage = Stage::new("aws-interrupt", "wsp-aws2").registered();
     let mut slowpath = stage.slowpath();
@@ -157,7 +159,7 @@ fn sigint_ends_it_and_leaves_the_registration() {
     stage.await_exit(&mut slowpath);
     assert_eq!(stage.state(), Some(State::Healthy));
     assert!(!stage.was_called("DeregisterTargets"));
-    // The successor finds it so, and its target in the persisted state.
+    // The next slowpath finds the target registered and healthy, and does not register it again.
     assert!(stage.folder.path.join("state/aws.json").exists());
     let _again = stage.slowpath();
     stage.until(|report| report["state"] == "healthy");

@@ -1,4 +1,5 @@
-//! Backup and restore: desired state exported from one appliance and imported into another.
+//! Test of backup and restore: desired state exported from one appliance and imported into another.
+//! Also a test of the names of kinds.
 
 use serde_json::Value;
 
@@ -58,20 +59,21 @@ fn a_backup_restores_api_objects_and_on_request_all_sources() {
         run(&folder, &[&["apply", "-f", &path, "--wait", "0"], more].concat(), code)
     };
 
-    // Applied as it is: nothing changes, and objects of other sources are skipped with a notice.
+    // Applied to the same appliance: nothing changes, and objects of other sources are skipped with
+    // a notice.
     let (text, error) = apply(&[], 0);
     assert!(text.contains("Service shop/web: unchanged"), "{text}");
     for (object, source) in [("default/web", "file"), ("inventory/dns", "inventory")] {
         let left = format!("Service {object}: skipped: source `{source}` defines it");
         assert!(error.contains(&left), "{error}");
     }
-    // An older file does not create a deleted object again unless `--restore` is given.
+    // Without `--restore`, the backup does not create an object that was deleted since.
     run(&folder, &["service", "delete", "shop/web", "--wait", "0"], 0);
     assert!(apply(&[], 1).1.contains("the object no longer exists"));
     apply(&["--restore"], 0);
     assert_eq!(desired(&folder), before);
 
-    // Another machine, without the files.
+    // As on another machine: no stored objects, and no services file.
     slowpath.kill();
     std::fs::remove_dir_all(folder.path.join("state")).unwrap();
     folder.write("weir.toml", &without_file(&folder));
@@ -91,7 +93,7 @@ fn a_backup_restores_api_objects_and_on_request_all_sources() {
 }
 
 #[test]
-fn every_kind_is_read_by_each_of_its_names() {
+fn get_accepts_kinds_in_several_spellings() {
     let folder = Folder::new("kinds");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);

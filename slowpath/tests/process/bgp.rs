@@ -1,5 +1,5 @@
-//! BGP as operators see it: the real process with FRR as its neighbor, observed by `weir bgp`, the
-//! API and the metrics.
+//! Test of BGP as operators see it: the real process with FRR as its neighbor, observed by
+//! `weir bgp`, the API and the metrics.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -119,8 +119,9 @@ impl Stage {
         self.folder.request("GET", "/metrics", &[], "").body
     }
 
+    /// Asserts that `weir bgp ARGS` is rejected with an error that contains all `parts`.
     #[track_caller]
-    fn refused(&self, args: &[&str], parts: &[&str]) {
+    fn assert_rejected(&self, args: &[&str], parts: &[&str]) {
         let (code, out, error) = self.shown(args);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {error}");
         assert!(parts.iter().all(|part| error.contains(part)), "{args:?}: {error}");
@@ -150,16 +151,16 @@ fn sessions_routes_and_policies_appear_in_command_api_and_metrics() {
         stage.shown(&["peers"]),
         (Some(0), "there is no BGP peering policy\n".to_owned(), String::new())
     );
-    stage.refused(&["routes", "available", "--router", "65001"], &["no router 65001"]);
+    stage.assert_rejected(&["routes", "available", "--router", "65001"], &["no router 65001"]);
     stage.write("edge", &json!([router(65001, &neighbor())]));
-    not_up(&stage);
+    check_without_neighbor(&stage);
     let frr = Frr::start(&stage.neighbor, &[Daemon::Bgpd, Daemon::Bfdd], FRR).unwrap();
-    up(&stage, &frr);
-    what_is_wrong(&stage);
+    check_established(&stage, &frr);
+    check_errors(&stage);
 }
 
-/// No neighbor yet: the desired state is shown, and no session.
-fn not_up(stage: &Stage) {
+/// Before the neighbor runs: available routes are shown, and no established session.
+fn check_without_neighbor(stage: &Stage) {
     let is_one = |all: &Value| rows(all).len() == 1;
     let available = stage.until(&["routes", "available"], is_one);
     let row = &available[0];
@@ -176,8 +177,10 @@ fn not_up(stage: &Stage) {
     assert!(metrics.contains(down), "{metrics}");
 }
 
-fn up(stage: &Stage, frr: &Frr) {
-    // FRR restarts BFD once the session is up, which takes it down once; after that it is stable.
+/// With the neighbor running: session, routes, policies, details, metrics and status.
+fn check_established(stage: &Stage, frr: &Frr) {
+    // FRR restarts BFD once the session is up, which takes the session down once. Wait until it has
+    // been established for 4 s.
     stage.until(&["peers", "--detail"], |all| {
         let peer = &all["peers"][0];
         let is_up = peer["state"] == "established" && peer["since_s"].as_f64() > Some(4.0);
@@ -206,9 +209,9 @@ fn up(stage: &Stage, frr: &Frr) {
     let heads = "NODE    LOCAL AS  PEER AS  PEER ADDRESS   SESSION STATE  UPTIME";
     assert!(code == Some(0) && table.starts_with(heads), "{table}");
     assert!(table.contains("Established") && table.contains("ipv4 unicast"), "{table}");
-    routes(stage);
-    details(stage);
-    metrics(stage);
+    check_routes(stage);
+    check_details(stage);
+    check_metrics(stage);
     let status = stage.folder.until(&["status"], |_| true);
     assert_eq!(status["bgp"], "1 of 1 sessions established");
     let status = stage.folder.weir(&["status"]);
@@ -216,7 +219,7 @@ fn up(stage: &Stage, frr: &Frr) {
     assert!(text.contains("\nbgp            1 of 1 sessions"), "{text}");
 }
 
-fn routes(stage: &Stage) {
+fn check_routes(stage: &Stage) {
     let query = ["routes", "advertised", "ipv4", "unicast", "--peer", PEER];
     let advertised = stage.until(&query, |all| rows(all).len() == 1);
     assert_eq!(advertised[0]["attributes"], "origin igp, communities 65001:7");
@@ -225,29 +228,29 @@ fn routes(stage: &Stage) {
     assert!(table.starts_with(heads) && table.contains(LOCAL), "{table}");
     assert_eq!(stage.until(&["routes", "available", "ipv6"], |_| true), json!([]));
     let expected = ["no neighbor 10.97.1.2", "available: 10.97.1.1:179"];
-    stage.refused(&["routes", "available", "--peer", "10.97.1.2"], &expected);
+    stage.assert_rejected(&["routes", "available", "--peer", "10.97.1.2"], &expected);
     let expected = ["no router 65009", "available: 65001"];
-    stage.refused(&["routes", "advertised", "--router", "65009"], &expected);
-    stage.refused(&["routes", "advertised", "--peer", "x"], &["`x` is not an address"]);
+    stage.assert_rejected(&["routes", "advertised", "--router", "65009"], &expected);
+    stage.assert_rejected(&["routes", "advertised", "--peer", "x"], &["`x` is not an address"]);
     let policies = stage.until(&["policies"], |all| rows(all).len() == 2);
     assert_eq!((&policies[0]["type"], &policies[0]["policy"]), (&"export".into(), &"edge".into()));
     let (_, table, _) = stage.shown(&["policies"]);
     assert!(table.starts_with("VROUTER  POLICY NAME  TYPE"), "{table}");
     assert!(table.contains("203.0.113.1/32 (32..32)") && table.contains("reject"), "{table}");
     // The API returns the same.
-    let ask = |path: &str| stage.folder.request("GET", &format!("/v1/bgp{path}"), &[], "");
-    assert_eq!(ask("/policies").json(), policies);
-    let of = ask("/routes/advertised?family=ipv4-unicast&router=65001&peer=10.97.1.1").json();
+    let get = |path: &str| stage.folder.request("GET", &format!("/v1/bgp{path}"), &[], "");
+    assert_eq!(get("/policies").json(), policies);
+    let of = get("/routes/advertised?family=ipv4-unicast&router=65001&peer=10.97.1.1").json();
     assert_eq!(of[0]["prefix"], advertised[0]["prefix"]);
-    let standing = ask("").json();
-    assert_eq!((&standing["policy"], &standing["established"]), (&"edge".into(), &1.into()));
-    let refused = ask("/routes/available?family=ipv5");
+    let status = get("").json();
+    assert_eq!((&status["policy"], &status["established"]), (&"edge".into(), &1.into()));
+    let refused = get("/routes/available?family=ipv5");
     assert_eq!((refused.status, &refused.json()["type"]), (400, &"urn:weir:request".into()));
-    let refused = ask("/routes/available?peer=10.97.1.2");
+    let refused = get("/routes/available?peer=10.97.1.2");
     assert_eq!((refused.status, &refused.json()["type"]), (404, &"urn:weir:not-found".into()));
 }
 
-fn details(stage: &Stage) {
+fn check_details(stage: &Stage) {
     let all = stage.until(&["peers", "--detail"], |all| all["peers"][0]["bfd"]["up"] == true);
     let peer = &all["peers"][0];
     let capabilities = peer["connection"]["capabilities"].to_string();
@@ -261,7 +264,7 @@ fn details(stage: &Stage) {
     }
 }
 
-fn metrics(stage: &Stage) {
+fn check_metrics(stage: &Stage) {
     let text = stage.metrics();
     let labels = "router=\"65001\",neighbor=\"10.97.1.1:179\",neighbor_asn=\"65002\"";
     for (name, more, value) in [
@@ -287,8 +290,8 @@ fn metrics(stage: &Stage) {
     check_with_promtool(&text, &stage.folder.path);
 }
 
-/// Several policies, and one that cannot be applied on this appliance.
-fn what_is_wrong(stage: &Stage) {
+/// Two policies for one appliance, and a policy that cannot be applied on it.
+fn check_errors(stage: &Stage) {
     stage.write("rim", &json!([router(65003, &neighbor())]));
     stage.until(&["peers"], |all| rows(all).is_empty());
     for what in [&["peers"][..], &["peers", "--detail"], &["routes", "available"], &["policies"]] {
@@ -310,7 +313,7 @@ fn what_is_wrong(stage: &Stage) {
     assert!(code == Some(1) && table.contains("10.97.1.1:179"), "{table}");
     assert!(error.contains("router 65001") && error.contains("192.0.2.1"), "{error}");
     let several = ["several routers", "65001, 65004"];
-    stage.refused(&["routes", "available", "--peer", PEER], &several);
+    stage.assert_rejected(&["routes", "available", "--peer", PEER], &several);
     let status = stage.folder.until(&["status"], |s| s["bgp"].to_string().contains("192.0.2.1"));
     assert!(status["bgp"].as_str().unwrap().contains("sessions established; router 65001"));
 }

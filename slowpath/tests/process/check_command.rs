@@ -1,8 +1,9 @@
-//! `weir config check` and slowpath accept and reject the same configurations.
+//! Tests that `weir config check` and slowpath accept and reject the same configurations.
 
 use crate::appliance::Folder;
 use crate::generation;
 
+/// Runs `weir config check`, which must exit with this code; returns its output.
 fn check(folder: &Folder, code: i32) -> String {
     let out = folder.weir(&["config", "check"]);
     assert_eq!(out.status.code(), Some(code), "{out:?}");
@@ -33,7 +34,7 @@ fn the_check_command_rejects_what_slowpath_rejects_at_start() {
     let few = folder.config().replace("max_flows = 1024", "max_flows = 1024\nnat_maps = 100");
     folder.write("weir.toml", &few);
     assert!(check(&folder, 1).contains("region.nat_maps"));
-    assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2), "refused as it is read");
+    assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2), "rejected when it is read");
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(log.contains("region.nat_maps") && log.contains("4096"), "{log}");
 }
@@ -49,6 +50,7 @@ fn a_generated_seed_is_persisted_and_only_its_fingerprint_is_shown() {
     };
     let mut slowpath = folder.slowpath();
     let first = fingerprint();
+    // `a47fae25` is the fingerprint of the default seed.
     assert!(first.len() == 8 && first != "a47fae25", "{first}");
     let metrics = folder.get(folder.ports[2], "/metrics", "*/*");
     let line = format!("weir_seed_info{{fingerprint=\"{first}\"}} 1");

@@ -1,5 +1,5 @@
-//! The processes with the AWS emulator: route tables that follow the leader, and the commands of
-//! `weir cloud`.
+//! Tests of the processes with the AWS emulator: route tables that follow the leader, and the
+//! commands of `weir cloud`.
 
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::command::with_an_lcore;
 
 const OTHER: &str = "i-00000000000000002";
 
-/// An appliance and an emulated AWS.
+/// An appliance and an AWS emulator.
 struct Cloud {
     folder: Folder,
     aws: Emulator,
@@ -81,7 +81,7 @@ fn the_leader_points_the_routes_at_itself_once_able() {
         });
     }
     let mut slowpath = cloud.slowpath();
-    let leading = |c: &Value| c["phase"] == "leading";
+    let leading = |cloud: &Value| cloud["phase"] == "leading";
     let unable = cloud.folder.until(&["cloud", "status"], leading);
     let names: Vec<_> = unable["findings"].as_array().unwrap().iter().map(|f| &f["name"]).collect();
     assert!(names.contains(&&json!("leader-not-able")), "{names:?}");
@@ -107,7 +107,7 @@ fn the_leader_points_the_routes_at_itself_once_able() {
 }
 
 #[test]
-fn doctor_needs_no_slowpath() {
+fn doctor_reports_problems_without_slowpath() {
     let cloud = Cloud::new("cloud-doctor", "cluster = \"north\"");
     cloud.aws.with(|world| {
         let group = &mut world.groups[0];
@@ -137,7 +137,7 @@ fn doctor_needs_no_slowpath() {
     assert!(none.status.code() == Some(2) && text(&none.stderr).contains("[aws]"), "{none:?}");
 }
 
-/// Completes each command, as if the instance had run it.
+/// Waits for a command in progress at the emulator, and completes it as if the instance had run it.
 fn run_command(aws: &Emulator, code: i32, output: &str) {
     eventually("a command", || {
         aws.with(|world| {
@@ -150,7 +150,7 @@ fn run_command(aws: &Emulator, code: i32, output: &str) {
             Ok(())
         })
     });
-    // Makes it visible: AWS is eventually consistent.
+    // Makes the result visible: the emulator is eventually consistent, as AWS is.
     aws.advance(Duration::from_secs(2));
 }
 
@@ -184,7 +184,7 @@ fn wait_returns_on_the_state_or_reports_the_current_one() {
     assert_eq!((code, &state["reached"]), (Some(0), &json!(true)));
     let (state, code) = wait(&["instance", OTHER, "stopped", "--timeout", "0"]);
     assert_eq!((code, &state["last"]), (Some(1), &json!("running")));
-    // The group is found by its tag from the configuration.
+    // The target group is found by its tag, which the configuration names.
     let (state, code) = wait(&["target", "10.0.1.11", "--timeout", "0"]);
     assert_eq!((code, &state["last"]), (Some(1), &json!("unused")));
     let (state, code) = wait(&["target", "10.0.1.11", "unused"]);

@@ -1,4 +1,4 @@
-//! Commands of `weir` that write: files, services and backends, with output and exit codes.
+//! Tests of the commands of `weir` that write objects: output, exit codes, and effects.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -33,7 +33,7 @@ fn assert_exit(args: &[&str], out: &Output, code: i32) -> (String, String) {
     (text(&out.stdout), text(&out.stderr))
 }
 
-/// Runs a test while an lcore acknowledges generations, with all links up.
+/// Runs `test` while an emulated lcore with all links up polls and acknowledges generations.
 pub fn with_an_lcore(folder: &Folder, test: impl FnOnce()) {
     let region = tables::region::Region::open(folder.path.join("region/file").as_path());
     let region: &'static tables::region::Region = Box::leak(Box::new(region.unwrap()));
@@ -168,7 +168,10 @@ fn services_of_a_file_are_read_only_but_their_backends_can_be_drained() {
         }
     };
     let (text, _) = run(&folder, &["backend", "drain", service, backend], 0);
-    assert!(text.contains("source `file` defines it too") && text.contains("--undo"), "{text}");
+    assert!(
+        text.contains("source `file` defines this backend too") && text.contains("--undo"),
+        "{text}"
+    );
     let drained = |services: &Value| {
         let all = services[0]["backends"].as_array();
         all.is_some_and(|all| {
@@ -183,7 +186,7 @@ fn services_of_a_file_are_read_only_but_their_backends_can_be_drained() {
     folder.until(&["services"], states(["active", "active"]));
     assert_eq!(folder.until(&["get", "backends"], |_| true).as_array().unwrap().len(), 1);
 
-    // If the file takes precedence, no trace of the rejected write is left.
+    // If the file takes precedence, the command is rejected and leaves no object of its own.
     slowpath.kill();
     let order = "[[source]]\nname = \"file\"\n[[source]]\nname = \"api\"\n";
     folder.write("weir.toml", &(folder.config() + order));
@@ -221,7 +224,7 @@ fn apply_is_all_or_nothing() {
     let (_, error) = run(&folder, &["apply", "-f", "/nowhere"], 2);
     assert!(error.contains("/nowhere"), "{error}");
     run(&folder, &["apply"], 2);
-    // Stored, but without a fastpath not in force.
+    // The objects are stored, but not in force: no lcore runs.
     let (text, error) = run(&folder, &["apply", "-f", &more, "--wait", "1"], 1);
     assert_eq!(text, "Service a: created\nBackends a: created\n");
     assert!(error.contains("stored, but not in force on all lcores after 1 s"), "{error}");

@@ -1,6 +1,5 @@
-//! Commands in README.md, CONTRIBUTING.md, the book and the examples: each is run here, or its
-//! arguments are checked against the program's help. `commands.txt` lists every command with its
-//! method; none may be missing.
+//! Tests of the commands in README.md, CONTRIBUTING.md, the book and the examples. `commands.txt`
+//! lists every command with the method by which it is tested; none may be missing.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -13,8 +12,8 @@ use crate::command::with_an_lcore;
 use crate::generation;
 
 const LIST: &str = include_str!("commands.txt");
-/// Program names with which inline code is a command.
-const PROGRAMS: [&str; 11] = [
+/// Programs whose name at the beginning of inline code makes it a command.
+const PROGRAMS: [&str; 10] = [
     "weir",
     "fastpath",
     "slowpath",
@@ -25,14 +24,13 @@ const PROGRAMS: [&str; 11] = [
     "nft",
     "sysctl",
     "curl",
-    "dpdk-devbind.py",
 ];
 
 fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Returns the pages of the book that are written by hand; those of the reference are generated.
+/// Returns the hand-written pages of the book: all except those of the reference.
 fn pages() -> Vec<PathBuf> {
     let (mut pages, mut folders) = (Vec::new(), vec![repository_path("docs/src")]);
     while let Some(folder) = folders.pop() {
@@ -49,6 +47,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
+/// Returns the texts of all documents and examples.
 fn documents() -> Vec<String> {
     let mut files = vec![repository_path("README.md"), repository_path("CONTRIBUTING.md")];
     files.extend(pages());
@@ -86,7 +85,7 @@ fn of_line(line: &str) -> Vec<String> {
     parts.into_iter().map(plain).filter(|one| !one.is_empty() && !one.starts_with('#')).collect()
 }
 
-/// Returns commands between backticks: a program with at least one argument.
+/// Returns the commands in inline code: a known program with at least one argument.
 fn inline(text: &str) -> Vec<String> {
     let pieces = text.split('`').skip(1).step_by(2);
     let is_command = |piece: &&str| {
@@ -129,7 +128,7 @@ fn every_documented_command_is_listed_once() {
     assert!(all.len() > 60, "{all:#?}");
 }
 
-/// Returns the list's commands with a method, to be run.
+/// Returns the listed commands with this method.
 fn of(method: &str) -> Vec<&'static str> {
     let all: Vec<_> =
         listed().into_iter().filter(|(how, _)| *how == method).map(|(_, one)| one).collect();
@@ -137,8 +136,8 @@ fn of(method: &str) -> Vec<&'static str> {
     all
 }
 
-/// Returns a shell in the folder that runs the built `weir`, with Weir's paths replaced by the
-/// folder's.
+/// Returns a shell for `script` in which `weir` is the built program and Weir's default paths are
+/// replaced by those of the folder.
 fn shell(folder: &Folder, script: &str) -> Command {
     let socket = folder.socket();
     let config = folder.path.join("weir.toml").display().to_string();
@@ -217,7 +216,7 @@ fn documented_arguments_are_accepted_by_their_programs() {
             program.exists(),
             "{program:?} does not exist; `cargo build --workspace --bins` builds it"
         );
-        // An unknown command exits with another code before `--help` is evaluated.
+        // An invalid argument is an error although `--help` follows it.
         let run = |more: &[&str]| output(Command::new(&program).args(words.clone()).args(more));
         let out = run(&["--help"]);
         assert!(out.status.success(), "{command}: {out:?}");
@@ -234,7 +233,7 @@ fn documented_arguments_are_accepted_by_their_programs() {
     }
 }
 
-/// A configuration in which the sections of a document stand in place of those of the same name.
+/// Returns a configuration in which the sections of `block` replace those of the same name.
 fn with_sections(config: &str, block: &str) -> String {
     let header = |line: &str| line.trim().starts_with('[').then(|| line.trim().to_owned());
     let replaced: BTreeSet<String> = block.lines().filter_map(header).collect();

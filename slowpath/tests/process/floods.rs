@@ -1,4 +1,4 @@
-//! Unauthenticated clients that hold connections: probes, the API and `weir` keep working.
+//! Tests with clients that hold connections or guess tokens: probes, the API and `weir` still work.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -13,13 +13,14 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use socket2::{Domain, Socket, Type};
 
 use crate::api::{without_file, write_certificate};
-use crate::appliance::{Answer, Folder, Running, free_port};
+use crate::appliance::{Answer, Folder, Running};
 use crate::generation;
+use patience::ports::free_port;
 
-/// A loopback address that health probes come from.
+/// The loopback address from which the tests send health probes.
 const PROBER: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 1);
 
-/// Connects from a loopback address.
+/// Connects to a local port from this loopback address.
 fn connect_from(source: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddrV4::new(source, 0).into())?;
@@ -30,7 +31,7 @@ fn connect_from(source: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends one probe; returns the complete response.
+/// Sends one probe; returns the response, or an error if it is incomplete.
 fn probe_from(source: Ipv4Addr, port: u16) -> io::Result<String> {
     let mut stream = connect_from(source, port)?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: weir\r\n\r\n")?;
@@ -42,8 +43,8 @@ fn probe_from(source: Ipv4Addr, port: u16) -> io::Result<String> {
     }
 }
 
-/// Opens connections from 200 addresses without completing a request, with a probe after every 50
-/// connections.
+/// Opens connections from 200 addresses without completing a request. After every 50 connections a
+/// probe must be answered.
 fn flood(port: u16, connections: usize) -> Vec<TcpStream> {
     let mut streams = Vec::with_capacity(connections);
     for i in 0..connections {
@@ -62,7 +63,7 @@ fn flood(port: u16, connections: usize) -> Vec<TcpStream> {
 }
 
 /// Returns the value of a metric, given with its labels.
-fn metric(folder: &Folder, name: &str) -> u64 {
+pub fn metric(folder: &Folder, name: &str) -> u64 {
     let text = folder.get(folder.ports[2], "/metrics", "text/plain");
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let found = found.unwrap_or_else(|| panic!("no {name} in {text}"));
@@ -107,7 +108,8 @@ fn probes_are_answered_despite_10_000_half_open_connections() {
     for _ in 0..50 {
         probe_from(PROBER, folder.ports[0]).unwrap();
     }
-    // A probe from any other address is answered too: no other client connects at that time.
+    // A probe from an address without reserved slots is answered too: another connection is evicted
+    // for it, and no other client connects at that time.
     probe_from(Ipv4Addr::LOCALHOST, folder.ports[0]).unwrap();
     let listener = |name: &str| metric(&folder, &format!("{name}{{listener=\"health.listen\"}}"));
     assert!(listener("weir_listener_connections") <= 800);
@@ -116,20 +118,20 @@ fn probes_are_answered_despite_10_000_half_open_connections() {
     let text = probe_from(PROBER, node_port).unwrap();
     assert!(text.contains("\"name\":\"web\""), "{text}");
     assert!(metric(&folder, "weir_listener_evicted_total{listener=\"health_check_port\"}") > 0);
-    // Everything else still has descriptors.
+    // The rest of the process still has descriptors.
     folder.services(&["10.97.2.12"]);
     folder.until(&["services"], |s| s[0]["backends"][0]["address"] == "10.97.2.12");
     drop((streams, of_ports));
 }
 
-/// A client of the API: HTTP/1.1 over TLS.
-struct Client {
+/// A client of the API: HTTP/1.1 over TLS. It trusts only the certificate in `cert.pem`.
+pub struct Client {
     tls: Arc<ClientConfig>,
-    port: u16,
+    pub port: u16,
 }
 
 impl Client {
-    fn new(folder: &Folder, port: u16) -> Client {
+    pub fn new(folder: &Folder, port: u16) -> Client {
         let mut roots = RootCertStore::empty();
         let pem = std::fs::read(folder.path.join("cert.pem")).unwrap();
         roots.add(CertificateDer::from_pem_slice(&pem).unwrap()).unwrap();
@@ -141,7 +143,10 @@ impl Client {
         Client { tls, port }
     }
 
-    fn connect(&self, source: Ipv4Addr) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    pub fn connect(
+        &self,
+        source: Ipv4Addr,
+    ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let name = ServerName::try_from("localhost").unwrap();
         let tls = ClientConnection::new(Arc::clone(&self.tls), name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(tls, connect_from(source, self.port)?);
@@ -152,7 +157,7 @@ impl Client {
     }
 
     /// Sends one request; returns its status code.
-    fn list(&self, source: Ipv4Addr, token: &str) -> io::Result<u16> {
+    pub fn list(&self, source: Ipv4Addr, token: &str) -> io::Result<u16> {
         let mut stream = self.connect(source)?;
         let head = format!(
             "GET /v1/objects/services HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\
@@ -215,7 +220,7 @@ fn failed_authentications_are_limited_by_source_counted_and_logged() {
         assert_eq!(client.list(guesser, &wrong).unwrap(), 401);
     }
     assert_eq!(client.list(guesser, &wrong).unwrap(), 429);
-    assert_eq!(client.list(guesser, TOKEN).unwrap(), 429, "whatever it sends");
+    assert_eq!(client.list(guesser, TOKEN).unwrap(), 429, "also with the valid token");
     assert_eq!(client.list(honest, TOKEN).unwrap(), 200, "another source");
     assert_eq!(metric(&folder, "weir_api_auth_failures_total"), 10);
     assert_eq!(metric(&folder, "weir_api_auth_limited_total"), 2);

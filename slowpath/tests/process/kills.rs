@@ -1,5 +1,5 @@
-//! slowpath is killed at random moments while clients write: acknowledged writes persist, and no
-//! write is applied in part.
+//! Test that kills slowpath at random moments while clients write: acknowledged writes persist, and
+//! no write is applied in part.
 //!
 //! `KILLS=1000 cargo test -p slowpath --test process kills::` sets the number of kills.
 
@@ -37,7 +37,8 @@ fn number_of(writer: u64, object: &Value) -> u64 {
     number
 }
 
-/// Writes one number after the other, and reads the object back when a response was missing.
+/// Writes one number after the other. After a missing response, reads the object and checks that it
+/// is that of the last acknowledged write or of a later one.
 fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
     let path = format!("/v1/objects/services/w/{writer}");
     let json = [("Content-Type", "application/json")];
@@ -62,7 +63,7 @@ fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
             _ => folder.try_request("PUT", &path, &json, &desired(writer, sent).to_string()),
         };
         match answer {
-            // The deletion before may have been made without a response.
+            // A deletion finds no object if an earlier one was made without a response.
             Ok(answer) if answer.status < 300 || answer.status == 404 && sent % DELETES == 0 => {
                 acknowledged = sent;
                 written.fetch_add(1, Ordering::Relaxed);

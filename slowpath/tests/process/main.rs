@@ -1,4 +1,5 @@
-//! Tests of the processes: `slowpath` over a region file, queried by `weir`.
+//! Tests of the processes: `slowpath` over a region in a file or in kernel maps, queried by `weir`,
+//! the API and the metrics.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -7,6 +8,7 @@
 
 mod api;
 mod appliance;
+mod automatic;
 mod aws;
 mod backup;
 mod bgp;
@@ -20,7 +22,10 @@ mod persistence;
 mod private_link;
 mod reference;
 mod removal;
+mod restore;
+mod rotation;
 mod schema;
+mod service;
 mod sources;
 mod stall;
 
@@ -29,7 +34,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use appliance::{Folder, free_port, weir};
+use appliance::{Folder, weir};
+use patience::ports::free_port;
 use tables::region::Region;
 
 /// Addresses added to this machine for the duration of a test.
@@ -73,7 +79,7 @@ fn state_survives_a_kill() {
     assert!(health.contains("503") && health.contains("fastpath is not running"), "{health}");
     assert!(
         std::net::TcpStream::connect(("127.0.0.1", folder.ports[1])).is_err(),
-        "the TCP listener agrees"
+        "the TCP health port is closed"
     );
 
     let before = folder.until(&["services"], |s| s[0]["backends"].as_array().is_some());
@@ -100,7 +106,7 @@ fn state_survives_a_kill() {
     let maps = |folder: &Folder| folder.until(&["maps", "dump"], |lines| lines[0].is_string());
     let dump = maps(&folder);
 
-    // The tables change before the region does.
+    // Wait for the region, which changes after the tables.
     let at = generation(&folder.until(&["status"], |s| generation(s) > first));
     slowpath.0.kill().unwrap();
     slowpath.0.wait().unwrap();
@@ -122,7 +128,8 @@ fn the_configuration_reloads_and_names_keys_that_need_a_restart() {
     let wider = folder.config().replace("\"10.97.1.0/24\"", "\"10.97.1.0/24\", \"10.97.9.0/24\"");
     folder.write("weir.toml", &wider);
     folder.until(&["status"], |s| generation(s) == at + 1);
-    // The device takes a restart, so the timeout changed with it is not applied either.
+    // A change of the device takes a restart, so the timeout that changes with it is not applied
+    // either.
     let other =
         wider.replace("net_null0", "net_null5").replace("[nat]", "[flows]\nudp_s = 9\n[nat]");
     folder.write("weir.toml", &other);
@@ -188,7 +195,7 @@ fn a_typo_is_reported_with_file_and_key() {
 }
 
 #[test]
-fn a_region_of_another_version_is_rejected_with_a_remedy() {
+fn a_file_that_is_no_region_is_rejected_with_a_remedy() {
     let folder = Folder::new("version");
     let region = folder.path.join("region");
     std::fs::create_dir_all(&region).unwrap();
@@ -236,7 +243,7 @@ fn the_control_socket_belongs_to_root_or_the_configured_group() {
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(1));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(log.contains("control.group = \"weir-none\"") && log.contains("groupadd"), "{log}");
-    named("group = \"weir-data\"");
+    named("group = \"weir\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(log.contains("the same group as region.group"), "{log}");
@@ -257,9 +264,9 @@ fn xdp_tables_are_kernel_maps_and_each_plane_takes_over_from_the_other() {
         assert_eq!(status["region"], place.path().display().to_string());
         assert!(!before.exists(), "{}", before.display());
         let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
-        assert_eq!(log.contains("taken over from the other plane's region"), !ids.is_empty());
+        assert_eq!(log.contains("taken over from the region"), !ids.is_empty());
         let second = folder.slowpath().0.wait().unwrap();
-        assert!(!second.success(), "one writer, in maps as in a file");
+        assert!(!second.success(), "a second writer is rejected, in maps as in a file");
         ids.push(Region::open(&place).unwrap().tables(1).services().next().map(|(id, _)| id));
         drop(slowpath);
         before = place.path().to_owned();
@@ -268,7 +275,7 @@ fn xdp_tables_are_kernel_maps_and_each_plane_takes_over_from_the_other() {
 }
 
 #[test]
-fn metrics_pass_promtool_and_every_view_renders() {
+fn metrics_pass_promtool_and_views_render() {
     let folder = Folder::new("metrics");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -314,7 +321,7 @@ fn a_drain_survives_a_restart_until_undone() {
     slowpath.0.kill().unwrap();
     slowpath.0.wait().unwrap();
     let mut again = folder.slowpath();
-    // Never able in between: the first status shows the drain.
+    // The first status shows the drain, so the appliance was not able in between.
     let status = folder.until(&["status"], |s| generation(s) > 0);
     assert!(draining(&status), "{status}");
     assert!(folder.weir(&["drain", "--undo"]).status.success());

@@ -1,4 +1,4 @@
-//! Persistence over restarts, and damage of the store's files.
+//! Tests of the store: persistence over restarts, damaged files, and a full disk.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ fn service(name: &str, last: u8) -> String {
     )
 }
 
-/// The beginning of a record.
+/// The beginning of a record of the store's log, as an interrupted write leaves it (11 bytes).
 const TORN: &[u8] = b"\xf7WR1\x20\0\0\0\x05\0\0";
 
 fn names(services: &Value) -> Vec<&str> {
@@ -78,19 +78,19 @@ fn a_missing_services_file_keeps_its_services_until_it_returns() {
     folder.until(&["get", "services"], |o| names(o) == ["shop/b"]);
 }
 
-/// Flips a bit in the middle of a file of the store; returns its content before and after.
+/// Flips a bit at a third of a file of the store; returns its content before and after.
 fn flip(folder: &Folder, file: &str) -> [Vec<u8>; 2] {
     let path = folder.path.join("state").join(file);
     let before = std::fs::read(&path).unwrap();
     let mut bytes = before.clone();
-    let middle = bytes.len() / 3;
-    bytes[middle] ^= 1;
+    let position = bytes.len() / 3;
+    bytes[position] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
     [before, bytes]
 }
 
 #[test]
-fn a_damaged_log_is_set_aside_while_the_region_serves() {
+fn a_damaged_log_is_reported_and_copied_while_the_region_serves() {
     let folder = Folder::new("damaged");
     let slowpath = folder.slowpath();
     let at = generation(&folder.until(&["status"], |s| generation(s) > 0));
@@ -164,7 +164,7 @@ fn generation_of(folder: &Folder) -> u64 {
 }
 
 #[test]
-fn a_damaged_snapshot_is_set_aside_while_the_region_serves() {
+fn a_damaged_snapshot_is_reported_and_left_in_place() {
     let folder = Folder::new("snapshot");
     let state = folder.path.join("state");
     std::fs::create_dir_all(&state).unwrap();
@@ -180,7 +180,7 @@ fn a_damaged_snapshot_is_set_aside_while_the_region_serves() {
     assert_eq!(std::fs::read(state.join("snapshot")).unwrap(), b"nonsense");
 }
 
-/// A file system of a few kB.
+/// A mounted file system of 256 kB.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -213,7 +213,7 @@ fn a_full_disk_rejects_writes_until_space_is_free() {
     let mut file = std::fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 512]).is_ok() {}
     drop(file);
-    // The log may have space left in its last page.
+    // Many objects, because the log may have space left in its last page.
     folder.write(
         "services.toml",
         &(1..60).fold("allow_removal = true\n".to_owned(), |all, n| {

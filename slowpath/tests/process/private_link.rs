@@ -1,5 +1,6 @@
-//! Private links: the real process with the Azure emulator, from a file to an available service and
-//! its deletion, with a kill in between; and several appliances with one owner.
+//! Tests of private links: the real process with the Azure emulator, from a file to an available
+//! service and its deletion, with a kill in between; and several appliances of which one is the
+//! owner.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::appliance::{Folder, Running};
 
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
 const FOREIGN: &str = "00000000-0000-0000-0000-0000000000bb";
-/// Azure is polled every few seconds, and there are many steps.
+/// Maximum duration of one wait: Azure is polled every few seconds, and a wait may take many steps.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// An emulated Azure, with the consumers' subscription and a network in it.
@@ -20,6 +21,7 @@ struct Stage {
     _serves: tokio::runtime::Runtime,
 }
 
+/// Returns the id of the consumers' virtual network.
 fn spoke() -> String {
     format!(
         "/subscriptions/{FOREIGN}/resourceGroups/guest/providers/Microsoft.Network/virtualNetworks/\
@@ -183,7 +185,7 @@ fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     let first = calls.iter().position(|call| call.method == "PUT" && rejected(&call.body));
     let last = calls.iter().position(|call| call.operation == "DELETE privateLinkServices");
     let (first, last) = (first.unwrap(), last.unwrap());
-    assert!(first < last, "its connection is rejected first: {first} {last}");
+    assert!(first < last, "connections are rejected before the deletion: {first} {last}");
     assert_eq!(folder.request("GET", path, &[], "").status, 404);
 }
 
@@ -257,8 +259,8 @@ fn ownership_moves_by_configuration() {
     let mut first = stage.slowpath(&folders[0]);
     let owned = until(&folders[0], &SHOW, available);
     assert!(!is(&owned, "Observed"), "{owned}");
-    // An observer that finds no service checks again after two minutes, so it is started once there
-    // is one. In the test with a lease, both start together.
+    // An observer that finds no service checks again only after two minutes, so it is started once
+    // there is a service. In the test with a lease, both appliances start together.
     let mut second = stage.slowpath(&folders[1]);
     let watched = |shown: &Value| observes(shown, "weir-1") && alias(shown) == alias(&owned);
     until(&folders[1], &SHOW, watched);
@@ -288,7 +290,7 @@ fn ownership_by_lease_moves_when_the_owner_is_killed() {
     let folders = names.map(|name| stage.appliance(name, &lease));
     folders.iter().for_each(|folder| folder.write("desired/link.yaml", &plain_link()));
     let mut running = [stage.slowpath(&folders[0]), stage.slowpath(&folders[1])];
-    // Whichever is the owner, the other one reports it.
+    // One appliance owns the link, and the other one reports it as the owner.
     let owner = eventually_within(TIMEOUT, "one owner and one observer", || {
         let shown = folders.each_ref().map(|folder| until(folder, &SHOW, |_| true));
         let is_owner = |at: usize| available(&shown[at]) && observes(&shown[1 - at], names[at]);

@@ -1,11 +1,12 @@
-//! Compares the generated reference pages of the book with the programs. `make reference` writes
-//! the pages.
+//! Tests that compare the generated reference pages of the book with the programs. `make reference`
+//! writes the pages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
+use host::driver::{Answer, Attachment, DRIVERS, Limit, Queues};
 use serde_json::Value;
 use tables::reason::DropReason;
 
@@ -19,7 +20,7 @@ const PROGRAMS: [&str; 5] = ["fastpath", "slowpath", "ebpf-fallback", "weir-gate
 
 /// Compares a page with the one that is committed, or writes it with `WEIR_REFERENCE=write`.
 #[track_caller]
-fn is_current(page: &str, text: &str) {
+fn assert_current(page: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/reference").join(page);
     if std::env::var_os("WEIR_REFERENCE").is_some_and(|value| value == "write") {
         std::fs::write(&path, text).unwrap();
@@ -28,7 +29,7 @@ fn is_current(page: &str, text: &str) {
     assert!(committed == text, "{page} is out of date; type: make reference\n{text}");
 }
 
-/// Text for the cell of a Markdown table.
+/// Returns the text escaped for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
 }
@@ -43,7 +44,131 @@ fn the_reference_of_drop_reasons_is_current() {
     for reason in DropReason::ALL {
         writeln!(page, "| `{}` | {} |", reason.name(), cell(reason.help())).unwrap();
     }
-    is_current("drop-reasons.md", &page);
+    assert_current("drop-reasons.md", &page);
+}
+
+/// Drivers on the page of NICs that were run on virtual devices or on NICs that qemu emulates, and
+/// how.
+const RUN: [(&str, &str); 9] = [
+    (
+        "net_virtio",
+        "`make nics`: behind an emulated IOMMU, with link flaps, hot-unplug, a stopped poll loop \
+         and bad frames",
+    ),
+    ("net_e1000_em", "`make nics`: as above"),
+    ("net_vmxnet3", "`make nics`: a stopped poll loop and bad frames"),
+    ("net_af_packet", "the lab: all of its tests with `plane = \"dpdk\"`"),
+    ("net_ring", "reset, removal and stalls: `tests/scenarios/nic_trouble.rs`"),
+    ("net_pcap", "cases and agreement of the planes"),
+    ("net_memif", "benchmarks"),
+    ("net_null", "benchmarks, bursts"),
+    (
+        "net_tap",
+        "a stopped poll loop, an empty pool and bad frames: `tests/scenarios/nic_losses.rs`",
+    ),
+];
+
+#[test]
+fn the_reference_of_nic_drivers_is_current() {
+    let answer = |answer: Answer| match answer {
+        Answer::Yes => "yes",
+        Answer::No => "no",
+        Answer::Device => "depends on the device",
+        Answer::Unknown => "unknown",
+    };
+    let limit = |limit: Limit| match limit {
+        Limit::Fixed(number) => number.to_string(),
+        Limit::Device => "that of the device".to_owned(),
+        Limit::Unknown => "unknown".to_owned(),
+    };
+    let mut page = format!(
+        "# NIC drivers\n\n{GENERATED}\n\nWhat is known of each DPDK driver. `fastpath` checks \
+         versions, numbers of queues and the MTU before it opens a NIC. **Run** says what was run \
+         with Weir; everything else was read in the sources named. ENA, MANA, mlx5 and netvsc have \
+         never been run with Weir. On Azure, use `plane = \"xdp\"` unless you have tested DPDK \
+         there.\n\n\
+         `fastpath --drivers` lists the drivers of the linked DPDK. Debian 12's DPDK 22.11 has no \
+         `net_mana`; `make dpdk` builds one that has it.\n"
+    );
+    for driver in &DRIVERS {
+        writeln!(page, "\n## {}\n\n{}.\n", driver.name, cell(driver.title)).unwrap();
+        let mut row = |name: &str, text: String| writeln!(page, "- {name}: {text}").unwrap();
+        let run = RUN.iter().find(|(name, _)| *name == driver.name);
+        row("run", run.map_or("never".to_owned(), |(_, how)| (*how).to_owned()));
+        row(
+            "bound to",
+            match driver.attachment {
+                Attachment::Bifurcated(modules) => {
+                    format!("stays with the kernel; modules {}", modules.join(", "))
+                }
+                Attachment::Unbound(drivers) => {
+                    let names = drivers.iter().map(|support| {
+                        let (name, since) = (support.driver, support.since);
+                        match support.demand {
+                            "" => format!("`{name}` (DPDK {since})"),
+                            demand => format!("`{name}` (DPDK {since}; {demand})"),
+                        }
+                    });
+                    names.collect::<Vec<_>>().join(", ")
+                }
+                Attachment::Interface => "an interface of the kernel".to_owned(),
+                Attachment::Virtual => "nothing".to_owned(),
+            },
+        );
+        let linux = driver.min_kernel.map_or(String::new(), |min| format!(", Linux {min}"));
+        row("needs", format!("DPDK {}{linux}", driver.min_dpdk));
+        let Queues { rx, tx, equal, power_of_two } = driver.queues;
+        row(
+            "queues",
+            format!(
+                "at most {} to receive, {} to send; equal numbers: {}; powers of two: {}",
+                limit(rx),
+                limit(tx),
+                answer(equal),
+                answer(power_of_two)
+            ),
+        );
+        let mtus: Vec<String> = driver
+            .max_mtu
+            .0
+            .iter()
+            .map(|(since, max)| format!("{} (DPDK {since})", limit(*max)))
+            .collect();
+        row("largest MTU", mtus.join(", "));
+        row(
+            "RSS by UDP ports",
+            format!(
+                "IPv4: {}, IPv6: {}; inner packet: {}",
+                answer(driver.rss.udp_ports_v4),
+                answer(driver.rss.udp_ports_v6),
+                answer(driver.rss.inner)
+            ),
+        );
+        let events = driver.events;
+        row(
+            "events",
+            format!(
+                "removal: {}, reset: {}, timer: {}",
+                answer(events.removal),
+                answer(events.reset),
+                if events.timer { "yes" } else { "no" }
+            ),
+        );
+        for (since, large) in driver.large_headers.0 {
+            let (argument, normal, longer) =
+                (large.argument, large.normal_bytes, large.large_bytes);
+            let bytes = format!("{longer} instead of {normal} bytes");
+            row("long headers", format!("`{argument}` from DPDK {since}: {bytes}"));
+        }
+        let frames: Vec<&str> = driver.counters.frames.iter().map(|one| one.name()).collect();
+        row(
+            "frames at the NIC",
+            format!("{}; complete: {}", frames.join(" + "), answer(driver.counters.complete)),
+        );
+        let sources: Vec<String> = driver.sources.iter().map(|source| cell(source)).collect();
+        row("sources", sources.join("; "));
+    }
+    assert_current("nics.md", &page);
 }
 
 #[test]
@@ -65,10 +190,10 @@ fn the_reference_of_other_programs_is_current() {
         let help: Vec<&str> = help.lines().map(str::trim_end).collect();
         write!(page, "\n## {program}\n\n```text\n{}\n```\n", help.join("\n").trim_end()).unwrap();
     }
-    is_current("programs.md", &page);
+    assert_current("programs.md", &page);
 }
 
-/// Prefixes of families whose samples depend on timing; their labels are not listed.
+/// Prefixes of metrics whose samples depend on timing; the page lists no labels for them.
 const NONDETERMINISTIC: [&str; 4] =
     ["weir_cloud_calls", "weir_cloud_findings", "weir_private_link_calls", "weir_lcore"];
 
@@ -137,7 +262,7 @@ fn the_reference_of_metrics_is_current() {
     for family in ["weir_cloud_phase", "weir_private_link_objects", "weir_bgp_session_state"] {
         assert!(help.contains_key(family), "{family} is missing in\n{text}");
     }
-    is_current("metrics.md", &page);
+    assert_current("metrics.md", &page);
 }
 
 /// The methods of a path in the order of the page.
@@ -182,5 +307,5 @@ fn the_reference_of_the_api_is_current() {
     for ((name, place), about) in &parameters {
         writeln!(page, "| `{name}` | {place} | {} |", cell(about)).unwrap();
     }
-    is_current("api.md", &page);
+    assert_current("api.md", &page);
 }

@@ -1,5 +1,5 @@
-//! Lists that would remove too much: an empty, truncated or missing services file, a smaller
-//! session. They are held, also over a restart, until the removal is confirmed.
+//! Tests of complete lists that would remove too much: an empty, truncated or missing services
+//! file, or a smaller session. They are held, also over a restart, until the removal is confirmed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -59,7 +59,7 @@ fn with_services(name: &str, text: &str) -> Folder {
     folder
 }
 
-/// Same, with a folder of services.
+/// Same as `with_services`, with a folder of services files; returns also its path.
 fn with_folder(name: &str, files: &[(&str, String)]) -> (Folder, PathBuf) {
     let folder = Folder::new(name);
     let services = folder.path.join("services.d");
@@ -128,7 +128,7 @@ fn a_non_regular_or_vanished_file_in_a_folder_changes_nothing() {
         let status = assert_held(&folder, why);
         assert_eq!((generation(&status), names(&folder).len()), (at, 10), "{why}");
     };
-    // Each with one new service beside it.
+    // In each case, another change in the folder must not be applied either.
     folder.write("services.d/c.toml", "[[service]]\nname = \"c\"\n");
     nothing_changed("c.toml");
     symlink("/nowhere/at/all", services.join("link")).unwrap();
@@ -263,7 +263,7 @@ fn a_session_that_lost_its_services_is_held_but_single_deletes_are_applied() {
     let tried = request(&folder, "POST", &format!("{commit}?dry_run=true"), &none);
     assert_eq!(tried.json()["type"], "urn:weir:held");
     let report = |folder: &Folder| request(folder, "GET", "inventory", &none).json();
-    assert_eq!(report(&folder)["held"], Value::Null, "it was only tried");
+    assert_eq!(report(&folder)["held"], Value::Null, "a dry run does not hold");
     let held = request(&folder, "POST", &commit, &none);
     assert_eq!((held.status, &held.json()["type"]), (409, &json!("urn:weir:held")), "{held:?}");
     assert_eq!(
@@ -275,20 +275,20 @@ fn a_session_that_lost_its_services_is_held_but_single_deletes_are_applied() {
     let wrong = request(&folder, "POST", &commit, &json!({ "allow_removals": true }));
     assert_eq!((wrong.status, names(&folder).len()), (422, 12), "{wrong:?}");
 
-    // By the operator, who permits that list only.
+    // Confirmed by the operator, for that list only.
     let confirmed = shown(&folder, &["source", "confirm", "inventory"]);
     assert_eq!(confirmed, "inventory: the removal of 12 of 12 objects is confirmed\n");
-    assert_eq!(names(&folder).len(), 12, "the source lists it again");
+    assert_eq!(names(&folder).len(), 12, "nothing changes until the source commits again");
     let other = session(&folder, &json!([service(1)]));
     assert_eq!(request(&folder, "POST", &other, &none).status, 409);
     let commit = session(&folder, &json!([]));
-    assert_eq!(request(&folder, "POST", &commit, &none).status, 409, "that one is held now");
+    assert_eq!(request(&folder, "POST", &commit, &none).status, 409, "this list is held now");
     assert_eq!(request(&folder, "POST", "inventory/confirm", &none).json()["removed"], 12);
     let made = request(&folder, "POST", &commit, &none);
     assert_eq!(made.json(), json!({ "written": 0, "released": 12 }), "{made:?}");
     assert!(names(&folder).is_empty());
 
-    // By the source itself.
+    // Permitted by the source itself.
     let commit = session(&folder, &all);
     assert_eq!(request(&folder, "POST", &commit, &none).status, 200);
     let commit = session(&folder, &json!([service(1)]));

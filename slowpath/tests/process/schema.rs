@@ -7,8 +7,9 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::api::without_file;
-use crate::appliance::{Folder, free_port};
+use crate::appliance::Folder;
 use crate::generation;
+use patience::ports::free_port;
 
 /// Number of cases generated for each operation.
 const CASES: &str = "25";
@@ -16,7 +17,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
                       response_headers_conformance,response_schema_conformance,\
                       negative_data_rejection,unsupported_method";
 
-/// Ends streams and waits immediately.
+/// Hooks of schemathesis that make streams and waits end immediately.
 const HOOKS: &str = "\
 import json
 import schemathesis

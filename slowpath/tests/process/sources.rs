@@ -1,5 +1,5 @@
-//! Sources that use the API of the running process: precedence for the same service, expired
-//! leases, and the state after a kill.
+//! Tests of sources that use the API: precedence for the same service, expired leases, and the
+//! state after a kill.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,8 @@ use crate::generation;
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const WEB: &str = "203.0.113.10";
 
-/// Returns an appliance with these sources, highest precedence first.
+/// Returns the folder of an appliance with these sources, highest precedence first. An item is the
+/// quoted name of a source, optionally followed by lines with further keys.
 fn appliance(name: &str, sources: &[&str]) -> Folder {
     let folder = Folder::new(name);
     configure(&folder, sources);
@@ -93,7 +94,7 @@ fn selected_hosts(dump: &Value, frontend: &str) -> BTreeSet<u8> {
     list.split(", ").filter_map(host).collect()
 }
 
-/// Waits until new flows of a frontend go to exactly these hosts.
+/// Waits until the Maglev table of a frontend has exactly these hosts.
 fn serves(folder: &Folder, frontend: &str, hosts: &[u8]) {
     let hosts: BTreeSet<u8> = hosts.iter().copied().collect();
     folder.until(&["maps", "dump", "--no-ids"], |dump| selected_hosts(dump, frontend) == hosts);
@@ -117,7 +118,7 @@ fn source_precedence_follows_the_configuration() {
     let (a, b) = ("\"a\"", "\"b\"");
     let folder = appliance("sources-two", &[a, b]);
     let mut slowpath = start(&folder);
-    // Both name host 12, with different states.
+    // Both sources name host 12, with different states.
     let of_a = web("shop/web", WEB, &[(11, false), (12, false)]);
     let of_b = web("shop/web", WEB, &[(12, true), (13, false)]);
     let both = json!([of_b[0], of_b[1], web("shop/b", "203.0.113.20", &[(13, false)])[0]]);
@@ -139,7 +140,8 @@ fn source_precedence_follows_the_configuration() {
     let _slowpath = start(&folder);
     serves(&folder, WEB, &[11, 13]);
 
-    // Each sends a complete list again: objects it no longer names are removed, the other's stay.
+    // Each source sends a complete list again: its objects that are not in the list are removed,
+    // and those of the other source stay.
     let less = web("shop/web", WEB, &[(13, false)]);
     let path = write_source(&folder, "b", "2", &less);
     let tried = folder.request("POST", &format!("/v1/sources/{path}?dry_run=true"), &[], "").json();
@@ -167,7 +169,7 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
     let mut slowpath = start(&folder);
     let frontend = |n: usize| format!("203.0.113.{}", 31 + n);
     let hosts = |n: usize| [(11 + n as u8, false), (12 + n as u8, false)];
-    // The source without a lease names the second backend of each too.
+    // The source `other`, which has no lease, names the second backend of each service too.
     let mut others = Vec::new();
     for (n, source) in all.into_iter().enumerate() {
         let service = format!("shop/{source}");
@@ -244,7 +246,7 @@ fn a_session_is_applied_all_or_nothing_over_a_kill() {
         };
         slowpath.kill();
         slowpath = start(&folder);
-        assert_eq!(objects(&folder), persisted, "round {round}: nothing of it was acknowledged");
+        assert_eq!(objects(&folder), persisted, "round {round}: the session was not committed");
         let gone = folder.request("POST", &format!("/v1/sources/{path}"), &[], "");
         assert_eq!(gone.status, 404, "{gone:?}");
         assert_eq!(report(&folder, "a")["session"], Value::Null);

@@ -1,5 +1,5 @@
-//! Disks that hang, files that are not regular, and a control loop that stalls: health, responses
-//! to writes, and the end of the process.
+//! Tests with disks that hang, files that are not regular, and a control loop that stalls: health,
+//! responses to writes, and the end of the process.
 //!
 //! The disk is a real one: ext4 in a file, mounted through a loop device and frozen by `fsfreeze`.
 //! A write to it blocks in the kernel until it is thawed, as on a volume that hangs.
@@ -37,10 +37,10 @@ fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
 }
 
 /// A file system of the test that can be frozen.
-struct Ext4(PathBuf);
+pub struct Ext4(PathBuf);
 
 impl Ext4 {
-    fn mount(folder: &Folder, at: &str) -> Ext4 {
+    pub fn mount(folder: &Folder, at: &str) -> Ext4 {
         let (image, at) = (folder.path.join("image"), folder.path.join(at));
         std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
         std::fs::create_dir_all(&at).unwrap();
@@ -49,25 +49,25 @@ impl Ext4 {
         Ext4(at)
     }
 
-    fn freeze(&self) {
+    pub fn freeze(&self) {
         run("fsfreeze", &["--freeze", &self.0.display().to_string()]);
     }
 
-    fn thaw(&self) {
+    pub fn thaw(&self) {
         run("fsfreeze", &["--unfreeze", &self.0.display().to_string()]);
     }
 }
 
 impl Drop for Ext4 {
     fn drop(&mut self) {
-        // It may not be frozen.
+        // Fails if the file system is not frozen.
         let _ = Command::new("fsfreeze").arg("--unfreeze").arg(&self.0).output();
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
-/// An lcore without packets, emulated by a thread of the test on the region's file: it polls and
-/// switches generations.
+/// An lcore without packets, emulated by a thread of the test: it polls and acknowledges
+/// generations.
 struct Lcore {
     region: &'static Region,
     stop: Arc<AtomicBool>,
@@ -172,12 +172,13 @@ fn exists(folder: &Folder, name: &str) -> bool {
 }
 
 #[track_caller]
-fn is_unavailable(answer: &Answer, sort: &str, part: &str) {
+fn assert_unavailable(answer: &Answer, sort: &str, part: &str) {
     assert_eq!(answer.status, 503, "{answer:?}");
     assert_eq!(answer.json()["type"], format!("urn:weir:{sort}"), "{answer:?}");
     assert!(answer.body.contains(part) && answer.body.contains("control.state"), "{answer:?}");
 }
 
+/// Waits until the service `default/web` has this number of backends.
 fn backends(folder: &Folder, many: usize) {
     folder.until(&["services"], |services| {
         let mut all = services.as_array().into_iter().flatten();
@@ -209,16 +210,16 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
     disk.freeze();
     // The loop submits the services to the store, reports that the write takes long, and continues.
     folder.services(&["10.97.2.11", "10.97.2.12", "10.97.2.13"]);
-    folder.until(&["status"], |s| refused(s).contains("has not answered"));
+    folder.until(&["status"], |s| refused(s).contains("has not responded"));
     let begun = Instant::now();
     while begun.elapsed() < STALL + Duration::from_secs(2) {
         let answer = health(&folder);
         assert!(answer.contains(" 200 "), "a slow disk does not change ability: {answer}");
         std::thread::sleep(Duration::from_millis(100));
     }
-    // A write queued behind it is withdrawn: it is certain not to be made.
-    is_unavailable(&put(&folder, "b"), "store", "nothing was changed");
-    is_unavailable(&put(&folder, "b"), "store", "does not respond");
+    // A write queued behind another one is withdrawn after a timeout, so that it is not made.
+    assert_unavailable(&put(&folder, "b"), "store", "nothing was changed");
+    assert_unavailable(&put(&folder, "b"), "store", "does not respond");
     assert!(!exists(&folder, "b") && exists(&folder, "a"), "reads still work");
     // The lcores' status still counts.
     lcore.link(false);
@@ -229,12 +230,12 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
     disk.thaw();
     backends(&folder, 3);
     folder.until(&["status"], |s| refused(s).is_empty());
-    assert!(!exists(&folder, "b"), "it was reported as not made");
+    assert!(!exists(&folder, "b"), "the write was reported as not made");
     assert_eq!(put(&folder, "b").status, 201);
 
-    // A write that has reached the disk may still be made, which is all that the response states.
+    // A write that was already passed to the disk may still be made, and the response says so.
     disk.freeze();
-    is_unavailable(&put(&folder, "c"), "store-timeout", "may still be made");
+    assert_unavailable(&put(&folder, "c"), "store-timeout", "may still be made");
     assert!(!exists(&folder, "c"), "nothing is published before its sync");
     drop(lcore);
     fails(&folder, "the fastpath is not running");
@@ -251,7 +252,7 @@ fn sigterm_with_a_frozen_disk_exits_and_loses_no_acknowledged_write() {
     let (mut slowpath, lcore) = able(&folder);
     assert_eq!(put(&folder, "a").status, 201);
     disk.freeze();
-    is_unavailable(&put(&folder, "b"), "store-timeout", "may still be made");
+    assert_unavailable(&put(&folder, "b"), "store-timeout", "may still be made");
     terminate(&slowpath);
     // The kernel keeps the thread that is blocked on the disk, and with it the process id;
     // everything else of the process is gone.
@@ -269,7 +270,7 @@ fn sigterm_with_a_frozen_disk_exits_and_loses_no_acknowledged_write() {
     ends(&mut slowpath, 0);
     drop(lcore);
     let (_again, _lcore) = able(&folder);
-    assert!(exists(&folder, "a"), "it was acknowledged");
+    assert!(exists(&folder, "a"), "the write was acknowledged");
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn a_fifo_as_services_file_is_reported_and_blocks_nothing() {
     terminate(&slowpath);
     ends(&mut slowpath, 0);
 
-    // A new process finds it and reports it.
+    // A new process reports the FIFO too.
     let mut again = folder.slowpath();
     folder.until(&["status"], |s| refused(s).contains("is a FIFO"));
     folder.services(&["10.97.2.11"]);

@@ -1,5 +1,5 @@
-//! Endpoints of sources: their responses, except that of `confirm`, and random histories checked
-//! against the model of the state machine.
+//! Tests of the endpoints of sources: their responses, except that of `confirm`, and random
+//! histories checked against the model of the state machine.
 
 use axum::http::StatusCode;
 use config::checked::OnExpiry;
@@ -40,7 +40,8 @@ fn shop() -> Value {
     json!([service("shop/web", "203.0.113.1"), list])
 }
 
-/// Sends a request that must fail, and returns the problem.
+/// Sends a request that must fail with this status and problem type, and change no object. Returns
+/// the problem.
 #[track_caller]
 fn problem(
     fixture: &mut Fixture,
@@ -224,8 +225,8 @@ fn commit_with_wait_returns_200_in_force_202_on_timeout_and_409_if_rejected() {
     assert_eq!((status, committed), (200, json!({ "written": 0, "released": 1 })));
     assert_eq!(objects, both[1..]);
     let object = Key { kind: Kind::Service, name: web(), source: Source::new("k8s") };
-    let refused = Outcome::Rejected { object, reason: "no room".into() };
-    let (status, problem, _) = commit_list(Some(refused), shop());
+    let rejected = Outcome::Rejected { object, reason: "no space".into() };
+    let (status, problem, _) = commit_list(Some(rejected), shop());
     assert_eq!((status, &problem["type"]), (409, &json!("urn:weir:not-in-force")));
     assert_eq!(problem["object"], both[0].0);
 }

@@ -1,10 +1,10 @@
-//! Tests of the responder over real sockets.
+//! Tests of the health check ports over real sockets, and of the number of local backends.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use listeners::{Limits, ReservedNetworks};
-use patience::eventually_async;
+use patience::{eventually_async, ports::free_port};
 use state::address::Endpoint;
 use state::backend::{Instance, Placement};
 use state::name::Source;
@@ -14,10 +14,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
-
-fn free_port() -> u16 {
-    TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port()
-}
 
 fn listening() -> ListenerSettings {
     let limits = Limits { connections: 8, per_source: 8, reserved: 0 };
@@ -80,7 +76,7 @@ async fn responds_like_kubernetes_nodes_and_follows_changes() {
 }
 
 #[tokio::test]
-async fn port_in_use_is_reported_and_retried() {
+async fn port_of_another_process_or_service_is_reported_and_retried() {
     let mut ports = NodePorts::new(Arc::new(|| true), listening());
     let conditions = Arc::clone(&ports.listening.conditions);
     let taken = TcpListener::bind("[::]:0").unwrap();
@@ -109,7 +105,7 @@ async fn port_in_use_is_reported_and_retried() {
 }
 
 #[test]
-fn local_active_backends_count_once_per_address() {
+fn local_active_healthy_backends_count_once_per_address() {
     let (web, source) = (name("shop/web"), Source::new("file"));
     let writer = Writer::new();
     let appliance =
@@ -137,9 +133,9 @@ fn local_active_backends_count_once_per_address() {
             on(4, 80, "node-1", State::Terminating),
             on(5, 80, "node-1", State::Active),
         ];
-        let ill = backends[5].endpoint;
+        let unhealthy = backends[5].endpoint;
         transaction.set_backends(&web, &source, backends);
-        transaction.update_backend_health(&web, &ill, false).unwrap();
+        transaction.update_backend_health(&web, &unhealthy, false).unwrap();
         transaction.commit();
         local_backends(writer.tables().entry(&web).unwrap(), &appliance)
     };

@@ -73,7 +73,7 @@ fn set_geneve_tunnel(service: &mut ServiceSpec) {
 }
 
 #[test]
-fn target_is_the_backend_unless_the_check_overrides_it() {
+fn target_is_the_backend_with_the_port_of_check_backend_or_frontend() {
     let plain = plan_of(|_, _| {}, WEB, &settings());
     let target = only(&plain);
     assert_eq!(target.to.to_string(), "10.0.2.11:8080");
@@ -124,7 +124,7 @@ fn tls_settings_follow_host_server_name_and_ca_file() {
     assert_eq!(tls("[fd00::1]", "", true, "").0, "fd00::1");
     assert_eq!(tls("web.example", "other.example", true, "").0, "other.example");
     assert_eq!(tls("", "", false, ""), (String::new(), None));
-    // A file named by a service is only looked up in the directory.
+    // A file that a service names must be in `health.ca_folder`.
     let named = Authorities { file: "/etc/ca/web.pem".into(), folder: Some("/etc/ca".into()) };
     assert_eq!(tls("", "", true, "/etc/ca/web.pem").1, Some(named));
 }
@@ -143,16 +143,15 @@ fn tunnel_probe_uses_frontend_address_and_reserved_source() {
     // Without a reserved source address, the backend is probed directly.
     let direct = plan_of(|s, _| set_geneve_tunnel(s), WEB, &settings());
     assert_eq!(only(&direct).tunnel_entry, None);
-    // A backend that replies directly is probed in the same way; its replies arrive without a
-    // tunnel.
-    let plain = |s: &mut ServiceSpec, i: &mut Instance| {
+    // A backend that replies directly to clients (DSR) is probed in the same way.
+    let dsr = |s: &mut ServiceSpec, i: &mut Instance| {
         probed(s, i);
         s.mode = Mode::Dsr(BackendTunnel::new(TunnelKind::Geneve));
     };
-    let plan = plan_of(plain, WEB, &settings());
+    let plan = plan_of(dsr, WEB, &settings());
     assert_eq!(only(&plan).tunnel_entry, Some(interface_entry("weir1")));
-    let chain = plan_of(probed, &[("2001:db8::1", 80, 6)], &settings());
-    assert!(chain.unprobed[0].1.contains("198.18.0.1"), "{chain:?}");
+    let other_family = plan_of(probed, &[("2001:db8::1", 80, 6)], &settings());
+    assert!(other_family.unprobed[0].1.contains("198.18.0.1"), "{other_family:?}");
     let marked = ProbeSettings { tunnel_entries: vec![TunnelEntry::Mark(7)], ..settings() };
     let plan = plan_of(probed, WEB, &marked);
     assert_eq!(only(&plan).tunnel_entry, Some(TunnelEntry::Mark(7)), "the only arm");

@@ -84,9 +84,9 @@ async fn invalid_and_truncated_responses_fail() {
         ("", "connection closed without a response"),
         ("HTTP/1.1 20", "incomplete response"),
         ("HTTP/1.1 200 OK\r\nA: b\r\n", "incomplete response"),
-        ("SSH-2.0-OpenSSH_9.6\r\n", "not an HTTP/1.1 response"),
-        ("\0\0\0\0", "not an HTTP/1.1 response"),
-        ("HTTP/1.1 2000 OK\r\n\r\n", "not an HTTP/1.1 response"),
+        ("SSH-2.0-OpenSSH_9.6\r\n", "not an HTTP response"),
+        ("\0\0\0\0", "not an HTTP response"),
+        ("HTTP/1.1 2000 OK\r\n\r\n", "not an HTTP response"),
     ] {
         let (good, text) = run_probe(server_sending(answer).await, ProbeType::Http(http())).await;
         assert_eq!(good, Some(false), "{answer:?}");
@@ -168,7 +168,7 @@ async fn local_failures_are_not_counted_against_the_backend() {
     let answer = probe(&Target { from, ..target(to, ProbeType::Connection) }, None, TIMEOUT).await;
     assert_eq!(answer.good, None);
     assert!(answer.reason.ends_with("run: ip addr add 203.0.113.9 dev lo"), "{}", answer.reason);
-    // The source address of a tunnel is added by slowpath.
+    // slowpath adds the source address of a probe through a tunnel.
     let tunnel_entry = Some(TunnelEntry::Interface("lo".into()));
     let answer =
         probe(&Target { from, tunnel_entry, ..target(to, ProbeType::Connection) }, None, TIMEOUT)

@@ -1,5 +1,5 @@
-//! Tests of the scheduler in simulated time, with arbitrary behavior of backends and duration of
-//! probes.
+//! Tests of the scheduler in simulated time, with random behavior of backends and random durations
+//! of probes.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ impl Fixture {
                 self.starts[usize::from(start.target)].push(self.now);
                 self.late += usize::from(start.late);
             }
-            assert!(self.running.len() <= at_once, "more than the bound");
+            assert!(self.running.len() <= at_once, "more probes than the limit");
             assert_eq!(self.scheduler.running(), self.running.len());
             let ended: Vec<_> = self.running.range(..=(self.now, u64::MAX)).collect();
             let ended: Vec<_> = ended.into_iter().map(|(key, value)| (*key, *value)).collect();
@@ -225,7 +225,7 @@ fn schedule_does_not_drift_with_jitter() {
     assert!(gaps.iter().any(|gap| *gap > 115) && gaps.iter().any(|gap| *gap < 85), "{gaps:?}");
 }
 
-/// Completes all probes that are due with this result, and returns the verdicts.
+/// Starts all probes that are due, completes them with this result, and returns the verdicts.
 fn round(scheduler: &mut Scheduler<u16>, now: Instant, good: bool) -> Vec<Verdict> {
     let started: Vec<Token> =
         std::iter::from_fn(|| scheduler.start(now)).map(|s| s.token).collect();
@@ -264,12 +264,12 @@ fn changed_check_keeps_the_verdict_and_ignores_old_results() {
 fn missing_verdict_is_returned_again_and_stored_verdict_adopted() {
     let (web, now) = (name("web"), Instant::now());
     let mut scheduler = Scheduler::new(8, 1);
-    let once = timing(100, 50, 0, 2, 1);
-    scheduler.set(&web, vec![check(1, once), check(2, once)], now);
+    let rises_after_two = timing(100, 50, 0, 2, 1);
+    scheduler.set(&web, vec![check(1, rises_after_two), check(2, rises_after_two)], now);
     assert_eq!(round(&mut scheduler, now + ms(100), false).len(), 2);
     // The tables have only one of the two verdicts, for example because the other backend was
     // removed and added again.
-    let recorded = |n, verdict| (check(n, once).0, verdict);
+    let recorded = |n, verdict| (check(n, rises_after_two).0, verdict);
     let missing =
         scheduler.set(&web, vec![recorded(1, Some(false)), recorded(2, None)], now + ms(110));
     assert_eq!(missing, [Verdict { service: web.clone(), endpoint: endpoint(2), healthy: false }]);
@@ -278,8 +278,8 @@ fn missing_verdict_is_returned_again_and_stored_verdict_adopted() {
     assert_eq!(scheduler.set(&web, vec![recorded(1, Some(false))], now), []);
     assert_eq!(scheduler.counts(), [0, 0, 1]);
     assert_eq!(round(&mut scheduler, now + ms(100), true), []);
-    assert!(round(&mut scheduler, now + ms(200), true)[0].healthy, "after two good ones");
-    // Without a verdict, that of the tables is adopted.
+    assert!(round(&mut scheduler, now + ms(200), true)[0].healthy, "after two successes");
+    // A backend without a verdict adopts that of the tables.
     let mut scheduler = Scheduler::new(8, 1);
     scheduler.set(&web, vec![recorded(1, None)], now);
     assert_eq!(scheduler.set(&web, vec![recorded(1, Some(false))], now), []);

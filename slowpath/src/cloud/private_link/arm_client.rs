@@ -1,5 +1,6 @@
-//! Client for Azure that private links use. It connects at the first request, so that startup does
-//! not wait for Azure. A connection that fails is attempted again by the next request.
+//! Client for Azure Resource Manager that private links use. It connects at the first request, so
+//! that startup does not wait for Azure. If the connection fails, the next request attempts it
+//! again.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use config::checked::PrivateLink;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 
-/// A lazily connected client for Azure with one identity.
+/// A lazily connected client for Azure Resource Manager with one identity.
 pub(super) struct ArmClient {
     settings: PrivateLink,
     client_id: Option<String>,
@@ -35,7 +36,7 @@ impl ArmClient {
         ArmClient { settings: settings.clone(), client_id, seed, cancel, client }
     }
 
-    /// Returns the number of requests so far.
+    /// Returns the number of requests so far by operation and outcome.
     pub(super) fn call_counts(&self) -> Counts {
         self.client.get().map(Client::counts).unwrap_or_default()
     }
@@ -48,7 +49,7 @@ impl ArmClient {
         let PrivateLink { endpoints, environment, credential, .. } = &self.settings;
         let (address, version) = (&endpoints.metadata, &endpoints.imds_version);
         let metadata = Metadata::new(address, version, self.seed, self.cancel.clone());
-        // The reconciler retries, so the client does not.
+        // The private link controller retries, so the client does not.
         let metadata = metadata.map_err(attempt_error)?.with_policy(Policy::ONCE);
         let environment = match environment {
             Some(set) => set.clone(),

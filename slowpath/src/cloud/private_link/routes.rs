@@ -1,4 +1,5 @@
-//! Endpoints of the control socket for private links: read them, approve and reject connections.
+//! HTTP endpoints of the control socket for private links: reading them, and approving and
+//! rejecting connections.
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{LinkEvent, PrivateLinkState};
 use crate::control::response::error_response;
 
-/// Default reason for an approval or rejection.
+/// Reason of an approval or rejection for which the operator gives none; consumers see it at Azure.
 const OPERATOR_REASON: &str = "Weir: by an operator";
 
 /// A private link with its status and events.
@@ -26,7 +27,7 @@ pub struct LinkDetail {
     pub name: String,
     /// Source of the object.
     pub source: String,
-    /// Generation of the desired state.
+    /// Generation of the object: increases with each change of its desired state.
     pub generation: u64,
     /// Whether the object is being deleted.
     pub deleting: bool,
@@ -125,13 +126,13 @@ async fn decide_connection(
             };
             error_response(StatusCode::NOT_FOUND, error)
         }
-        Err(setback) => {
-            let code = match setback.error.kind {
+        Err(failed) => {
+            let code = match failed.error.kind {
                 Kind::Denied => StatusCode::FORBIDDEN,
                 Kind::Invalid | Kind::Absent | Kind::Conflict => StatusCode::CONFLICT,
                 Kind::Throttled | Kind::Transient => StatusCode::SERVICE_UNAVAILABLE,
             };
-            error_response(code, setback.error.to_string())
+            error_response(code, failed.error.to_string())
         }
     }
 }

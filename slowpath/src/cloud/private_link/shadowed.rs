@@ -1,4 +1,5 @@
-//! Private link objects that are shadowed by another source's object of the same name.
+//! Private link objects that are shadowed: an object of the same name from another source takes
+//! precedence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use state::name::Precedence;
 use state::object::{Change, Condition, ConditionStatus, Kind, Object, Objects};
 use state::reflect::{ACCEPTED, Verdict, VerdictChange};
 
-/// Returns the status changes that bring the objects' conditions up to date.
+/// Returns the status changes that bring the condition `Accepted` of the objects up to date.
 pub(super) fn status_changes(
     objects: &Objects,
     precedence: &Precedence,
@@ -45,7 +46,8 @@ fn is_recorded(object: &Object, change: &Change) -> bool {
         (new.status, &new.reason, &new.message)
             == (current_condition.status, &current_condition.reason, &current_condition.message)
     };
-    // The reconciler writes the observed generation of an object that is not shadowed.
+    // The private link controller writes the observed generation of objects that are not shadowed,
+    // so only that of a shadowed object is compared.
     let observed = object.lifecycle().status.as_ref().map(|status| status.observed);
     let current =
         current_condition.status == ConditionStatus::True || observed == Some(object.generation);

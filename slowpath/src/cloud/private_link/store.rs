@@ -24,7 +24,7 @@ use crate::sources::desired::{self, Store};
 /// Maximum number of events stored with an object.
 const MAX_EVENTS: usize = 16;
 
-/// State stored with an object beside its status.
+/// State of the controller that is stored with an object, beside the conditions of all kinds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct LinkProgress {
@@ -67,7 +67,7 @@ fn add(events: &mut Vec<LinkEvent>, new: LinkEvent) {
     events.drain(..old);
 }
 
-/// The private link objects of the store.
+/// The private link objects of the store, as the controller reads and writes them.
 pub struct StoredLinks {
     store: Arc<Store>,
     precedence: Precedence,
@@ -75,10 +75,11 @@ pub struct StoredLinks {
     defaults: SpecDefaults,
     /// Receiver of store revisions, marked as seen at the last listing.
     revision: Mutex<watch::Receiver<u64>>,
-    /// Events of this process that are not stored yet, by object.
+    /// Events of this process that are not stored yet, by name of the object.
     unsaved: Mutex<BTreeMap<String, Vec<LinkEvent>>>,
     /// Names of objects to reconcile immediately.
     urgent: Mutex<BTreeSet<String>>,
+    /// Wakes the controller for urgent objects.
     changed: Notify,
 }
 
@@ -99,7 +100,7 @@ fn link(object: &Object) -> Option<Link> {
 fn progress(object: &Object) -> LinkProgress {
     let Some(stored) = &object.lifecycle().progress else { return LinkProgress::default() };
     LinkProgress::deserialize(&**stored).unwrap_or_else(|error| {
-        // The reconciler finds all resources again by their names and tags.
+        // Nothing is lost: the controller finds the resources at Azure by their names and tags.
         let key = object.key();
         tracing::error!(object = %key, %error, "stored private link status invalid; starting anew");
         LinkProgress::default()
@@ -131,8 +132,8 @@ impl StoredLinks {
             let batch = shadowed::status_changes(&self.store.objects(), &self.precedence, now);
             if !batch.is_empty() {
                 let (_, written) = self.store.request(WriteRequest::new(batch, now));
-                if let Ok(Err(refusal)) = written.await {
-                    tracing::debug!(error = %refusal, "shadowed private links not marked");
+                if let Ok(Err(error)) = written.await {
+                    tracing::debug!(%error, "conditions of shadowed private links not stored");
                 }
             }
             if revision.changed().await.is_err() {
@@ -141,7 +142,7 @@ impl StoredLinks {
         }
     }
 
-    /// Requests immediate reconciliation of an object after it was changed at Azure.
+    /// Requests immediate reconciliation of an object whose connections an operator has changed.
     pub fn mark_urgent(&self, name: &str) {
         self.urgent.lock().insert(name.to_owned());
         self.changed.notify_one();
@@ -165,16 +166,18 @@ impl StoredLinks {
         let batch = vec![change(object.key())];
         let (_, written) = self.store.request(WriteRequest::new(batch, SystemTime::now()));
         match written.await.map_err(|broken| StoreError(broken.to_string()))? {
-            Err(refusal) if refusal.class != ErrorClass::NotFound => {
-                Err(StoreError(refusal.to_string()))
-            }
+            Err(error) if error.class != ErrorClass::NotFound => Err(StoreError(error.to_string())),
             _ => Ok(()),
         }
     }
 
-    /// Stores the status of an object together with its events, unless the object no longer exists.
+    /// Stores the status of an object together with its events. If the object no longer exists, its
+    /// events are dropped, so that a later object of the same name does not show them.
     async fn persist(&self, name: &str, status: &Status) -> Result<(), StoreError> {
-        let Some(object) = self.object(name) else { return Ok(()) };
+        let Some(object) = self.object(name) else {
+            self.unsaved.lock().remove(name);
+            return Ok(());
+        };
         let created = progress(&object).created.or_else(|| Some(Time::now()));
         let events = self.events(&object);
         let progress = LinkProgress { created, status: status.clone(), events };
@@ -256,5 +259,23 @@ impl ObjectStore for StoredLinks {
             times: 1,
         };
         add(self.unsaved.lock().entry(name.to_owned()).or_default(), event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn events_of_an_object_that_no_longer_exists_are_dropped() {
+        let text = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\n\
+                    address = [\"10.0.1.10/24\"]\n[fastpath]\nlcores = [1]\n";
+        let store = Arc::new(desired::open_store(None).unwrap());
+        let links = StoredLinks::new(&config::from_toml(text).unwrap(), store);
+        let message = "a sentence".to_owned();
+        links.record_event("shop/web", &Event { warning: false, reason: "Deleted", message });
+        assert_eq!(links.unsaved.lock().len(), 1);
+        links.save_status("shop/web", &Status::default()).await.unwrap();
+        assert!(links.unsaved.lock().is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! Syntax of the packets to explain, and texts of the explanations. `tests/scenarios/explain.rs`
-//! compares the explanations with the plane.
+//! Tests of the syntax of packets to explain and of the texts of explanations.
+//! `tests/scenarios/explain.rs` compares explanations with what the planes do.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ const SERVICES: &str = r#"
     backends = [{address = "10.0.2.11", port = 8080}]
 "#;
 
-/// Creates a region with the services. All next hops of the backends but the last are resolved.
+/// Creates a region with the services. The next hops of all backends but 10.0.2.13 are resolved.
 fn region() -> &'static Region {
     let config: Config = config::from_toml(CONFIG).unwrap();
     let services = config::services_from_toml(SERVICES, &config).unwrap();
@@ -114,7 +114,7 @@ fn traces_a_new_flow_to_its_next_hop() {
 }
 
 #[test]
-fn reports_the_drop_reason() {
+fn reports_drops_with_reason_and_returns_and_replies() {
     let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "").unwrap();
     assert_eq!(
         (explanation.verdict.as_str(), explanation.drop_reason.as_str()),
@@ -148,11 +148,11 @@ fn reports_a_denied_source() {
 #[test]
 fn affinity_is_by_client_address() {
     let explainer = Explainer { region: region(), macs: [None; 2], now_s: 1, tunnels: &[] };
-    let ask = |port: u16| match parse(&format!("tcp 192.0.2.1:{port} -> 203.0.113.4:80")) {
+    let explain_port = |port: u16| match parse(&format!("tcp 192.0.2.1:{port} -> 203.0.113.4:80")) {
         Ok(PacketSpec::Tuple(tuple)) => explainer.tuple(&EntryPoint::default(), &tuple).unwrap(),
-        other => panic!("it is a tuple: {other:?}"),
+        other => panic!("not a tuple: {other:?}"),
     };
-    let (explanation, same) = (ask(1234), ask(77));
+    let (explanation, same) = (explain_port(1234), explain_port(77));
     assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "kept"));
     assert!(
         has_reason(&explanation, "keeps this backend for the client for 60 s"),
@@ -176,7 +176,7 @@ fn reports_the_remaining_affinity_time() {
     };
     let explainer = Explainer { region, macs: [None; 2], now_s: 120, tunnels: &[] };
     let PacketSpec::Tuple(tuple) = parse("tcp 192.0.2.1:1234 -> 203.0.113.4:80").unwrap() else {
-        panic!("it is a tuple")
+        panic!("not a tuple")
     };
     for to in ["10.0.2.11", "10.0.2.12"] {
         Affinities::new(region).put(&client, &backend(to), 100, 60).unwrap();
@@ -230,12 +230,12 @@ fn reports_the_length_of_a_translated_packet() {
 }
 
 #[test]
-fn kernel_packets_are_forwarded_unchanged() {
+fn packets_from_the_kernel_are_forwarded() {
     let region = region();
     let explainer = Explainer { region, macs: [None; 2], now_s: 1, tunnels: &[] };
     let entry = EntryPoint { kernel: true, ..EntryPoint::default() };
     let PacketSpec::Tuple(tuple) = parse("tcp 10.0.1.10:22 -> 203.0.113.1:80").unwrap() else {
-        panic!("it is a tuple")
+        panic!("not a tuple")
     };
     let explanation = explainer.tuple(&entry, &tuple).unwrap();
     assert_eq!(explanation.verdict, "forward");
@@ -243,7 +243,7 @@ fn kernel_packets_are_forwarded_unchanged() {
 }
 
 #[test]
-fn predicts_the_slot_of_an_unseen_endpoint() {
+fn predicts_the_slot_of_an_unseen_endpoint_and_rejects_an_unknown_gateway() {
     let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
     assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "web"));
     assert!(explanation.slot.is_some(), "{explanation:?}");
@@ -255,9 +255,9 @@ fn predicts_the_slot_of_an_unseen_endpoint() {
 }
 
 #[test]
-fn parses_frames_in_any_hex_format() {
+fn parses_frames_as_plain_spaced_or_prefixed_hex() {
     let PacketSpec::Tuple(tuple) = parse("tcp 192.0.2.1:1234 -> 203.0.113.1:80").unwrap() else {
-        panic!("it is a tuple")
+        panic!("not a tuple")
     };
     let mut frame = tuple.frame();
     // The frame of a tuple has the IP checksum 0, which is invalid; a valid one is set below.
@@ -279,7 +279,7 @@ fn parses_frames_in_any_hex_format() {
 }
 
 #[test]
-fn rejects_other_input_with_an_example() {
+fn rejects_invalid_packets_with_an_example() {
     for wrong in [
         "",
         "abc",

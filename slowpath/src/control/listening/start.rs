@@ -13,8 +13,8 @@ use crate::health;
 use crate::live::Live;
 use crate::metrics;
 
-/// Starts all listeners. An address that can't be bound is retried independently of the others; no
-/// listener task ends.
+/// Starts all listeners, each as a task. A task whose address can't be bound retries and does not
+/// delay the others. None of these tasks ends.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     config: &Config,
@@ -46,16 +46,23 @@ pub fn start<E: Send + 'static>(
         metrics::serve(listener, slots, of_metrics).await;
         Ok(())
     });
-    let settings = config.api.iter();
-    for (settings, addr) in settings.flat_map(|all| all.listen.iter().map(move |a| (all, *a))) {
-        let with = ListenerResources {
+    if let (Some(settings), Some(credentials)) = (&config.api, &listening.credentials) {
+        let resources = ListenerResources {
             slots: Arc::clone(&listening.api),
             conditions: Arc::clone(&listening.conditions),
             auth_failures: Arc::clone(&listening.auth_failures),
+            credentials: Arc::clone(credentials),
         };
-        let (settings, api) = (settings.clone(), api.clone());
+        for addr in settings.listen.iter().copied() {
+            let (resources, api) = (resources.clone(), api.clone());
+            tasks.spawn(async move {
+                api::serve::serve(addr, resources, api).await;
+                Ok(())
+            });
+        }
+        let credentials = Arc::clone(credentials);
         tasks.spawn(async move {
-            api::serve::serve(settings, addr, with, api).await;
+            api::credentials::watch(credentials).await;
             Ok(())
         });
     }

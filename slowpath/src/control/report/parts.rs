@@ -1,11 +1,12 @@
-//! The status as a table of components with their level and message (`weir db show health`).
+//! The status as the table `health` (`weir db show health`): a row for each component.
 
 use listeners::ListenerStatus;
 use serde_json::{Map, Value, json};
 
 use super::{FailingListener, FileStatus, Status};
 
-/// Returns one row for each component: `name`, `level` (`OK`, `Degraded`, `Stopped`), `message`.
+/// Returns one row for each component, sorted by name, with the columns `name`, `level` (`OK`,
+/// `Degraded` or `Stopped`) and `message`.
 pub fn health(status: &Status) -> Vec<Map<String, Value>> {
     let mut rows = Vec::new();
     let mut row = |name: String, level: &str, message: String| {
@@ -20,6 +21,17 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
     }
     for one in &status.listeners {
         row(format!("listener {} {}", one.key, one.address), "Degraded", one.error.clone());
+    }
+    for one in &status.secrets {
+        let (name, mut faults) = (format!("secret {}", one.key), one.warnings.clone());
+        faults.splice(0..0, one.error.clone());
+        match (faults.is_empty(), one.overlap_left_s) {
+            (false, _) => row(name, "Degraded", faults.join("; ")),
+            (true, Some(left)) => {
+                row(name, "OK", format!("in force, the replaced one for {left} s more"));
+            }
+            (true, None) => row(name, "OK", format!("{} is in force", one.path)),
+        }
     }
     let frontends = &status.frontends;
     let all = frontends.done + frontends.pending + frontends.errors;
@@ -44,6 +56,9 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
     }
     for one in &status.held {
         row(format!("source {}", one.source), "Degraded", one.message.clone());
+    }
+    for nic in status.nics.iter().filter(|nic| !nic.detail.is_empty()) {
+        row(format!("nic {}", nic.arm), "Degraded", format!("{}: {}", nic.state, nic.detail));
     }
     for lcore in &status.lcores {
         let links = lcore.links.iter().filter(|link| !link.up).map(|link| link.arm.as_str());
@@ -79,7 +94,7 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
         [("configuration", &status.config_file), ("services", &status.services_file)]
     {
         if !file.path.is_empty() {
-            let (level, message) = of_file(file);
+            let (level, message) = file_health(file);
             row(format!("sources.{name}"), level, message);
         }
     }
@@ -87,7 +102,7 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
     rows
 }
 
-fn of_file(file: &FileStatus) -> (&'static str, String) {
+fn file_health(file: &FileStatus) -> (&'static str, String) {
     match (&file.error, file.applied_s_ago) {
         (Some(error), _) => ("Degraded", format!("{} was rejected: {error}", file.path)),
         (None, Some(ago)) => ("OK", format!("{} applied {ago} s ago", file.path)),
@@ -99,7 +114,7 @@ fn name(row: &Map<String, Value>) -> String {
     row.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Returns the listeners that can't listen.
+/// Returns the listeners that are not listening, of all listeners.
 pub(crate) fn listeners(all: Vec<ListenerStatus>) -> Vec<FailingListener> {
     let failing = all.into_iter().filter_map(|one| {
         Some(FailingListener {
@@ -115,7 +130,7 @@ pub(crate) fn listeners(all: Vec<ListenerStatus>) -> Vec<FailingListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::report::{Frontends, Lcore, Link};
+    use crate::control::report::{Frontends, Lcore, Link, SecretStatus};
 
     fn level<'r>(rows: &'r [Map<String, Value>], part: &str) -> (&'r str, &'r str) {
         let row = rows.iter().find(|row| row["name"] == part).unwrap();
@@ -133,12 +148,19 @@ mod tests {
         assert!(health(&status).iter().all(|row| row["level"] == "OK"));
         assert_eq!(level(&health(&status), "control.frontends").1, "OK, 3 object(s)");
 
+        let secret = SecretStatus { key: "api.tls_cert".to_owned(), ..SecretStatus::default() };
+        status.secrets = vec![secret];
+        assert_eq!(level(&health(&status), "secret api.tls_cert").0, "OK");
+        status.secrets[0].warnings = vec!["it expired".to_owned()];
+        status.secrets[0].error = Some("no PEM".to_owned());
+        let message = "no PEM; it expired";
+        assert_eq!(level(&health(&status), "secret api.tls_cert"), ("Degraded", message));
         status.able = false;
         status.reasons = vec!["link down".to_owned()];
         status.frontends.errors = 1;
         status.frontends.error = "203.0.113.10:80/TCP: raise region.slots".to_owned();
         status.frontends.waiting_for = vec!["kubernetes".to_owned()];
-        status.lcores[0].links = vec![Link { arm: "egress".to_owned(), up: false }];
+        status.lcores[0].links = vec![Link { arm: "egress".to_owned(), up: false, share: None }];
         status.services_file =
             FileStatus { path: "s.toml".to_owned(), applied_s_ago: None, error: Some("no".into()) };
         let rows = health(&status);

@@ -1,4 +1,4 @@
-//! Status of the store.
+//! Status of the store of objects.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sources::desired::Store;
 
-/// Status of the store since it was opened.
+/// Status of the store of objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoreStatus {
     /// Folder of the store, `control.state`; empty if nothing is persisted.
@@ -14,7 +14,8 @@ pub struct StoreStatus {
     /// Why the store is damaged and accepts no changes: file, offset and what to do. `None` if it
     /// is intact.
     pub damage: Option<String>,
-    /// What was truncated from the log at startup, and the path of the copy.
+    /// What was truncated from the log at startup, because its last write was interrupted, and the
+    /// path of the copy. `None` if nothing was.
     pub truncated: Option<String>,
 }
 

@@ -9,9 +9,9 @@ use crate::control::report::TraceLine;
 
 /// A request for a packet trace.
 pub struct TraceRequest {
-    /// Which packets, and how many.
+    /// Packets to trace, and their number.
     pub filter: TraceFilter,
-    /// Maximum duration.
+    /// Maximum duration of the trace.
     pub duration: Duration,
     /// Channel for the lines. The receiver is closed when the client disconnects.
     pub lines: mpsc::Sender<TraceLine>,

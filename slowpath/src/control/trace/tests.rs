@@ -1,4 +1,4 @@
-//! Texts of the lines of a trace.
+//! Lines of a trace, and its end.
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ fn words(decision: Decision, reason: u8, exit: TraceExit) -> [u64; 5] {
 }
 
 fn start(count: u32) -> (Tracer, mpsc::Receiver<TraceLine>, Instant) {
-    let (lines, taken) = mpsc::channel(16);
+    let (lines, received) = mpsc::channel(16);
     let (mut tracer, now) = (Tracer::default(), Instant::now());
     let filter = TraceFilter { count, ..TraceFilter::default() };
     let duration = Duration::from_secs(5);
     tracer.begin(TraceRequest { filter, duration, lines }, now);
-    (tracer, taken, now)
+    (tracer, received, now)
 }
 
 #[test]
 fn traces_a_packet_stage_by_stage_and_ends_after_it() {
-    let (mut tracer, mut taken, now) = start(1);
+    let (mut tracer, mut received, now) = start(1);
     let known = [];
     let open = words(Decision::Undecided, 0, TraceExit::NoExit);
     let sent = words(Decision::Nat, 0, TraceExit::Port);
@@ -46,7 +46,7 @@ fn traces_a_packet_stage_by_stage_and_ends_after_it() {
     tracer.record_stage(1, 1, Stage::Encap as u8, sent, &known);
     assert!(matches!(tracer.end_if_over(now), Some(Command::Trace(TraceFilter { count: 0, .. }))));
     let mut lines = Vec::new();
-    while let Some(line) = taken.blocking_recv() {
+    while let Some(line) = received.blocking_recv() {
         lines.push(format!("{} {}", line.stage, line.result));
     }
     assert_eq!(
@@ -61,33 +61,33 @@ fn traces_a_packet_stage_by_stage_and_ends_after_it() {
 
 #[test]
 fn a_drop_ends_the_packet_and_reports_the_reason() {
-    let (mut tracer, mut taken, now) = start(1);
+    let (mut tracer, mut received, now) = start(1);
     let reason = DropReason::NoBackend;
     let words = words(Decision::Drop, reason as u8, TraceExit::NoExit);
     tracer.record_stage(0, 1, Stage::Select as u8, words, &[]);
     assert!(tracer.end_if_over(now).is_some());
-    let line = taken.blocking_recv().unwrap();
+    let line = received.blocking_recv().unwrap();
     assert!(line.result.contains("no_backend") && line.result.contains(reason.help()));
 }
 
 #[test]
 fn a_trace_ends_at_its_timeout_or_when_its_reader_closes() {
-    let (mut tracer, taken, now) = start(2);
+    let (mut tracer, received, now) = start(2);
     assert_eq!(tracer.end_if_over(now), None);
     assert!(tracer.end_if_over(now + Duration::from_secs(5)).is_some());
-    drop(taken);
-    let (mut tracer, taken, now) = start(2);
-    drop(taken);
+    drop(received);
+    let (mut tracer, received, now) = start(2);
+    drop(received);
     assert!(tracer.end_if_over(now).is_some());
 }
 
 #[test]
 fn invalid_trace_events_do_not_panic() {
     for stage in 0..=u8::MAX {
-        let (mut tracer, mut taken, _) = start(2);
+        let (mut tracer, mut received, _) = start(2);
         for (packet, words) in [(1, [u64::MAX; 5]), (2, [0xff09, 0, 0, 0, 0])] {
             tracer.record_stage(0, packet, stage, words, &[]);
-            assert!(taken.try_recv().is_ok_and(|line| !line.result.is_empty()));
+            assert!(received.try_recv().is_ok_and(|line| !line.result.is_empty()));
         }
     }
 }

@@ -14,10 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::live::Live;
 use crate::sources::desired::appliance;
 
-/// Maximum number of requests queued for the checker; further senders wait.
+/// Maximum number of status requests queued for the checker; further senders wait.
 const REQUEST_QUEUE: usize = 16;
 
-/// Starts the checker. The returned receiver completes when the checker ends for any reason.
+/// Starts the checker. The returned receiver completes with an error when the checker's thread ends
+/// for any reason.
 pub fn start(
     config: &Config,
     live: &Arc<Live>,
@@ -47,8 +48,9 @@ pub fn start(
     Ok(ended)
 }
 
-/// Returns how probes enter tunnels. With XDP, responses arrive at the NIC, so a probe must not be
-/// bound to the interface that leads into the programs.
+/// Returns how probes enter tunnels of the data plane. With XDP, responses arrive at the NIC, so a
+/// probe's socket must not be bound to the interface that leads into the programs: a firewall mark
+/// selects the route through that interface.
 fn probe_settings(config: &Config) -> ProbeSettings {
     let probe_path = |((_, arm), route)| match config.plane {
         Plane::Dpdk => TunnelEntry::Interface(config.kernel_interface(arm).into()),

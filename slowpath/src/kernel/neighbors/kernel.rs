@@ -22,7 +22,8 @@ use netlink::{Netlink, family, none_on_errno};
 /// Multicast groups with notifications that concern next hops.
 const GROUPS: [Group; 4] = [Group::Link, Group::Neigh, Group::Ipv4Route, Group::Ipv6Route];
 
-/// Maximum number of datagrams read in one call; the others are read by the next call.
+/// Maximum number of datagrams read by one call of [`Kernel::poll_events`]; the next call reads the
+/// others.
 const EVENTS_PER_POLL: usize = 256;
 
 /// A network interface.
@@ -69,7 +70,7 @@ pub enum KernelEvent {
     Resync,
 }
 
-/// The kernel operations that next hops need. Tests implement it too.
+/// The kernel operations that next hops need; a trait, so that tests can emulate them.
 pub trait Kernel {
     /// Returns the interface of this name, if it exists and has a MAC address.
     fn link(&mut self, name: &str) -> io::Result<Option<Link>>;
@@ -79,7 +80,7 @@ pub trait Kernel {
     fn neighbors(&mut self, index: u32) -> io::Result<Vec<Neighbor>>;
     /// Makes the kernel resolve `addr`, or verify its entry.
     fn probe(&mut self, index: u32, addr: IpAddr) -> io::Result<()>;
-    /// Returns the notifications since the last call.
+    /// Returns pending notifications; a call may leave some to the next one.
     fn poll_events(&mut self) -> Vec<KernelEvent>;
 }
 

@@ -1,4 +1,4 @@
-//! Next hops over an emulated kernel.
+//! Tests of next hops over an emulated kernel.
 
 use super::*;
 use std::io;
@@ -8,8 +8,9 @@ const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 #[derive(Default)]
 struct Fake {
+    /// Whether interfaces exist, except `missing`.
     link: bool,
-    /// Name of an interface that does not exist, although the others do.
+    /// Name of an interface that does not exist.
     missing: &'static str,
     via: Option<IpAddr>,
     no_route: bool,
@@ -45,7 +46,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn answers(addr: &str) -> Neighbor {
+fn responding(addr: &str) -> Neighbor {
     Neighbor { index: 7, addr: ip(addr), mac: Some(MAC), fresh: true }
 }
 
@@ -63,7 +64,7 @@ fn probes_an_unknown_neighbor_and_reports_its_reply() {
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert_eq!(first[0].mac, None);
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
-    kernel.events.push(KernelEvent::Neighbor(answers("10.0.0.2")));
+    kernel.events.push(KernelEvent::Neighbor(responding("10.0.0.2")));
     let second = hops.step(&mut kernel, now);
     assert_eq!((second[0].mac, second[0].src_mac, second[0].mtu), (Some(MAC), OWN_MAC, 9001));
     assert!(hops.step(&mut kernel, now).is_empty(), "reported once");
@@ -76,7 +77,7 @@ fn backends_behind_one_router_share_its_mac_and_probes() {
     let mut kernel = Fake { link: true, via: Some(ip("10.0.0.1")), ..Fake::default() };
     let (mut hops, _) = start(&mut kernel, now, &["192.0.2.1", "192.0.2.2"]);
     assert_eq!(kernel.probed, [ip("10.0.0.1")]);
-    kernel.events.push(KernelEvent::Neighbor(answers("10.0.0.1")));
+    kernel.events.push(KernelEvent::Neighbor(responding("10.0.0.1")));
     assert_eq!(hops.step(&mut kernel, now).len(), 2);
 }
 
@@ -84,11 +85,11 @@ fn backends_behind_one_router_share_its_mac_and_probes() {
 fn a_stale_neighbor_is_probed_and_keeps_its_mac_meanwhile() {
     let now = Instant::now();
     let mut kernel = Fake { link: true, ..Fake::default() };
-    kernel.neighbors.push(answers("10.0.0.2"));
+    kernel.neighbors.push(responding("10.0.0.2"));
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert_eq!(first[0].mac, Some(MAC));
     assert!(kernel.probed.is_empty(), "a fresh entry is not probed");
-    kernel.events.push(KernelEvent::Neighbor(Neighbor { fresh: false, ..answers("10.0.0.2") }));
+    kernel.events.push(KernelEvent::Neighbor(Neighbor { fresh: false, ..responding("10.0.0.2") }));
     assert!(hops.step(&mut kernel, now).is_empty());
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
 }
@@ -97,9 +98,9 @@ fn a_stale_neighbor_is_probed_and_keeps_its_mac_meanwhile() {
 fn a_silent_neighbor_keeps_its_mac_for_a_minute() {
     let now = Instant::now();
     let mut kernel = Fake { link: true, ..Fake::default() };
-    kernel.neighbors.push(answers("10.0.0.2"));
+    kernel.neighbors.push(responding("10.0.0.2"));
     let (mut hops, _) = start(&mut kernel, now, &["10.0.0.2"]);
-    let silent = Neighbor { mac: None, fresh: false, ..answers("10.0.0.2") };
+    let silent = Neighbor { mac: None, fresh: false, ..responding("10.0.0.2") };
     kernel.neighbors = vec![silent];
     kernel.events.push(KernelEvent::Neighbor(silent));
     assert!(hops.step(&mut kernel, now).is_empty());
@@ -127,7 +128,7 @@ fn a_missing_interface_is_reported_and_found_once_it_exists() {
 fn a_missing_interface_does_not_keep_the_other_arm_from_being_read() {
     let now = Instant::now();
     let mut kernel = Fake { link: true, missing: "weir-in", ..Fake::default() };
-    kernel.neighbors.push(answers("10.0.0.2"));
+    kernel.neighbors.push(responding("10.0.0.2"));
     let mut hops = NextHops::new(&[("weir-in".into(), 9001), ("weir-out".into(), 9001)], now);
     hops.set_needed([(1, ip("10.0.0.2"))], now);
     let first = hops.step(&mut kernel, now);
@@ -136,14 +137,14 @@ fn a_missing_interface_does_not_keep_the_other_arm_from_being_read() {
 }
 
 #[test]
-fn keeps_a_predecessors_mac_until_the_kernel_replies() {
+fn a_remembered_mac_is_used_until_the_kernel_reports_one_or_60_s_pass() {
     let now = Instant::now();
     let mut kernel = Fake { link: true, ..Fake::default() };
     let mut hops = NextHops::new(&[("weir-in".into(), 9001)], now);
     hops.remember(0, ip("10.0.0.2"), Some([9; 6]), now);
     assert_eq!(hops.step(&mut kernel, now)[0].mac, Some([9; 6]));
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
-    kernel.events.push(KernelEvent::Neighbor(answers("10.0.0.2")));
+    kernel.events.push(KernelEvent::Neighbor(responding("10.0.0.2")));
     assert_eq!(hops.step(&mut kernel, now)[0].mac, Some(MAC), "the kernel's entry has precedence");
 
     hops.remember(0, ip("10.0.0.3"), Some([9; 6]), now);
@@ -152,10 +153,10 @@ fn keeps_a_predecessors_mac_until_the_kernel_replies() {
 }
 
 #[test]
-fn a_next_hop_survives_a_short_loss_of_its_route_only() {
+fn a_next_hop_keeps_its_mac_for_60_s_after_its_route_is_lost() {
     let now = Instant::now();
     let mut kernel = Fake { link: true, ..Fake::default() };
-    kernel.neighbors.push(answers("10.0.0.2"));
+    kernel.neighbors.push(responding("10.0.0.2"));
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert_eq!(first[0].mac, Some(MAC));
     let gone = now + RESCAN_MIN_INTERVAL;

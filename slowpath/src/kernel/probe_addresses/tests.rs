@@ -20,7 +20,7 @@ const TEXT: &str = "name = \"t\"\nplane = \"xdp\"\n\
                     [ingress]\ndevice = \"in0\"\naddress = [\"10.0.1.10/24\", \"fd00::1/64\"]\n\
                     [fastpath]\nlcores = [1]\n";
 
-/// Existing addresses, and those that the kernel refuses to add.
+/// An emulated kernel: existing addresses, and those that it refuses to add.
 #[derive(Clone, Default)]
 struct FakeKernel(Arc<Mutex<(BTreeSet<Address>, Vec<IpAddr>)>>);
 
@@ -55,7 +55,8 @@ fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Writes a service whose backends have these probe sources.
+/// Writes a tunnel service with a health check, whose backends have these probe source addresses;
+/// `change` is applied to its spec.
 fn write_service(writer: &Writer, change: impl FnOnce(&mut ServiceSpec), probes: &[IpAddr]) {
     let (name, source) = (Name::new("lab/chain").unwrap(), Source::new("file"));
     let probed = |spec: &mut ServiceSpec| {
@@ -120,7 +121,7 @@ fn existing_addresses_are_used_and_never_removed() {
 }
 
 #[test]
-fn entries_removed_or_rejected_are_added_again() {
+fn addresses_removed_or_refused_by_the_kernel_are_added_again() {
     let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
     let mut addresses = begin(&kernel);
     kernel.0.lock().1 = vec![addr("198.18.0.1")];
@@ -154,10 +155,11 @@ fn addresses_are_added_in_batches() {
     }
 }
 
-/// Set for the part of the next test that runs in its own namespace.
+/// Environment variable of the process that the next test starts in a network namespace.
 const INSIDE: &str = "WEIR_TEST_INSIDE";
 
-fn chosen(to: &str) -> IpAddr {
+/// Returns the source address that the kernel selects for packets to `to`.
+fn selected_source(to: &str) -> IpAddr {
     let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
     let socket = UdpSocket::bind(any).unwrap();
     socket.connect(to).unwrap();
@@ -171,17 +173,18 @@ fn inside_the_namespace() {
         kernel.set(*addr, true).unwrap();
     }
     for addr in own {
-        TcpListener::bind((addr, 0)).expect("at once, without a search for duplicates");
+        TcpListener::bind((addr, 0)).expect("no duplicate address detection delays its use");
     }
-    // A socket that is not bound gets none of them, even on an interface without an address.
-    assert_eq!(chosen("203.0.113.1:9"), addr("10.97.0.1"));
-    assert_eq!(chosen("[2001:db8::1]:9"), addr("fd97::1"));
+    // A socket that is not bound gets neither, even if it sends through an interface without an
+    // address.
+    assert_eq!(selected_source("203.0.113.1:9"), addr("10.97.0.1"));
+    assert_eq!(selected_source("[2001:db8::1]:9"), addr("fd97::1"));
     let by_owner = |found: &[Address]| {
         let foreign = found.iter().filter(|one| !one.own).map(|one| one.addr.to_string());
         let own = found.iter().filter(|one| one.own).map(|one| one.addr);
         (own.collect::<BTreeSet<IpAddr>>(), foreign.collect::<BTreeSet<String>>())
     };
-    // The next process finds them; addresses set by others are left alone on all interfaces.
+    // The next process recognizes them; other addresses do not count as its own.
     let mut kernel = Netlink::default();
     let (found, foreign) = by_owner(&kernel.addresses().unwrap());
     assert_eq!(found, own.into());

@@ -18,13 +18,14 @@ use super::desired::{Key, RecordedBackend, Requirement};
 use super::selection::{COPY, DesiredBackend, Selection, frontend_keys};
 use crate::plane::compile;
 
-/// Result of one step of the writer.
+/// Result of a write to the prepared tables.
 type WriteResult<T = ()> = Result<T, writer::UpdateError>;
 
-/// Maximum number of differing backends that are searched for linearly in a service's list.
+/// Maximum number of differing backends for which a service's list is searched linearly.
 const SMALL_DIFFERENCE: usize = 8;
 
-/// From this number of backends on, a service's order is kept between Maglev tables.
+/// Number of serving backends from which a service's sorted backends are kept from one Maglev table
+/// to the next, so that a change need not sort all of them again.
 const INCREMENTAL_MIN: usize = 256;
 
 /// What a service requires of backends.
@@ -38,12 +39,12 @@ struct Previous {
     removed: Requirements,
     /// Requirements that are new or changed.
     added: Requirements,
-    /// Service and note of each lookup key.
+    /// Each lookup key, with the service and the note that it had; `None` if it did not exist.
     frontend_keys: Vec<(FrontendKey, Option<(u32, u32)>)>,
 }
 
-/// Returns the requirements that were removed or changed, and those that are new or changed. Most
-/// backends of a large service are unchanged and in the same order, which is the fast case.
+/// Returns the former requirements that are removed or changed, and those that are new or changed.
+/// Fast if most backends are unchanged and in the same order, as is usual for a large service.
 fn differences(
     before: &[RecordedBackend],
     desired: &[DesiredBackend],
@@ -76,7 +77,8 @@ fn differences(
     let new: HashMap<Key, &Requirement> =
         desired.iter().map(|desired| (desired.key, &desired.requirement)).collect();
     if old.len() < before.len() || new.len() < desired.len() {
-        // Several protocols on one address have several requirements: apply all again.
+        // A backend with several protocols occurs several times, so a map by key can't compare the
+        // lists: replace all requirements.
         return (
             before.iter().map(recorded_pair).collect(),
             desired.iter().map(desired_pair).collect(),
@@ -94,14 +96,16 @@ fn differences(
     (removed.collect(), added)
 }
 
-/// Looks up ids of backends by key. Most are those that the service had before, in the same order.
+/// Looks up ids of backends by key, in one pass over the backends that the service had before: most
+/// of them are in the same order.
 struct Members<'b> {
     before: &'b [RecordedBackend],
     at: usize,
 }
 
 impl Members<'_> {
-    /// Returns the id of the next backend; `None` if it is not among the next few of those before.
+    /// Returns the id of the backend with this key if it is among the next [`SMALL_DIFFERENCE`]
+    /// backends of the pass.
     fn next(&mut self, key: &Key) -> Option<u32> {
         let left = self.before.get(self.at..)?;
         let passed = left.iter().take(SMALL_DIFFERENCE).position(|known| known.key == *key)?;
@@ -151,23 +155,24 @@ impl RegionPlane<'_> {
         };
         let id =
             self.writer.put_service(&selection.name, &selection.policy).map_err(PlaneError::new)?;
-        if let Err(refusal) = self.put_frontends(id, &frontend_keys, &before) {
+        if let Err(error) = self.put_frontends(id, &frontend_keys, &before) {
             if let Err(worse) = self.undo(id, &selection, before) {
                 self.broken = Some(PlaneError::new(worse));
             }
-            return Err(PlaneError::new(refusal));
+            return Err(PlaneError::new(error));
         }
-        if !same && let Err(refusal) = self.put_selection(id, &selection, desired, &recorded) {
+        if !same && let Err(error) = self.put_selection(id, &selection, desired, &recorded) {
             // Not a lack of capacity, which `check_slots` has excluded: the prepared tables are now
             // inconsistent.
-            self.broken = Some(PlaneError::new(&refusal));
-            return Err(PlaneError::new(refusal));
+            self.broken = Some(PlaneError::new(&error));
+            return Err(PlaneError::new(error));
         }
         self.unplaced.remove(&address);
         Ok(())
     }
 
-    /// Removes keys at which a wildcard's copy would replace a frontend on just that address.
+    /// Removes the keys of a wildcard's copies at addresses and ports where another frontend is
+    /// configured.
     fn unclaimed_keys(
         &self,
         mut frontend_keys: Vec<(FrontendKey, u32)>,
@@ -179,7 +184,7 @@ impl RegionPlane<'_> {
         frontend_keys
     }
 
-    /// Performs the steps that can fail: changed backends, and frontends.
+    /// Writes changed backends and the frontend's lookup keys: the steps that may lack capacity.
     fn put_frontends(
         &mut self,
         id: u32,
@@ -305,8 +310,8 @@ impl RegionPlane<'_> {
 
     /// Removes all lookup keys of a frontend. The service may have lost its last frontend.
     fn remove_frontends(&mut self, address: &Address) -> WriteResult {
-        // An internal frontend has no lookup key in the region: the key is that of the external
-        // frontend, which is removed on its own.
+        // An internal frontend has no lookup key of its own: its key would be that of the external
+        // frontend, which is removed separately.
         if address.traffic_scope == TrafficScope::Internal {
             return Ok(());
         }
@@ -356,8 +361,8 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Removes frontends that are in the region and not `desired`, up to `at_most` of them. Returns
-    /// whether none is left.
+    /// Removes up to `at_most` lookup keys of frontends that are not `desired`, and of copies of
+    /// wildcards at former addresses of the appliance. Returns whether none is left.
     pub(super) fn sweep(
         &mut self,
         desired: &dyn Fn(&Address) -> bool,

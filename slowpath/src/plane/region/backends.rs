@@ -17,7 +17,7 @@ use super::removal::DRAIN;
 use super::selection::{QUARANTINED, record_state, state_of_note};
 use crate::plane::path_mtus;
 
-/// Interval of scans of the flow table for references, while anything waits to be removed.
+/// Interval of scans of the flow table for references, while something waits to be removed.
 const SWEEP: Duration = Duration::from_secs(1);
 
 impl RegionPlane<'_> {
@@ -110,7 +110,7 @@ impl RegionPlane<'_> {
         let Some(id) = self.writer.backend_id(&key.addr, key.port) else { return Ok(NONE) };
         let Some(record) = self.writer.prepared().backend(id).copied() else { return Ok(NONE) };
         if self.writer.committed().backend(id).is_none() {
-            // It was never committed, so no flow can refer to it.
+            // The backend was never committed, so no flow can refer to it.
             self.hops_idle = true;
             return self.writer.remove_backend(id).map(|()| NONE);
         }
@@ -123,11 +123,12 @@ impl RegionPlane<'_> {
         self.writer.put_backend(&record::Backend { state, probe, probe_service, ..record })
     }
 
-    /// Frees what is no longer referenced: drained backends, ids and next hops. Marks draining
-    /// backends as removed or terminating, by whether `is_named` reports that a source still names
-    /// the address and port. Commits if that changes the tables. To be called repeatedly, between
-    /// batches. Scans the flow table at most once a second, and only while something waits to be
-    /// freed.
+    /// Frees what is no longer referenced: drained backends, ids, next hops and retired tunnels.
+    /// Marks draining backends as terminating if `is_named` reports that a source still names their
+    /// address and port, and as removed otherwise. Commits if that changes the tables.
+    ///
+    /// To be called repeatedly, between batches. Scans the flow table at most once a second, and
+    /// only while something waits to be freed.
     pub fn reclaim(&mut self, now: Instant, is_named: &dyn Fn(IpAddr, u16) -> bool) {
         let idle = self.draining.is_empty()
             && self.retired_tunnels.is_empty()
@@ -142,8 +143,8 @@ impl RegionPlane<'_> {
         let referred = self.referred();
         self.writer.reclaim(|what| referred.contains(&what));
         let marked = self.mark_removed(is_named);
-        if let Err(refusal) = marked.and_then(|()| self.remove_drained_backends(&referred, now)) {
-            tracing::warn!(error = %refusal, "drained backends and tunnels not removed yet");
+        if let Err(error) = marked.and_then(|()| self.remove_drained_backends(&referred, now)) {
+            tracing::warn!(%error, "drained backends and tunnels not removed yet");
             self.discard();
         }
         self.remove_idle_hops();
@@ -162,9 +163,9 @@ impl RegionPlane<'_> {
         referred
     }
 
-    /// Marks draining backends that no source names as removed, the others as terminating (they are
-    /// in maintenance or not preferred). Only flows of removed backends are handled like those of
-    /// failed ones.
+    /// Marks draining backends that no source names as removed, the others as terminating: they are
+    /// in maintenance, or not preferred because of their location. Flows of removed backends are
+    /// handled like those of failed ones; flows of terminating backends stay.
     fn mark_removed(&mut self, is_named: &dyn Fn(IpAddr, u16) -> bool) -> Result<(), UpdateError> {
         for key in self.draining.keys() {
             let Some(id) = self.writer.backend_id(&key.addr, key.port) else { continue };
@@ -219,17 +220,17 @@ impl RegionPlane<'_> {
         let idle = set.next_hops().map(|(id, ..)| id).filter(|id| !used.contains(id));
         for id in idle.collect::<Vec<_>>() {
             self.hops_changed = true;
-            if let Err(refusal) = self.writer.remove_next_hop(id) {
-                tracing::debug!(next_hop = id, error = %refusal, "next hop not removed yet");
+            if let Err(error) = self.writer.remove_next_hop(id) {
+                tracing::debug!(next_hop = id, %error, "next hop not removed yet");
                 self.hops_idle = true;
             }
         }
     }
 }
 
-/// Merges the requirements of several services into one record; `None` if there are none. A backend
-/// that is active for one service is active. Which backends get a service's new flows is decided by
-/// the service's slots.
+/// Merges the requirements of several services into one record; `None` if there are none. The
+/// record has the most active state (the lowest number) of all services. Which backends get the new
+/// flows of a service is decided by the service's slots.
 fn merged(key: Key, requirements: &[(u32, Requirement)]) -> Option<record::Backend> {
     let (_, first) = requirements.iter().min_by_key(|(service, _)| *service)?;
     let state = requirements.iter().map(|(_, requirement)| requirement.state as u8).min()?;

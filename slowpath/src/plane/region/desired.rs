@@ -4,14 +4,15 @@ use config::services::Mode;
 use packet::addr::Addr;
 use tables::record::BackendState;
 
-/// Identity of a backend.
+/// Identity of a backend in the region.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {
     pub(super) addr: Addr,
     pub(super) port: u16,
 }
 
-/// The tunnel that backends of a tunnel service send through; the same for many backends.
+/// A tunnel that backends of tunnel services need, because they send packets back through it. Many
+/// backends have the same need.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Need {
     /// A `TunnelKind`.
@@ -24,7 +25,8 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Returns the need of a backend; `None` for direct server return and NAT.
+    /// Returns the need of a backend; `None` for NAT, and for direct server return, with which
+    /// backends send to the client.
     pub(super) fn of(mode: &Mode, arm: u8, ipv6: bool) -> Option<Need> {
         let Mode::Tunnel(tunnel) = mode else { return None };
         let (kind, port, vni) = (tunnel.kind as u8, tunnel.port, tunnel.vni);
@@ -32,12 +34,14 @@ impl Need {
     }
 }
 
-/// What one service requires of a backend.
+/// What one service requires of a backend's record.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Requirement {
     pub(super) state: BackendState,
     pub(super) arm: u8,
+    /// Whether the backend needs NAT ports.
     pub(super) nat: bool,
+    /// Source address of health probes; [`Addr::UNSPECIFIED`] for none.
     pub(super) probe: Addr,
     pub(super) need: Option<Need>,
 }

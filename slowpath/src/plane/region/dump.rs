@@ -1,9 +1,10 @@
-//! The content of the region as records of the map model.
+//! The content of the region as dump records ([`state::dump`]).
 //!
-//! In the map model each frontend has its own identifier. It is the id of the frontend's service,
-//! plus `region.max_services` for each further frontend of that service in the order of addresses.
-//! The identifier of a backend is its id in the region. If a backend serves several protocols,
-//! which the map model distinguishes, the others get identifiers above all ids.
+//! The records follow the model of Cilium's load-balancing maps, in which each frontend has an
+//! identifier. Here it is the id of the frontend's service, plus `region.max_services` for each
+//! further frontend of that service in the order of addresses. The identifier of a backend is its
+//! id in the region. A backend of several protocols is several backends in that model: one of them
+//! gets the id, the others get identifiers above all ids.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,8 +24,8 @@ use tables::set::TableSet;
 use super::selection::{COPY, QUARANTINED, state_of_note};
 use crate::plane::compile;
 
-/// Returns the address of the frontend with this key and note; for a copy of a wildcard, that of
-/// the wildcard.
+/// Returns the address of the frontend with this lookup key and note; for a copy of a wildcard, the
+/// wildcard's address.
 pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
     let mut address = key_address(key);
     if note & COPY != 0 {
@@ -36,7 +37,7 @@ pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
     address
 }
 
-/// Returns the address at which packets reach the frontend.
+/// Returns the address at which packets reach the frontend with this lookup key.
 fn key_address(key: &FrontendKey) -> Address {
     Address {
         prefix: prefix(key.addr, key.prefix_len),
@@ -47,7 +48,7 @@ fn key_address(key: &FrontendKey) -> Address {
     }
 }
 
-/// Default spread: Maglev without affinity.
+/// Distribution of packets of a service without a record: Maglev without affinity.
 const PLAIN: Spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 0 };
 
 /// Converts a prefix length from its 128-bit form.
@@ -57,7 +58,7 @@ fn prefix(addr: Addr, len: u8) -> Prefix {
     Prefix { addr, len: len.saturating_sub(shorter) }
 }
 
-/// A backend of a frontend.
+/// A backend in a slot of a frontend.
 #[derive(Clone, Copy)]
 struct Slot {
     endpoint: Endpoint,
@@ -67,7 +68,8 @@ struct Slot {
     quarantined: bool,
 }
 
-/// Backends of a service, its table by region id, its source ranges and its spread.
+/// What the records of a frontend show of its service: backends, source ranges, distribution of
+/// packets, number of serving backends, and number of table slots by backend id.
 #[derive(Clone)]
 struct ServiceContent {
     slots: Vec<Slot>,
@@ -104,7 +106,7 @@ impl ServiceContent {
         ServiceContent { slots, ranges, spread, serving, table }
     }
 
-    /// Returns the selection of a frontend that no packet can reach, which has no table.
+    /// Returns the content for a frontend that no packet can reach, which has no table.
     fn unplaced(desired: &DesiredFrontend) -> ServiceContent {
         let slots = desired.backends.iter().map(|instance| Slot {
             endpoint: instance.endpoint,
@@ -120,8 +122,8 @@ impl ServiceContent {
     }
 }
 
-/// Returns the number of slots by backend. A single backend has no table in the region and counts
-/// as all slots.
+/// Returns the number of table slots by backend id. A service with a single serving backend has no
+/// table in the region; the backend counts as `size` slots.
 fn table(set: &TableSet<'_>, service: u32, size: u32) -> Vec<(u32, u32)> {
     let Some(service) = set.service(service) else { return Vec::new() };
     if service.single != NONE {
@@ -134,7 +136,7 @@ fn table(set: &TableSet<'_>, service: u32, size: u32) -> Vec<(u32, u32)> {
     counts.into_iter().collect()
 }
 
-/// A frontend with its identifier, its flags and its selection.
+/// A frontend with its identifier, its flags and the content of its service.
 struct Row<'c> {
     id: u32,
     address: Address,
@@ -233,7 +235,7 @@ fn rows<'c>(
     rows
 }
 
-/// Returns identifier and state of each endpoint; the state is the most active of its slots.
+/// Returns identifier and state of each endpoint. The state is the most active one of its slots.
 /// Endpoints without an id of their own in the region get identifiers from `capacity` on.
 fn backends<'c>(
     slots: impl Iterator<Item = &'c Slot>,

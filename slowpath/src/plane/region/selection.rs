@@ -1,10 +1,10 @@
 //! What a frontend requires in the region: its lookup keys, and a service that selects backends.
 //!
 //! A service of the region is a policy and a selection of backends. All frontends of a service with
-//! the same selection share one. Its name contains what the selection depends on, so that a
-//! restarted slowpath finds it again. Values that may change without moving clients to other
-//! backends are not in the name: affinities are keyed by the region's service, so another one would
-//! lose them.
+//! the same selection share one service of the region. The name of that service contains what the
+//! selection depends on, so that a restarted slowpath finds it again. Values that may change
+//! without moving clients to other backends are not in the name: affinities are stored by the id of
+//! the region's service, and a new name would be a new service without them.
 
 use config::services::Mode;
 use packet::addr::Addr;
@@ -30,7 +30,7 @@ pub(super) const COPY: u32 = 1 << 16;
 /// The lower bits are the state declared by its source.
 pub(super) const QUARANTINED: u8 = 0x80;
 
-/// Bytes of one backend in [`Selection::sum`], to size the buffer.
+/// Bytes of one backend in the input of [`Selection::sum`].
 const BYTES_PER_BACKEND: usize = 40;
 
 /// A backend as one service requires it.
@@ -39,7 +39,7 @@ pub(super) struct DesiredBackend {
     pub(super) key: Key,
     pub(super) requirement: Requirement,
     pub(super) weight: u16,
-    /// A [`State`] and [`QUARANTINED`].
+    /// A number of [`State`], with the bit [`QUARANTINED`].
     pub(super) state: u8,
     pub(super) protocol: u8,
 }
@@ -48,19 +48,20 @@ pub(super) struct DesiredBackend {
 pub(super) struct Selection {
     pub(super) name: String,
     pub(super) policy: record::Service,
-    /// Backends in the order of slots.
+    /// Backends in the order of the desired frontend.
     pub(super) backends: Vec<DesiredBackend>,
+    /// Number of backends, from the first, that get new flows.
     pub(super) serving: usize,
     pub(super) table_size: u32,
-    /// Source ranges and their boundaries.
     pub(super) ranges: Vec<Prefix>,
+    /// Boundaries of the union of `ranges`.
     pub(super) bounds: Vec<u32>,
-    /// Checksum of backends, table and ranges; equal if they are equal.
+    /// Checksum of everything from which note, ranges and slots are written; equal if they are.
     pub(super) made_of: u64,
 }
 
 impl Selection {
-    /// Returns the selection of a frontend. `tables` has the table size for services without one.
+    /// Returns the selection of a frontend. `tables` has the table size for services that set none.
     pub(super) fn of(desired: &DesiredFrontend, tables: &config::checked::Tables) -> Selection {
         let service = &desired.frontend.service;
         let table_size = match service.spec.table_size {
@@ -118,15 +119,15 @@ impl Selection {
         checksum(0, &bytes) | 1
     }
 
-    /// Returns the number of words in the slot arena that the selection takes beside its table, by
-    /// run.
+    /// Returns the number of words in the slot arena that each run of the selection takes beside
+    /// the table: members, backends with affinity, source ranges, boundaries.
     pub(super) fn runs(&self) -> [usize; 4] {
         let has_affinity =
             self.backends.iter().filter(|desired| self.has_affinity(desired)).count();
         [2 * self.backends.len(), has_affinity, 5 * self.ranges.len(), self.bounds.len()]
     }
 
-    /// Returns whether affinity may keep clients with a backend.
+    /// Returns whether affinity may keep clients with this backend.
     pub(super) fn has_affinity(&self, desired: &DesiredBackend) -> bool {
         self.policy.affinity_s > 0 && desired.requirement.state == BackendState::Active
     }
@@ -163,7 +164,7 @@ pub(super) fn record_state(state: State) -> BackendState {
     }
 }
 
-/// Returns the state for its number in a [`tables::note::Member`].
+/// Returns the declared state from the `state` of a [`tables::note::Member`].
 pub(super) fn state_of_note(state: u8) -> State {
     let all = [
         State::Active,

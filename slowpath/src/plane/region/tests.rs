@@ -1,4 +1,4 @@
-//! Frontends applied one by one to a region in memory.
+//! Tests that apply frontends one by one to a region in memory.
 
 use super::*;
 use std::time::{Duration, SystemTime};
@@ -92,7 +92,7 @@ fn chosen(service: Service, address: Address, mut instances: Vec<Instance>) -> D
     }
 }
 
-/// Returns a TCP frontend with active backends.
+/// Returns a TCP frontend with active backends at 10.0.2.x, port 80, by their last bytes.
 fn web(name: &str, address: &str, backends: &[u8]) -> DesiredFrontend {
     let of = service(name);
     let instances = backends.iter().map(|last| instance(&of, *last)).collect();
@@ -103,8 +103,8 @@ fn web(name: &str, address: &str, backends: &[u8]) -> DesiredFrontend {
 fn apply_batch(plane: &mut RegionPlane<'_>, all: &[DesiredFrontend]) -> (Vec<String>, Generation) {
     plane.begin().unwrap();
     let errors = all.iter().filter_map(|desired| plane.update(desired).err());
-    let refused = errors.map(|refusal| refusal.to_string()).collect();
-    (refused, plane.commit().unwrap())
+    let errors = errors.map(|error| error.to_string()).collect();
+    (errors, plane.commit().unwrap())
 }
 
 fn apply_all(plane: &mut RegionPlane<'_>, all: &[DesiredFrontend]) -> Generation {
@@ -175,12 +175,11 @@ fn unchanged_frontends_write_nothing() {
     let first = apply_all(&mut plane, &all);
     assert_eq!(apply_all(&mut plane, &all), first);
     assert_eq!(delete(&mut plane, &["203.0.113.9:80"]), first);
-    drop(plane);
 }
 
 #[test]
 fn a_rejected_frontend_keeps_its_state_and_the_others_are_applied() {
-    // Capacity for one table of 251 slots and the notes.
+    // Capacity for one table of 251 slots, and for the members of all services.
     let mut plane = attach(region(&Sizes { slots: 300, ..Sizes::SMALL }));
     apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     let full = [
@@ -205,8 +204,8 @@ fn a_full_table_is_named_and_its_frontend_leaves_no_trace() {
     let backends: Vec<u8> = (1..=30).map(last).collect();
     apply_all(&mut plane, &[web("a", "203.0.113.1:80", &backends)]);
     let before = dumped(&plane);
-    // Capacity for 32 backends: that for the second of these is missing, and the first is rolled
-    // back.
+    // The capacity of 32 backends is reached with the second of these; the two written before the
+    // third fails are rolled back.
     let (refused, generation) =
         apply_batch(&mut plane, &[web("b", "203.0.113.2:80", &[41, 42, 43])]);
     assert!(refused[0].contains("region.max_backends"), "{refused:?}");
@@ -462,7 +461,7 @@ fn an_unreferenced_backend_keeps_its_flows_and_its_id() {
 }
 
 #[test]
-fn a_dump_equals_that_of_the_maps() {
+fn a_dump_has_the_records_of_the_map_model() {
     let mut plane = small();
     let mut quarantined = instance(&service("a"), 3);
     quarantined.health.unhealthy = true;

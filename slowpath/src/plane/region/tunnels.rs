@@ -4,12 +4,16 @@
 //! A tunnel that is no longer configured, and sources that a gateway no longer has, remain for the
 //! drain period as a record of their own, marked [`TUNNEL_RETIRED`]: established flows can end, and
 //! packets in transit are recognized. If the tunnel is configured again, the mark is removed.
+//! A tunnel whose gateway has another port or VNI now names the tunnel that took its place
+//! ([`TUNNEL_REPLACED`]): packets of the backends to the gateway leave by that one.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use tables::layout::MAX_TUNNELS;
-use tables::record::{NONE, Prefix, TUNNEL_BACKEND, TUNNEL_RETIRED, TUNNEL_SOURCES, Tunnel};
+use tables::record::{
+    NONE, Prefix, TUNNEL_BACKEND, TUNNEL_REPLACED, TUNNEL_RETIRED, TUNNEL_SOURCES, Tunnel,
+};
 
 use state::plane::PlaneError;
 
@@ -18,8 +22,8 @@ use super::removal::DRAIN;
 use crate::plane::compile::{self, NamedTunnel};
 
 impl RegionPlane<'_> {
-    /// Writes the tunnels of the gateways and those that backends send through. All others begin to
-    /// be removed.
+    /// Writes the tunnels of the gateways and those that backends send through. All others are
+    /// marked as retired, and removed after [`DRAIN`].
     pub(super) fn put_tunnels(&mut self) -> Result<(), PlaneError> {
         let mut all = compile::gateway_tunnels(&self.config);
         all.extend(compile::needed_tunnels(&self.config, self.needs.keys()));
@@ -37,9 +41,9 @@ impl RegionPlane<'_> {
         let ids_needed =
             put.iter().chain(&retired).map(|(id, _)| id.saturating_add(1)).max().unwrap_or(0);
         if ids_needed > capacity {
-            let leaving = existing.iter().filter(|(id, _)| !ids.contains(id)).count();
+            let removed = existing.iter().filter(|(id, _)| !ids.contains(id)).count();
             return Err(PlaneError::new(format!(
-                "{} tunnels (of gateways and backends) and {leaving} removed ones that still drain \
+                "{} tunnels (of gateways and backends) and {removed} removed ones that still drain \
                  exceed the capacity of {capacity}; use fewer gateways or fewer kinds of backend \
                  tunnels, or wait until the removed ones have drained (5 minutes)",
                 all.len()
@@ -63,7 +67,7 @@ impl RegionPlane<'_> {
             (
                 *id,
                 name.map_or_else(
-                    || format!("tunnel {id}, leaving"),
+                    || format!("tunnel {id}, retired"),
                     |(_, name)| retired_name(name),
                 ),
             )
@@ -72,7 +76,7 @@ impl RegionPlane<'_> {
         self.tunnel_names.extend(retired.iter().map(named));
     }
 
-    /// Synchronizes the tunnels being removed with the marks in the committed tables, at startup
+    /// Synchronizes the set of retired tunnels with the marks in the committed tables, at startup
     /// and after a rollback.
     pub(super) fn find_retired(&mut self) {
         let marked: Vec<u32> = marked(self.writer.committed().tunnels()).collect();
@@ -82,7 +86,7 @@ impl RegionPlane<'_> {
         }
     }
 
-    /// Removes the tunnels whose time is over.
+    /// Removes the retired tunnels whose drain period is over.
     pub(super) fn remove_drained_tunnels(
         &mut self,
         now: Instant,
@@ -103,7 +107,7 @@ impl RegionPlane<'_> {
 }
 
 fn retired_name(name: &str) -> String {
-    let mark = ", leaving";
+    let mark = ", retired";
     if name.ends_with(mark) { name.to_owned() } else { format!("{name}{mark}") }
 }
 
@@ -115,14 +119,15 @@ fn is_retired(tunnel: &Tunnel) -> bool {
     tunnel.flags & TUNNEL_RETIRED != 0
 }
 
-/// Returns whether two tunnels are the same: their packets look the same on the wire.
+/// Returns whether packets of two tunnels look the same on the wire, so that the tunnels are the
+/// same.
 fn same_wire(a: &Tunnel, b: &Tunnel) -> bool {
     let wire = |t: &Tunnel| (t.kind, t.local, t.port, t.vni, t.flags & TUNNEL_BACKEND);
     wire(a) == wire(b)
 }
 
-/// Returns whether two tunnels are an Azure gateway's at the same address; its pool may have got
-/// other ports and VNIs.
+/// Returns whether two tunnels belong to the same Azure gateway: they have its scope key, which
+/// stays the same if the pool gets other ports and VNIs.
 fn same_gateway(a: &Tunnel, b: &Tunnel) -> bool {
     let scope = |t: &Tunnel| (t.kind, t.local, t.flags & TUNNEL_BACKEND, t.scope_key);
     a.scope_key != 0 && scope(a) == scope(b)
@@ -174,7 +179,14 @@ fn assign_ids(desired: &[NamedTunnel], existing: &[(u32, Tunnel)]) -> Vec<u32> {
 /// tunnel in `put` no longer has. The latter get the highest free ids, so that a source admitted by
 /// both matches the current tunnel.
 fn retired(put: &[(u32, Tunnel)], existing: &[(u32, Tunnel)], capacity: u32) -> Vec<(u32, Tunnel)> {
-    let mark = |tunnel: &Tunnel| Tunnel { flags: tunnel.flags | TUNNEL_RETIRED, ..*tunnel };
+    let mark = |tunnel: &Tunnel| {
+        let next = put.iter().find(|(_, t)| {
+            same_gateway(t, tunnel) && t.side == tunnel.side && !same_wire(t, tunnel)
+        });
+        let (replaced, successor) = next.map_or((0, 0), |(id, _)| (TUNNEL_REPLACED, *id as u8));
+        let flags = tunnel.flags & !TUNNEL_REPLACED | TUNNEL_RETIRED | replaced;
+        Tunnel { flags, successor, ..*tunnel }
+    };
     let is_current = |id: &u32| put.iter().any(|(used, _)| used == id);
     let obsolete = existing.iter().filter(|(id, _)| !is_current(id));
     let mut retired: Vec<(u32, Tunnel)> = obsolete.map(|(id, t)| (*id, mark(t))).collect();

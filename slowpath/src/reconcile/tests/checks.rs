@@ -1,4 +1,4 @@
-//! Health verdicts on their way to the region, and over a restart.
+//! Tests of health verdicts: their effect on the region, also over a restart.
 
 use std::sync::mpsc::Sender;
 
@@ -17,7 +17,8 @@ fn endpoint(last: u8) -> Endpoint {
     Endpoint { addr: [10, 0, 2, last].into(), port: 80, protocol: 6 }
 }
 
-/// Writes two backends, with or without a health check.
+/// Writes the service `default/web` with two backends. `health` is the key of a health check, or
+/// empty.
 fn backends(stage: &Stage, health: &str) {
     stage.write(&format!(
         "[[service]]\nname = \"default/web\"\nmode = \"nat\"\ntable_size = 251\n{health}\n\
@@ -125,7 +126,7 @@ fn a_service_with_two_different_traffic_policies_is_served_and_checked() {
         let web = "203.0.113.1".parse::<IpAddr>().unwrap().into();
         region.tables(region.generation()).frontend(0, &web, 80, 6).is_some()
     };
-    assert!(is_served(stage.region), "the internal frontend does not touch it");
+    assert!(is_served(stage.region), "the internal frontend does not replace it");
     send_verdict(&events, 11, false);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(serving(stage.region), [12]);

@@ -1,4 +1,5 @@
-//! Changes of the configuration file at run time: applied, rejected, drained.
+//! Tests of changes of the configuration at run time, by the file or by the cloud: applied,
+//! rejected, drained.
 
 use super::*;
 use config::checked::VxlanEnd;
@@ -7,11 +8,11 @@ use tables::record::TUNNEL_RETIRED;
 const SECOND: &str =
     "\n[[gateway]]\nname = \"two\"\nkind = \"aws\"\nport = 6082\nsources = [\"10.0.1.64/28\"]\n";
 
-/// Writes the stage's configuration with one text replaced and another one appended.
-fn write(stage: &Stage, (from, to): (&str, &str), behind: &str) -> PathBuf {
+/// Writes the configuration file: [`CONFIG`] with one text replaced and another one appended.
+fn write(stage: &Stage, (from, to): (&str, &str), appended: &str) -> PathBuf {
     let path = stage.services.with_file_name("weir.toml");
     let text = CONFIG.replace(from, to);
-    let text = format!("services = {:?}\n{text}{behind}", stage.services);
+    let text = format!("services = {:?}\n{text}{appended}", stage.services);
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).unwrap();
     std::fs::rename(&beside, &path).unwrap();
@@ -20,10 +21,10 @@ fn write(stage: &Stage, (from, to): (&str, &str), behind: &str) -> PathBuf {
 
 const SAME: (&str, &str) = ("", "");
 
-/// Starts a loop that watches its configuration, with one backend served.
-fn start(name: &str, behind: &str) -> (Stage, Reconcile<'static>, Arc<Shared>) {
+/// Starts a loop that watches its configuration file, with one backend in force.
+fn start(name: &str, appended: &str) -> (Stage, Reconcile<'static>, Arc<Shared>) {
     let mut stage = Stage::new(name);
-    let path = write(&stage, SAME, behind);
+    let path = write(&stage, SAME, appended);
     stage.config = Arc::new(config::load(Some(&path), &[]).unwrap());
     stage.file = Some(path);
     let (mut reconcile, shared) = stage.start();
@@ -88,15 +89,15 @@ fn follows_changed_pool_ports_and_vnis_and_flows_keep_their_scope() {
     follow(end(2001, 901), end(2000, 900));
     stage.pass(1000, &mut reconcile, None);
     let moved = wires(stage.region);
-    let leaves = file.map(|(port, vni, gateway, scope, _)| (port, vni, gateway, scope, true));
-    assert_eq!(moved[..2], leaves, "packets in flight still match");
+    let retired = file.map(|(port, vni, gateway, scope, _)| (port, vni, gateway, scope, true));
+    assert_eq!(moved[..2], retired, "packets in flight still match");
     assert_eq!(moved[2..], [(2001, 901, 1, 801, false), (2000, 900, 1, 801, false)]);
     assert_eq!(ids(stage.region), before);
     // The file is read again: the values reported by the pool stay in force.
     write(&stage, SAME, &format!("{AZURE}[flows]\nudp_s = 99\n"));
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(wires(stage.region), moved);
-    // One end only, and a gateway that does not exist.
+    // Only one tunnel changes, and a gateway that does not exist is ignored.
     shared.follow_tunnels(
         [
             ("two".to_owned(), (end(2001, 901), end(2000, 902))),
@@ -150,7 +151,7 @@ fn a_change_that_needs_a_restart_is_rejected_with_its_key() {
         "{refused}"
     );
     assert_eq!(stage.region.generation(), at, "nothing of the file is applied");
-    // A text that is no configuration, and one that is incompatible with the services.
+    // An unknown key is rejected. A valid file is accepted after that.
     write(&stage, SAME, "[flows]\nudp = 3\n");
     stage.pass(1000, &mut reconcile, None);
     let refused = shared.status_now().config_file.error.unwrap();
@@ -169,7 +170,7 @@ fn a_removed_gateway_drains_also_over_a_restart() {
     stage.pass(60_000, &mut reconcile, None);
     assert_eq!(tunnels(stage.region), [(0, 6081, 1, false), (1, 6082, 1, true)]);
     let names = reconcile.plane.tunnel_names();
-    assert_eq!(names, [(0, "aws".to_owned()), (1, "two, leaving".to_owned())]);
+    assert_eq!(names, [(0, "aws".to_owned()), (1, "two, retired".to_owned())]);
     drop(reconcile);
     stage.config = Arc::new(config::load(Some(&path), &[]).unwrap());
     let (mut reconcile, _) = stage.start();

@@ -1,10 +1,11 @@
-//! A disk that does not respond, and a control loop that continues.
+//! Tests of a store's disk that does not respond: the control loop continues.
 
 use super::*;
 use serde_json::json;
 use state::object::Change;
 use state::store::WriteRequest;
 
+/// Returns the last address bytes of the backends in the region.
 fn lasts(region: &Region) -> Vec<u8> {
     ids(region).1.into_iter().map(|(last, _)| last).collect()
 }
@@ -38,7 +39,7 @@ fn a_hung_disk_does_not_block_the_loop_and_the_newest_files_are_applied_after_it
     stage.pass(4000, &mut reconcile, Some(&mut lcore));
     assert_eq!((stage.region.generation(), lasts(stage.region)), (at, vec![11]));
     let error = shared.status_now().services_file.error.unwrap();
-    assert!(error.contains("control.state has not answered for"), "{error}");
+    assert!(error.contains("control.state has not responded for"), "{error}");
     assert!(able(&shared).able, "{:?}", able(&shared));
     stage.region.lcores()[0].set_link(1, false);
     stage.pass(200, &mut reconcile, Some(&mut lcore));

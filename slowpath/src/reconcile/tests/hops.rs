@@ -1,9 +1,9 @@
-//! Next hops of a backend that is removed and added again.
+//! Test of the next hop of a backend that is removed and added again.
 
 use super::*;
 
 /// Returns the last address bytes of backends whose next hop is not resolved.
-fn unreached(region: &Region) -> Vec<u8> {
+fn unresolved(region: &Region) -> Vec<u8> {
     let set = region.tables(region.generation());
     let backends = set.backends().map(|(_, backend)| backend);
     let known = |hop: u32| set.next_hop(hop).is_some_and(|hop| hop.known);
@@ -11,7 +11,7 @@ fn unreached(region: &Region) -> Vec<u8> {
 }
 
 #[test]
-fn a_backend_that_returns_is_resolved_after_any_absence() {
+fn a_backend_that_returns_within_6_s_is_resolved() {
     let mut stage = Stage::new("comes-back");
     let (mut reconcile, _shared) = stage.start();
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
@@ -21,7 +21,7 @@ fn a_backend_that_returns_is_resolved_after_any_absence() {
         stage.pass(1_000, &mut reconcile, Some(&mut lcore));
         assert_eq!(ids(stage.region).1.len(), 2);
         assert_eq!(
-            unreached(stage.region),
+            unresolved(stage.region),
             Vec::<u8>::new(),
             "absent for less than {absence_ms} ms"
         );

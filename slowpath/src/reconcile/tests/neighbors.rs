@@ -1,4 +1,4 @@
-//! BGP neighbors of policies, in the region's settings.
+//! Test of the BGP neighbors of policies in the region's settings.
 
 use super::*;
 use packet::addr::Addr;

@@ -1,4 +1,5 @@
-//! A services file that would remove too much: none of its changes is applied.
+//! Tests of services files of which nothing is applied: one that would remove too much, and a first
+//! one that the region rejects.
 
 use super::*;
 use crate::sources::file_sources;
@@ -10,7 +11,7 @@ fn services(reconcile: &Reconcile<'_>) -> Vec<String> {
     tables.services().map(|service| service.name.to_string()).collect()
 }
 
-/// A service with another name than that of [`Stage::backends`].
+/// A services file with another service than that of [`Stage::backends`].
 const OTHER: &str = "[[service]]\nname = \"default/other\"\nmode = \"nat\"\n\
                      frontends = [{address = \"203.0.113.9\", port = 80, protocol = \"tcp\"}]\n";
 

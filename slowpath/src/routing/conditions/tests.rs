@@ -1,11 +1,11 @@
-//! Conditions that a round sets on policies.
+//! Tests of the conditions that a round sets on policies.
 
 use announce::apply::Defect;
 use serde_json::json;
 
 use super::*;
 
-fn applied(objects: &mut Objects, changes: Vec<Change>) {
+fn apply(objects: &mut Objects, changes: Vec<Change>) {
     for change in changes {
         objects.apply(&change, SystemTime::UNIX_EPOCH).unwrap();
     }
@@ -16,8 +16,8 @@ fn a_missing_auth_secret_is_a_condition_until_it_exists() {
     let policy = json!({"kind": "BgpPeeringPolicy", "name": "edge", "spec": {"routers":
         [{"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]}]}});
     let mut objects = Objects::default();
-    applied(&mut objects, vec![Change::put(Object::from_json(&policy).unwrap())]);
-    let look = |objects: &Objects, result: &Result<(), ReconcileError>| {
+    apply(&mut objects, vec![Change::put(Object::from_json(&policy).unwrap())]);
+    let changes_after = |objects: &Objects, result: &Result<(), ReconcileError>| {
         status_changes(objects, &Precedence::default(), &None, result, SystemTime::UNIX_EPOCH)
     };
     let conditions_of = |objects: &Objects| {
@@ -30,15 +30,15 @@ fn a_missing_auth_secret_is_a_condition_until_it_exists() {
     let kind = DefectKind::MissingAuthSecret { neighbor };
     let missing: Result<(), ReconcileError> =
         Err(PolicyDefects(vec![Defect { local_asn: 65001, kind }]).into());
-    let changes = look(&objects, &missing);
-    applied(&mut objects, changes);
+    let changes = changes_after(&objects, &missing);
+    apply(&mut objects, changes);
     assert_eq!(
         conditions_of(&objects),
         ["Accepted False Defective", "MissingAuthSecret True NotUsable"]
     );
-    assert_eq!(look(&objects, &missing), [], "the conditions are written once");
-    let changes = look(&objects, &Ok(()));
-    applied(&mut objects, changes);
+    assert_eq!(changes_after(&objects, &missing), [], "the conditions are written once");
+    let changes = changes_after(&objects, &Ok(()));
+    apply(&mut objects, changes);
     assert_eq!(conditions_of(&objects), ["Accepted True Applied", "MissingAuthSecret False Found"]);
-    assert_eq!(look(&objects, &Ok(())), []);
+    assert_eq!(changes_after(&objects, &Ok(())), []);
 }

@@ -1,4 +1,4 @@
-//! Files and folders in Weir's format and as Kubernetes manifests.
+//! Tests of files and folders in Weir's format, as objects and as Kubernetes manifests.
 
 use std::fs;
 
@@ -38,6 +38,7 @@ fn config() -> Config {
     .unwrap()
 }
 
+/// Returns a service in Weir's format.
 fn own(name: &str, address: &str) -> String {
     format!(
         "[[service]]\nname = \"{name}\"\nmode = \"nat\"\n\
@@ -100,7 +101,7 @@ fn a_folder_may_hold_both_formats_and_other_files_are_ignored() {
     assert_eq!(names(&objects), expected);
     let of = |kind| objects.iter().filter(|object| object.kind() == kind).count();
     assert_eq!((of(Kind::Service), of(Kind::Backends)), (3, 3));
-    // A single file, in either format.
+    // A path of a single file, in either format.
     assert_eq!(read(&folder.0.join("c.yml"), &config()).unwrap().objects.len(), 2);
     assert_eq!(read(&folder.0.join("b.yaml"), &config()).unwrap().objects.len(), 2);
 }
@@ -158,7 +159,8 @@ fn the_private_link_example_parses() {
     let objects = folder.read().unwrap();
     let Spec::PrivateLinkService(spec) = &objects[0].spec else { panic!("{objects:?}") };
     assert_eq!(spec.complete(), Ok(()));
-    // The endpoint's subscription may connect as well, and no connection is approved automatically.
+    // Two subscriptions may connect, one of them that of the endpoint; none is approved
+    // automatically.
     assert_eq!((spec.permitted_subscriptions().len(), spec.approved_subscriptions().len()), (2, 0));
 }
 

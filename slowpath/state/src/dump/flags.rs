@@ -20,12 +20,12 @@ impl Flags {
     pub const EXTERNAL_LOCAL: Flags = Flags(1 << 2);
     /// [`Kind::HostPort`].
     pub const HOST_PORT: Flags = Flags(1 << 3);
-    /// The service has session affinity.
+    /// The service has session affinity, and the frontend's packets do not go to a proxy.
     pub const AFFINITY: Flags = Flags(1 << 4);
     /// [`Kind::LoadBalancer`].
     pub const LOAD_BALANCER: Flags = Flags(1 << 5);
-    /// Packets from outside can be addressed to the frontend: it is not a wildcard, and a cluster
-    /// address only if the appliance accepts packets from outside to these.
+    /// Packets from outside can be addressed to the frontend: its address is no wildcard, and no
+    /// cluster address unless the appliance accepts packets to those (`external_cluster_ip`).
     pub const ROUTABLE: Flags = Flags(1 << 6);
     /// Clients are checked against the source ranges.
     pub const SOURCE_RANGES: Flags = Flags(1 << 7);
@@ -40,11 +40,12 @@ impl Flags {
     pub const LOOPBACK: Flags = Flags(1 << 11);
     /// Packets from within the cluster go only to local backends.
     pub const INTERNAL_LOCAL: Flags = Flags(1 << 12);
-    /// The address has two entries, for packets from outside and from within the cluster.
+    /// The service's policies for packets from outside and from within the cluster differ, and the
+    /// frontend is not a cluster address. Such an address has an entry for each, except host ports.
     pub const TWO_SCOPES: Flags = Flags(1 << 13);
     /// Of a frontend: clients in the source ranges are denied instead of allowed.
     pub const DENY: Flags = Flags(1 << 14);
-    /// Of a slot: its backend failed its health check. The same bit as [`Flags::DENY`].
+    /// Of a slot: its backend is quarantined. The same bit as [`Flags::DENY`].
     pub const QUARANTINED: Flags = Flags(1 << 14);
     /// Direct server return: backends reply to clients directly.
     pub const DSR: Flags = Flags(1 << 15);
@@ -116,7 +117,8 @@ impl Flags {
         found.unwrap_or(Kind::ClusterIp)
     }
 
-    /// Writes the flags by Cilium's names; `shared` is the name of the bit that has two meanings.
+    /// Writes the flags with Cilium's names. `shared` is the name for the bit that
+    /// [`Flags::DENY`] and [`Flags::QUARANTINED`] share.
     fn write(self, f: &mut fmt::Formatter<'_>, shared: &str) -> fmt::Result {
         f.write_str(self.kind().as_str())?;
         for (flag, name) in [

@@ -15,12 +15,11 @@ pub const OWN: &str = "weir.dev";
 /// Domain of Cilium's equivalent annotations.
 pub const CILIUM: &str = "service.cilium.io";
 
-/// Kubernetes annotations for topology-aware routing; the older one comes first and takes
-/// precedence.
+/// Kubernetes annotations for topology-aware routing. The first one is older and takes precedence.
 const TOPOLOGY: [&str; 2] =
     ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
 
-/// Reader of annotations, which ignores and notes invalid values.
+/// Reader of annotations. It ignores invalid values and adds a note for each.
 pub(super) struct Reader<'a> {
     pairs: &'a Pairs,
     pub(super) notes: Vec<String>,
@@ -56,9 +55,9 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// Notes annotations in Weir's and Cilium's domain with unknown keys, which are misspelled or
-    /// not supported. Call it after all other keys were read; `companions` are supported keys that
-    /// may not have been read, because they have no effect.
+    /// Adds a note for each annotation in Weir's or Cilium's domain with an unknown key, which is
+    /// misspelled or not supported. Callers read all other keys first; `companions` are supported
+    /// keys that they may not have read, because these have no effect.
     pub(super) fn note_unknown(&mut self, companions: &[&str]) {
         for name in self.pairs.iter().flat_map(|pairs| pairs.keys()) {
             let Some((domain, key)) = name.split_once('/') else { continue };

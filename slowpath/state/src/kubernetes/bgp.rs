@@ -1,7 +1,8 @@
 //! Conversion of Cilium's BGP objects of both generations to peering policies.
 //!
-//! An object of the first generation is a policy by itself. The second generation has four kinds
-//! that refer to each other; they are collected while files are read, and joined afterwards.
+//! The first generation is `CiliumBGPPeeringPolicy`: each object is a policy by itself. The second
+//! generation has four kinds, of which `CiliumBGPClusterConfig` refers to the others. Their objects
+//! are collected while files are read, and joined to policies afterwards.
 
 mod join;
 mod shared;
@@ -24,7 +25,8 @@ pub(super) use wire::{PeeringPolicy, WeirPolicy};
 /// Selector type of path attributes for addresses of load balancers.
 const LOAD_BALANCERS: &str = "CiliumLoadBalancerIPPool";
 
-/// Names of Weir's fields in the first generation.
+/// Names of Weir's fields in the first generation, for error messages. A part of a path whose
+/// name is empty is omitted.
 const FIRST: [(&str, &str); 19] = [
     ("node_selector", "nodeSelector"),
     ("match_expressions", "matchExpressions"),
@@ -128,7 +130,7 @@ fn router(
     })
 }
 
-/// Returns path attributes for addresses of load balancers; `None` if they are for pods.
+/// Returns the path attributes if they are for addresses of load balancers; `None` if for pods.
 fn load_balancer_attributes(
     from: &PathAttributesFields,
     at: &str,

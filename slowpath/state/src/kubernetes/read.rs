@@ -1,4 +1,4 @@
-//! Reads files of Kubernetes objects, including files of several documents, and lists.
+//! Reads files of Kubernetes objects: one object, several documents, or lists of objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::object::{ChangeError, Key, Object, Spec};
 pub struct ConvertedFiles {
     /// Services, lists of backends, BGP policies and private links.
     pub objects: Vec<Object>,
-    /// Versions and kinds that are not supported and were skipped.
+    /// Unsupported versions and kinds, whose objects were skipped.
     pub skipped: BTreeSet<String>,
     /// Notes about ignored parts of objects.
     pub notes: Vec<String>,
@@ -26,7 +26,7 @@ pub struct ConvertedFiles {
     pub files: BTreeMap<Key, String>,
     /// BGP objects that are joined after all files have been read.
     policy_parts: PolicyParts,
-    /// Private links, whose names depend on the other private links.
+    /// Private links, whose DNS names depend on the other private links.
     links: Vec<Located<Value>>,
 }
 
@@ -51,8 +51,8 @@ impl fmt::Display for FileError {
 }
 
 /// Reads files, given as name and text. Returns the objects of all files, or the first error of
-/// each file. If every file can be read, the errors are those of joining BGP objects and of private
-/// links.
+/// each file. BGP objects are joined, and private links converted, only if every file can be read,
+/// so their errors are found only then.
 pub fn read<'t>(
     files: impl IntoIterator<Item = (&'t str, &'t str)>,
     settings: &Settings,
@@ -93,8 +93,8 @@ impl ConvertedFiles {
         Ok(())
     }
 
-    /// Reads the value at a path; `implied` is the version and kind of an item whose list implies
-    /// them.
+    /// Converts the value at a path. `implied` is the version and kind of an item that leaves them
+    /// to its list.
     fn convert(
         &mut self,
         at: (&str, usize),
@@ -147,7 +147,7 @@ impl ConvertedFiles {
         self.add(at.0, path, object)
     }
 
-    /// Reads a BGP object; returns `None` for other kinds. The result has no object for a kind that
+    /// Converts a BGP object; returns `None` for other kinds. The result has no object if the kind
     /// is joined with others after all files have been read.
     fn bgp(
         &mut self,

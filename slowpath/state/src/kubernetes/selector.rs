@@ -36,6 +36,7 @@ fn requirement_matches<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) 
     for (sign, equal) in [("!=", false), ("==", true), ("=", true)] {
         if let Some((key, value)) = text.split_once(sign) {
             let value = value.trim();
+            // An empty value is valid.
             word(if value.is_empty() { "x" } else { value })?;
             return Some((label(word(key)?) == Some(value)) == equal);
         }

@@ -1,4 +1,4 @@
-//! Conversion of Services to objects: their policy, and a frontend for each address and port.
+//! Conversion of Kubernetes Services to objects: policies, and frontends for addresses and ports.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -124,7 +124,8 @@ fn is_headless(from: &Service) -> bool {
         || addresses.any(|address| address.eq_ignore_ascii_case("none"))
 }
 
-/// Returns a frontend for each kind, address and port; of two with one address, the first counts.
+/// Returns a frontend for each kind, address and port. Of two with the same address, only the first
+/// is returned.
 fn frontends(
     from: &Service,
     settings: &Settings,
@@ -174,7 +175,8 @@ fn frontends(
     Ok(all)
 }
 
-/// Returns the note about a load balancer class that is not served; its addresses are ignored.
+/// Returns a note if the service has a load balancer class that is not served. The addresses that
+/// its load balancer has assigned are then ignored.
 fn foreign_class(spec: &ServiceFields, settings: &Settings) -> Option<String> {
     let class = spec.load_balancer_class.as_deref()?;
     let is_served = settings.classes.iter().any(|own| **own == *class);

@@ -1,5 +1,6 @@
 //! Conversion of EndpointSlices to lists of backends.
 
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -8,13 +9,13 @@ use smallvec::SmallVec;
 use super::Settings;
 use super::annotations::Reader;
 use super::wire::{Conditions, Endpoint, EndpointSlice};
-use crate::backend::{Placement, State};
+use crate::backend::{Placement, State, merge_port_names};
 use crate::object::{BackendSpec, BackendsSpec, ChangeError, Object, Spec};
 
 /// Label with the name of the slice's service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// Placeholder endpoint of slices that exist only so that Cilium processes their service; it is
-/// skipped.
+/// Address and port of a placeholder endpoint, which is skipped. Slices with it exist only so that
+/// Cilium processes their service.
 const PLACEHOLDER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 192, 192, 192), 9999);
 
 /// Converts a slice, and appends ignored annotations to `notes`. Returns `None` if the slice
@@ -80,8 +81,8 @@ fn add(members: &mut Vec<BackendSpec>, template: &BackendSpec, from: &EndpointSl
     }
 }
 
-/// Merges backends with the same address, port and protocol into one, which keeps the state that
-/// `State` orders first and has all their port names.
+/// Merges backends with the same address, port and protocol into one, with all their port names and
+/// the most active of their states. A port without a name stands for all port names.
 fn merge_duplicates(members: &mut Vec<BackendSpec>) {
     if members.len() < 2 {
         return;
@@ -90,9 +91,7 @@ fn merge_duplicates(members: &mut Vec<BackendSpec>) {
     members.dedup_by(|later, first| {
         let same = later.endpoint() == first.endpoint();
         if same {
-            let names = later.port_names.iter().filter(|name| !first.port_names.contains(name));
-            let names: Vec<Arc<str>> = names.cloned().collect();
-            first.port_names.extend(names);
+            merge_port_names(&mut first.port_names, mem::take(&mut later.port_names));
         }
         same
     });

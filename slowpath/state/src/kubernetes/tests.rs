@@ -91,7 +91,7 @@ fn each_type_has_its_frontends_of_both_families() {
     let node = ["NodePort 0.0.0.0:30080/TCP - 80", "NodePort [::]:30080/TCP - 80"];
     let balanced = ["LoadBalancer 203.0.113.10:80/TCP - 80"];
     let external = "ExternalIPs 192.0.2.7:80/TCP - 80";
-    // An address that is given twice is one frontend, of the first kind.
+    // An address that two fields give is one frontend, of the first kind.
     let both = [external, "ExternalIPs 203.0.113.10:80/TCP - 80"];
     let of = |kind| frontends(&one(&with("", &spec(kind))));
     assert_eq!(of("ClusterIP"), [&cluster[..], &both].concat());
@@ -246,7 +246,7 @@ fn health_check_annotations_are_converted_or_noted() {
 }
 
 #[test]
-fn own_annotations_override_others() {
+fn annotations_are_converted_and_own_ones_take_precedence() {
     let spec = |annotations: &[(&str, &str)]| service_of(&one(&annotated(annotations))).clone();
     let random = ("service.cilium.io/lb-algorithm", "random");
     assert_eq!(spec(&[random]).algorithm, Algorithm::Random);
@@ -326,18 +326,22 @@ fn slices_have_weights_locations_and_port_names() {
     let placement = backends_of(&placed).endpoints[0].placement.clone().unwrap();
     let zones: Vec<&str> = placement.for_zones.iter().map(|zone| &**zone).collect();
     assert_eq!((&*placement.node, &*placement.zone, zones.join(" ")), ("n1", "a", "a b".into()));
-    // Two port names of one endpoint give one backend, and the placeholder gives none.
+    // Two ports of one endpoint give one backend with both names, or for all names if a port has
+    // none. The placeholder's port 9999 gives no backend.
     let text = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s, labels: \
                 {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: \
                 [{name: a, port: 9999}, {name: b, port: 9999}, \
-                {port: 53, protocol: UDP}, {name: all}]\nendpoints:\n- {addresses: \
+                {port: 53, protocol: UDP}, {name: all}, {name: c, port: 80}, \
+                {port: 80}]\nendpoints:\n- {addresses: \
                 [10.0.0.1]}\n- {addresses: [192.192.192.192]}\n";
     let result = [
         "10.0.0.1:*/TCP active all 100",
         "10.0.0.1:53/UDP active  100",
+        "10.0.0.1:80/TCP active  100",
         "10.0.0.1:9999/TCP active a+b 100",
         "192.192.192.192:*/TCP active all 100",
         "192.192.192.192:53/UDP active  100",
+        "192.192.192.192:80/TCP active  100",
     ];
     assert_eq!(members(&one(text)), result);
     assert_eq!(backends_of(&one(text)).service.as_str(), "default/web");
@@ -422,7 +426,7 @@ fn file_error_has_its_location() {
             "no {part:?}, {more:?} in: {result}"
         );
     }
-    // Each invalid file is reported, and nothing of the others is applied.
+    // Each invalid file is reported, and the objects of the valid one are not returned.
     let files = [("a.yaml", "a: ["), ("b.yaml", &*right), ("c.yaml", "{}")];
     let broken = read(files, &settings()).unwrap_err();
     let names: Vec<&str> = broken.iter().map(|broken| broken.file.as_str()).collect();
@@ -430,7 +434,7 @@ fn file_error_has_its_location() {
 }
 
 #[test]
-fn no_text_panics() {
+fn objects_with_one_character_changed_do_not_panic() {
     let text = format!(
         "{}---\n{}",
         with("", "  clusterIP: 10.96.0.1\n"),
@@ -466,7 +470,7 @@ fn private_links_are_converted_and_errors_name_their_fields() {
     let found = read([("pls.yaml", text.as_str())], &settings).unwrap();
     let object = &found.objects[0];
     assert_eq!(object.key().to_string(), "PrivateLinkService shop/web of kubernetes-file");
-    // HyperShift's two objects in two files get different names.
+    // HyperShift's two objects of one cluster, in two files, get different DNS names.
     let pair = [("private-router", "r.yaml"), ("oauth-openshift", "o.yaml")]
         .map(|(name, file)| (file, text.replace("name: web", &format!("name: {name}"))));
     let pair =

@@ -121,7 +121,7 @@ pub struct ServicePort {
     pub node_port: u16,
 }
 
-/// `protocol`.
+/// `protocol` of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {

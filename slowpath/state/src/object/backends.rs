@@ -10,7 +10,8 @@ use super::error::ChangeError;
 use super::spec::ObjectSpec;
 use crate::name::Name;
 
-/// Backends of a service. A source may write several lists for one service; they are combined.
+/// List of backends of a service. A source may write several lists for one service; the service
+/// then has the backends of all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackendsSpec {

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ChangeError;
 use super::spec::ObjectSpec;
-use bounds::{at_least_one, within};
+use bounds::{check_count, within};
 
 pub use address_kind::AddressKind;
 pub use attributes::{Community, LargeCommunity, PathAttributes};
@@ -37,8 +37,9 @@ const ROUTERS_MAX: usize = 16;
 /// Maximum number of neighbors of a router.
 const NEIGHBORS_MAX: usize = 256;
 
-/// BGP peering policy: virtual routers and their neighbors, for the appliances that it selects. At
-/// most one policy applies to an appliance.
+/// BGP peering policy: virtual routers and their neighbors, for the appliances that it selects. If
+/// several policies select an appliance, `bgp.on_conflict` of its configuration decides whether it
+/// closes its sessions or keeps the policy that applied before.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BgpPeeringPolicySpec {
@@ -56,12 +57,12 @@ pub struct RouterSpec {
     /// AS number of the router, 1 to 4294967295.
     #[schemars(range(min = 1, max = 4294967295_u32))]
     pub local_asn: u32,
-    /// BGP identifier of the router. Default: that of the appliance's annotation, of its
-    /// configuration, or its IPv4 address.
+    /// BGP identifier of the router. Default: the identifier in the appliance's annotation, else
+    /// `bgp.router_id` of its configuration, else its IPv4 address.
     #[serde(default, skip_serializing_if = "is_default")]
     pub router_id: Option<Ipv4Addr>,
-    /// TCP port on which the router accepts connections, 1 to 65535. Default: that of the
-    /// appliance's annotation, or none.
+    /// TCP port on which the router accepts connections, 1 to 65535. Default: the port in the
+    /// appliance's annotation, else none: the router accepts no connections.
     #[serde(default, skip_serializing_if = "is_default")]
     pub listen_port: Option<u16>,
     /// Advertisements of the router. Default: none.
@@ -70,8 +71,9 @@ pub struct RouterSpec {
     /// Neighbors of the router, 1 to 256 together with `unresolved`.
     #[serde(default)]
     pub neighbors: Vec<Neighbor>,
-    /// Descriptions of neighbors that refer to a missing object. They have no session until it
-    /// exists; other neighbors are not affected. Written by sources that combine several objects.
+    /// Descriptions of neighbors that refer to a missing object. Such a neighbor has no session
+    /// until the object exists; other neighbors are not affected. Written by sources that combine
+    /// several objects to a policy, such as Cilium's.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unresolved: Vec<Box<str>>,
 }
@@ -89,14 +91,15 @@ pub struct AdvertisementSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub services: Option<Selector>,
     /// Kinds of service addresses that are advertised. Default: `LoadBalancerIP`.
-    #[serde(skip_serializing_if = "is_load_balancer")]
+    #[serde(skip_serializing_if = "is_default_kinds")]
     pub kinds: Vec<AddressKind>,
     /// Addresses and networks that are advertised independently of services.
     #[serde(skip_serializing_if = "is_default", with = "text::prefixes")]
     #[schemars(with = "Vec<String>")]
     pub prefixes: Vec<Prefix>,
-    /// Networks that are advertised instead of the services' addresses in them. Services with
-    /// traffic policy Local are not aggregated.
+    /// Networks that are advertised instead of the services' addresses in them. The addresses of a
+    /// service with traffic policy Local are advertised themselves, because other appliances may
+    /// not serve it.
     #[serde(skip_serializing_if = "is_default")]
     pub aggregation: Aggregation,
     /// Path attributes of the routes.
@@ -117,7 +120,7 @@ impl Default for AdvertisementSpec {
     }
 }
 
-fn is_load_balancer(kinds: &[AddressKind]) -> bool {
+fn is_default_kinds(kinds: &[AddressKind]) -> bool {
     *kinds == [AddressKind::LoadBalancerIp]
 }
 
@@ -148,15 +151,15 @@ impl ObjectSpec for BgpPeeringPolicySpec {
         if let Some(selector) = &self.node_selector {
             selector.check("spec.node_selector")?;
         }
-        at_least_one("spec.routers", self.routers.len(), ROUTERS_MAX)?;
+        check_count("spec.routers", self.routers.len(), ROUTERS_MAX)?;
         let mut asns = BTreeMap::new();
         for (i, router) in self.routers.iter().enumerate() {
             let at = format!("spec.routers[{i}]");
             router.check(&at)?;
             if let Some(first) = asns.insert(router.local_asn, i) {
-                let wrong =
-                    format!("{} is already the number of spec.routers[{first}]", router.local_asn);
-                let allowed = "give each router its own number, or merge them";
+                let asn = router.local_asn;
+                let wrong = format!("{asn} is already the AS number of spec.routers[{first}]");
+                let allowed = "give each router its own AS number, or merge them";
                 return Err(ChangeError::new(format!("{at}.local_asn"), wrong, allowed));
             }
         }
@@ -221,7 +224,7 @@ impl RouterSpec {
             }
         }
         let neighbors = self.neighbors.len() + self.unresolved.len();
-        at_least_one(&format!("{at}.neighbors"), neighbors, NEIGHBORS_MAX)?;
+        check_count(&format!("{at}.neighbors"), neighbors, NEIGHBORS_MAX)?;
         let mut addresses = BTreeMap::new();
         for (i, neighbor) in self.neighbors.iter().enumerate() {
             let field = format!("{at}.neighbors[{i}]");

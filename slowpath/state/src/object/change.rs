@@ -13,8 +13,8 @@ pub enum Change {
     Put {
         /// Object with the desired state.
         object: Box<Object>,
-        /// Revision that the writer has read, 0 for none; the change is rejected if the object has
-        /// another revision.
+        /// Revision of the object that the writer has read, 0 if it found no object. The change is
+        /// rejected if the object has another revision; `None` accepts any.
         expected: Option<u64>,
     },
     /// Deletes an object, at once or when its last finalizer is removed.
@@ -33,8 +33,8 @@ pub enum Change {
         /// Whether to add the finalizer; false removes it.
         held: bool,
     },
-    /// Updates the status: conditions of the given types are replaced, others stay. `since` is
-    /// ignored for a condition whose status does not change.
+    /// Updates the status: conditions of the given types are replaced, others stay. A condition
+    /// whose status does not change keeps its `since`.
     Status {
         /// Key of the object.
         key: Key,

@@ -16,17 +16,17 @@ impl<T: ObjectSpec> Checked<T> {
     /// Validates a spec.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// Returns the first invalid field.
     pub fn new(spec: Arc<T>) -> Result<Checked<T>, ChangeError> {
         spec.check().map(|()| Checked(spec))
     }
 }
 
 impl<T: ObjectSpec + Clone> Checked<T> {
-    /// Returns a changed copy of the spec, if it is valid.
+    /// Returns a changed copy of the spec.
     ///
     /// # Errors
-    /// As for [`Checked::new`].
+    /// Returns the first invalid field of the copy.
     pub fn changed(&self, change: impl FnOnce(&mut T)) -> Result<Checked<T>, ChangeError> {
         let mut spec = T::clone(&self.0);
         change(&mut spec);

@@ -22,9 +22,9 @@ pub enum ErrorClass {
     Disk,
     /// The store is damaged and takes no changes until an operator has repaired it.
     Damaged,
-    /// The change removes too much without a confirmation.
+    /// The change is a complete list that removes too much ([`crate::sources::removals`]).
     Held,
-    /// The store's disk has not responded in time: the change may still be made.
+    /// The store's disk has not responded in time. It is unknown whether the change is made.
     TimedOut,
 }
 

@@ -16,7 +16,7 @@ use super::{Lifecycle, Object, Spec, Status, text};
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 
-/// Source of objects that name no source: clients of the API write them one by one.
+/// Source of objects that name none. Clients of the API write such objects one by one.
 pub const API: &str = "api";
 
 /// Object: metadata, desired state and status.
@@ -134,8 +134,8 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Returns the JSON schema of a kind with its envelope; schemas that it refers to are left in the
-/// generator.
+/// Returns the JSON schema of objects of a kind. The schemas that it refers to are left in
+/// `generator`.
 pub fn schema(kind: Kind, generator: &mut SchemaGenerator) -> Value {
     let mut all = Value::from(Envelope::<Value>::json_schema(generator));
     all["title"] = kind.as_str().into();

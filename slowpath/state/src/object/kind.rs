@@ -83,8 +83,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Key of an object. Several sources may each have an object of one name; precedence decides which
-/// one is used.
+/// Key of an object. Several sources may each have an object of the same kind and name; precedence
+/// decides which of them is used.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {

@@ -1,6 +1,7 @@
-//! Conversion of objects stored by earlier builds, in which some keys of specs were nested in
-//! sections or had other names, as had types and reasons of conditions. Only stored objects are
-//! converted, not those of requests and files.
+//! Conversion of objects stored by earlier builds.
+//!
+//! In such objects, some keys of specs are nested in sections or have other names, and some types
+//! and reasons of conditions have other names. Objects of requests and files are not converted.
 
 use serde_json::{Map, Value};
 
@@ -61,13 +62,14 @@ pub(super) fn upgrade_conditions(conditions: &mut [Condition]) {
     }
 }
 
-/// Returns whether a value is the port or VNI 0, which earlier builds stored for a tunnel without
-/// port or VNI.
+/// Returns whether a key is a tunnel's port or VNI with value 0, which earlier builds stored for a
+/// tunnel without port or VNI.
 fn is_zero(key: &str, value: &Value) -> bool {
     matches!(key, "tunnel_port" | "vni") && *value == 0
 }
 
-/// Copies the keys of a section for which `is_included` returns true into the spec, renaming some.
+/// Copies the keys of a section into the spec if `is_included` returns true for the new name and
+/// the value. `names` has the old and new names of renamed keys.
 fn insert(
     spec: &mut Map<String, Value>,
     section: &Value,

@@ -18,7 +18,7 @@ pub struct Objects {
 /// Effect of one change on one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Revision of the change; each change has its own.
+    /// Revision of the change. No two changes have the same revision.
     pub revision: u64,
     /// Object before the change; `None` if it was created.
     pub before: Option<Arc<Object>>,
@@ -63,14 +63,14 @@ impl Objects {
         from.map(|(_, object)| object).take_while(move |object| object.kind() == kind)
     }
 
-    /// Returns the objects of all sources with a name, sorted by source.
+    /// Returns the objects of a kind and name of all sources, sorted by source.
     pub fn named(&self, kind: Kind, name: &Name) -> impl Iterator<Item = &Arc<Object>> {
         let from = self.all.from(|key| (key.kind, &key.name) < (kind, name));
         let same = move |object: &&Arc<Object>| object.kind() == kind && object.name == *name;
         from.map(|(_, object)| object).take_while(same)
     }
 
-    /// Returns an event for each object, as if it had just been created.
+    /// Returns an event for each object, as if it had been created with its current revision.
     pub fn as_events(&self) -> Vec<Event> {
         let event = |object: &Arc<Object>| Event {
             revision: object.revision,
@@ -81,8 +81,8 @@ impl Objects {
     }
 
     /// Returns the events from an earlier snapshot to this one, at most one for each object: first
-    /// the removals, with the revision of this snapshot, then the other changes, sorted by key. For
-    /// readers so far behind that a [`History`] has forgotten their revision.
+    /// the removals, all with the revision of this snapshot, then the other changes, sorted by key.
+    /// For readers so far behind that a [`History`] lacks events after their revision.
     pub fn events_since(&self, before: &Objects) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, old) in before.all.iter() {
@@ -137,10 +137,10 @@ impl Objects {
         self.revision = self.revision.max(revision);
     }
 
-    /// Returns the changes from the current objects of a source to exactly `desired`, deletions
-    /// first, so that the following changes can use what these release. Objects of read-only kinds
-    /// (the source's own object, and the appliance) are never deleted, and objects in deletion not
-    /// again.
+    /// Returns the changes from the current objects of a source to exactly `desired`. Deletions are
+    /// first, so that later changes can use the addresses that the deletions release. Objects of
+    /// read-only kinds (the source's own object, and the appliance) are never deleted, and objects
+    /// in deletion are not deleted again.
     pub fn changes_to(&self, source: &Source, desired: Vec<Object>) -> Vec<Change> {
         let named: std::collections::HashSet<Key> = desired.iter().map(Object::key).collect();
         let old = self.all.iter().filter(|(key, _)| key.source == *source);
@@ -305,7 +305,7 @@ fn check_revision(key: &Key, revision: u64, expected: Option<u64>) -> Result<(),
     }
 }
 
-/// Newest events, up to a maximum number.
+/// Newest events, at most a fixed number of them.
 #[derive(Debug)]
 pub struct History {
     events: VecDeque<Event>,

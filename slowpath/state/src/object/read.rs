@@ -1,4 +1,4 @@
-//! Reads values from JSON, with the path of the first error.
+//! Reads values from JSON. Errors have the path of the first invalid field.
 
 use config::ValidationError;
 use schemars::{JsonSchema, schema_for};
@@ -11,7 +11,7 @@ use super::error::ChangeError;
 /// Reads a value from JSON. `at` is the path of the value, for errors.
 ///
 /// # Errors
-/// The first invalid field, with its path.
+/// Returns the first invalid field, with its path.
 pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, ChangeError> {
     read_with(json, at, |_| String::new())
 }
@@ -20,7 +20,7 @@ pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, ChangeErro
 /// has at that path.
 ///
 /// # Errors
-/// As for [`read`].
+/// Returns the first invalid field, with its path.
 pub fn read_with_schema<T>(json: &Value, at: &str) -> Result<T, ChangeError>
 where
     T: DeserializeOwned + JsonSchema,
@@ -36,7 +36,8 @@ fn read_with<T: DeserializeOwned>(
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().clone();
         let mut error = ValidationError::from_serde(error);
-        // For types with flattened fields, serde reports neither the path nor the known keys.
+        // For types with flattened fields, serde reports neither the path of the unknown key nor
+        // the known keys.
         let unknown = error.fault.strip_prefix("unknown field `");
         let unknown = unknown.and_then(|key| key.strip_suffix('`')).map(str::to_owned);
         if let Some(key) = unknown.filter(|_| error.remedy.is_empty()) {

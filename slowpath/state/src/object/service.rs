@@ -1,4 +1,4 @@
-//! Validation of services.
+//! Validation of services; their spec is defined in the crate `config`.
 
 use config::services::ServiceSpec;
 

@@ -51,12 +51,12 @@ fn now() -> SystemTime {
     UNIX_EPOCH + Duration::new(1_795_000_000, 250_000_000)
 }
 
-fn refused(json: &serde_json::Value) -> String {
+fn rejection(json: &serde_json::Value) -> String {
     Object::from_json(json).unwrap_err().to_string()
 }
 
-/// Policies may have the spellings of Kubernetes, as in objects of earlier builds, or those of the
-/// services file.
+/// Policies may have the names of Kubernetes, which earlier builds stored, or those of the services
+/// file.
 #[test]
 fn policies_accept_kubernetes_names() {
     let of = |external: &str, distribution: &str| {
@@ -72,7 +72,7 @@ fn policies_accept_kubernetes_names() {
 }
 
 #[test]
-fn every_field_of_every_kind_round_trips() {
+fn objects_of_every_kind_round_trip() {
     let spec = json!({
         "properties": {"p": "q"}, "nat_policy": "nat46", "external_policy": "local",
         "internal_policy": "local", "distribution": "same-node",
@@ -136,7 +136,7 @@ fn every_field_of_every_kind_round_trips() {
         assert_eq!(serde_json::to_value(&object).unwrap(), expected);
         let text = serde_json::to_string(&object).unwrap();
         assert_eq!(serde_json::from_str::<Object>(&text).unwrap(), object);
-        // The schema contains exactly the keys of the example.
+        // The schema has every key of the example.
         let schema = schema(object.kind(), &mut Default::default());
         for at in ["", "/spec"] {
             let keys = expected.pointer(at).unwrap().as_object().unwrap().keys();
@@ -156,12 +156,12 @@ fn errors_name_the_field() {
     let error_for = |pointer: &str, key: &str, value: serde_json::Value| {
         let mut json = service("shop/web", 80);
         json.pointer_mut(pointer).unwrap()[key] = value;
-        refused(&json)
+        rejection(&json)
     };
     let of = "Service shop/web of api: ";
     for (result, parts) in [
-        (error_for("", "colour", json!("red")), ["colour", "unknown field `colour`; allowed: "]),
-        (error_for("/spec", "colour", json!(1)), ["spec.colour", "`affinity_s`"]),
+        (error_for("", "color", json!("red")), ["color", "unknown field `color`; allowed: "]),
+        (error_for("/spec", "color", json!(1)), ["spec.color", "`affinity_s`"]),
         (error_for("/spec", "mss", json!(9461)), ["spec.mss: 9461 is out of range", "0 to 9460"]),
         (
             error_for("/spec", "health", json!({"kind": "http", "expect": "ok"})),
@@ -192,11 +192,11 @@ fn errors_name_the_field() {
             assert!(result.contains(part), "no {part:?} in: {result}");
         }
     }
-    assert!(refused(&json!({"kind": "Sevice", "name": "a", "spec": {}})).contains("kind: "));
-    assert!(refused(&json!(7)).contains("invalid type"));
+    assert!(rejection(&json!({"kind": "Sevice", "name": "a", "spec": {}})).contains("kind: "));
+    assert!(rejection(&json!(7)).contains("invalid type"));
     let twice = json!({"address": "10.0.0.1", "port": 1, "protocol": "tcp"});
     let twice = json!({"service": "a", "endpoints": [twice.clone(), twice]});
-    let result = refused(&json!({"kind": "Backends", "name": "a", "spec": twice}));
+    let result = rejection(&json!({"kind": "Backends", "name": "a", "spec": twice}));
     assert!(result.contains("spec.endpoints[1]: 10.0.0.1:1/TCP is listed twice"), "{result}");
 }
 
@@ -221,7 +221,7 @@ fn events_between_snapshots_are_computed_without_history() {
 }
 
 #[test]
-fn change_is_idempotent_and_has_one_event() {
+fn changes_are_idempotent_and_check_the_expected_revision() {
     let mut objects = Objects::default();
     let event = objects.apply(&Change::put(object("a", 80)), now()).unwrap().unwrap();
     assert_eq!((event.revision, event.before.is_none(), objects.revision()), (1, true, 1));
@@ -387,7 +387,7 @@ fn private_link_error_names_the_field() {
     let result = |pointer: &str, key: &str, value: serde_json::Value| {
         let mut json = private_link();
         json.pointer_mut(pointer).unwrap()[key] = value;
-        refused(&json)
+        rejection(&json)
     };
     let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/b";
     for (result, field) in [
@@ -395,7 +395,7 @@ fn private_link_error_names_the_field() {
         (result("/spec", "location", json!("West Europe")), "spec.location: "),
         (result("/spec/endpoint", "subnet", json!("x")), "spec.endpoint.subnet: "),
         (result("/spec/endpoint", "subnet", json!(id)), "spec.endpoint.subnet: "),
-        (result("/spec", "colour", json!(1)), "spec.colour: unknown field `colour`; allowed: "),
+        (result("/spec", "color", json!(1)), "spec.color: unknown field `color`; allowed: "),
     ] {
         assert!(result.starts_with("PrivateLinkService shop/web of api: "), "{result}");
         assert!(result.contains(field), "{field}: {result}");
@@ -403,12 +403,12 @@ fn private_link_error_names_the_field() {
 }
 
 #[test]
-fn service_with_delegate_is_rejected() {
+fn service_with_delegate_if_local_is_rejected() {
     let of = |delegate: bool| {
         let spec = json!({"frontends": [], "delegate_if_local": delegate});
         json!({"kind": "Service", "name": "web", "spec": spec})
     };
-    let result = refused(&of(true));
+    let result = rejection(&of(true));
     for part in ["Service web", "spec.delegate_if_local: true", "allowed: false", "proxy_redirect"]
     {
         assert!(result.contains(part), "{result}");

@@ -1,6 +1,6 @@
 //! Text format of times in objects.
 
-/// Serde functions for times: RFC 3339 in UTC, with nanoseconds.
+/// Serde functions for times: RFC 3339 in UTC, to the nanosecond.
 pub(super) mod time {
     use std::time::SystemTime;
 

@@ -12,20 +12,21 @@ use crate::tables::Tables;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Health {
     /// Number of frontends in the tables.
-    pub objects: usize,
+    pub frontends: usize,
     /// Number of frontends whose update or deletion the plane rejects.
     pub errors: usize,
-    /// Most important error; `None` if there is none.
+    /// Message of the most important error: why no batch can begin, else why a frontend was
+    /// rejected, else why pruning failed. `None` if there is no error.
     pub reason: Option<String>,
 }
 
-/// `OK, 12 objects`, or `degraded, 1 of 12 objects: ` and the reason.
+/// `OK, 12 frontends`, or `degraded, 1 of 12 frontends: ` and the reason.
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            None => write!(f, "OK, {} objects", self.objects),
+            None => write!(f, "OK, {} frontends", self.frontends),
             Some(reason) => {
-                write!(f, "degraded, {} of {} objects: {reason}", self.errors, self.objects)
+                write!(f, "degraded, {} of {} frontends: {reason}", self.errors, self.frontends)
             }
         }
     }
@@ -39,14 +40,14 @@ impl Reconciler {
         let prune = || self.prune.error.as_ref().map(|error| format!("pruning: {error}"));
         let blocked = self.blocked.as_ref().map(PlaneError::to_string);
         Health {
-            objects: tables.frontend_count(),
+            frontends: tables.frontend_count(),
             errors: self.queue.errors().count(),
             reason: blocked.or_else(writes).or_else(prune),
         }
     }
 
-    /// Returns the progress of the last observed change of an address, an update or a deletion.
-    /// Deleted frontends have no row with a status.
+    /// Returns the progress of the last observed change of an address. Unlike the status of a row,
+    /// it is available for deletions too.
     pub fn progress(&self, address: &Address) -> Progress {
         if let Some(rejected) = self.queue.rejected(address) {
             return rejected.map_or(Progress::Pending, |error| Progress::Error(error.into()));
@@ -58,8 +59,8 @@ impl Reconciler {
         }
     }
 
-    /// Returns the addresses whose update or deletion the plane rejects, with its messages. Deleted
-    /// frontends have no row that could show the error.
+    /// Returns the addresses whose update or deletion the plane rejects, with its messages. Only
+    /// this function shows the errors of deletions, which have no row.
     pub fn errors(&self) -> impl Iterator<Item = (&Address, &str)> {
         self.queue.errors()
     }

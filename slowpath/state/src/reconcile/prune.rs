@@ -1,52 +1,62 @@
-//! Decides when the plane is pruned, and how much of it at once.
+//! Pruning of the plane: when it is due, and what follows from its result.
 
 use std::time::Instant;
 
 use super::schedule::{Prune, delay};
 use super::{Now, OpenBatch, Reconciler, Settings};
 use crate::address::Address;
+use crate::plane::PlaneError;
+use crate::tables::Tables;
 
 impl Reconciler {
-    /// Makes the next step prune, provided that sources have completed their initial lists.
+    /// Makes the next step prune, if pruning has become possible: the sources have completed their
+    /// initial lists.
     pub fn prune_now(&mut self, now: Now) {
         if self.prune.due.is_some() {
             self.prune.due = Some(now.steady);
         }
     }
 
-    /// Returns whether the plane is to be pruned: it is due, or changes were not observed, so that
-    /// deleted frontends can only be found by what remains in the plane.
+    /// Returns whether the plane has to be pruned now: the time has come, or changes were not
+    /// observed, so that deleted frontends can only be found among the plane's entries.
     pub(super) fn is_prune_due(&self, now: Instant) -> bool {
         let missed = self.gap.is_some() && self.pass.is_none() && self.prune.failures == 0;
         self.prune.due.is_some_and(|due| due <= now || missed)
     }
 
-    /// Prunes a part if pruning is due. Returns whether pruning is complete.
-    pub(super) fn prune(&mut self, batch: &mut OpenBatch<'_>) -> bool {
+    /// Prunes a part of the plane if pruning is due. Returns whether pruning is complete once the
+    /// batch is committed; `None` if nothing was pruned.
+    pub(super) fn prune(&mut self, batch: &mut OpenBatch<'_>) -> Option<bool> {
         let (now, tables) = (batch.now.steady, batch.tables);
         if !tables.initialized() || !self.is_prune_due(now) {
-            return false;
+            return None;
         }
-        let Settings { retry_min, retry_max, .. } = self.settings;
         let desired = |address: &Address| tables.frontend(address).is_some();
         match batch.plane.prune(&desired, self.settings.prune_at_once) {
-            Ok(false) => {
-                self.prune = Prune { due: Some(now), ..Prune::default() };
-                false
-            }
-            Ok(true) => {
-                self.prune = Prune { due: Some(now + self.settings.prune), ..Prune::default() };
-                self.quarantined.retain(|address, _| tables.frontend(address).is_some());
-                self.end_inherited_quarantine(now);
-                true
-            }
+            Ok(complete) => Some(complete),
             Err(error) => {
-                let retry_at = now + delay(retry_min, retry_max, self.prune.failures);
-                let failures = self.prune.failures + 1;
-                self.prune = Prune { due: Some(retry_at), failures, error: Some(error) };
-                false
+                self.prune_failed(now, error);
+                None
             }
         }
+    }
+
+    /// Sets when the next prune is due, after the batch of this one was committed.
+    pub(super) fn prune_committed(&mut self, now: Instant, tables: &Tables, complete: bool) {
+        let due = if complete { now + self.settings.prune } else { now };
+        self.prune = Prune { due: Some(due), ..Prune::default() };
+        if complete {
+            self.quarantined.retain(|address, _| tables.frontend(address).is_some());
+            self.end_inherited_quarantine(now);
+        }
+    }
+
+    /// Records that pruning failed, to be retried after a delay that doubles with each failure.
+    pub(super) fn prune_failed(&mut self, now: Instant, error: PlaneError) {
+        let Settings { retry_min, retry_max, .. } = self.settings;
+        let retry_at = now + delay(retry_min, retry_max, self.prune.failures);
+        let failures = self.prune.failures + 1;
+        self.prune = Prune { due: Some(retry_at), failures, error: Some(error) };
     }
 
     /// Ends the quarantine inherited from an earlier process once [`Settings::prune`] has passed

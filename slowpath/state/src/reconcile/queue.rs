@@ -1,5 +1,5 @@
-//! Queue of addresses to write, each once: changed ones in the order of revisions, and rejected
-//! ones when their retry is due.
+//! Queue of addresses to write, each at most once: rejected ones when their retry is due, then
+//! changed ones in the order of their revisions.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, VecDeque};
@@ -12,7 +12,7 @@ use crate::address::Address;
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     writes: HashMap<Address, PendingWrite>,
-    /// Addresses with changes.
+    /// Addresses that changed, oldest revision first.
     queue: VecDeque<Address>,
     /// Rejected addresses, by the time of their retry.
     rejected: BTreeSet<(Instant, Address)>,
@@ -35,7 +35,8 @@ struct Rejection {
 }
 
 impl WriteQueue {
-    /// Queues an address that changed. An earlier rejection concerned another row and is dropped.
+    /// Queues an address that changed. A rejection of the address is dropped, because it concerned
+    /// an older row.
     pub fn add(&mut self, address: Address, revision: u64) {
         match self.writes.entry(address) {
             Entry::Vacant(vacant) => {
@@ -51,8 +52,8 @@ impl WriteQueue {
         }
     }
 
-    /// Returns the next due address, with the oldest revision that queued it. The caller writes it
-    /// at once and then calls `done` or `failed`.
+    /// Returns the next due address, with the oldest revision that queued it. The caller writes the
+    /// address and calls `done` or `failed` within the same step.
     pub fn next(&mut self, now: Instant) -> Option<(Address, u64)> {
         let due =
             self.rejected.first().filter(|(retry_at, _)| *retry_at <= now).map(|first| first.1);
@@ -84,24 +85,25 @@ impl WriteQueue {
         self.writes.get(address).and_then(|write| write.rejected.as_ref()).map_or(0, |r| r.failures)
     }
 
-    /// Returns whether an address is not done.
+    /// Returns whether an address is queued, rejected, or being written.
     pub fn has(&self, address: &Address) -> bool {
         self.writes.contains_key(address)
     }
 
-    /// Returns, for an address that is not done, the message of its rejection, if it was rejected.
+    /// Returns the message of an address's rejection: `None` if [`WriteQueue::has`] is false,
+    /// `Some(None)` if the address is not rejected.
     pub fn rejected(&self, address: &Address) -> Option<Option<&str>> {
         let write = self.writes.get(address)?;
         Some(write.rejected.as_ref().map(|rejected| &*rejected.error))
     }
 
-    /// Returns whether an address is due at this time.
+    /// Returns whether any address is due at this time.
     pub fn has_due(&self, now: Instant) -> bool {
         !self.queue.is_empty()
             || self.rejected.first().is_some_and(|(retry_at, _)| *retry_at <= now)
     }
 
-    /// Returns the oldest revision that is not written.
+    /// Returns the oldest revision of the queued and rejected addresses.
     pub fn oldest(&self) -> Option<u64> {
         self.writes.values().map(|write| write.revision).min()
     }

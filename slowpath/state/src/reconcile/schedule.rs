@@ -9,7 +9,9 @@ use crate::plane::PlaneError;
 pub(super) struct Prune {
     /// Time of the next prune; `None` until sources have completed their initial lists.
     pub due: Option<Instant>,
+    /// Number of consecutive failures.
     pub failures: u32,
+    /// Error of the last attempt.
     pub error: Option<PlaneError>,
 }
 

@@ -1,4 +1,4 @@
-//! Timing of the reconciler, and the time passed to it.
+//! Limits and intervals of the reconciler, and the time that its caller passes.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,8 +18,8 @@ pub struct Settings {
     pub pass: Duration,
     /// Interval between prunes.
     pub prune: Duration,
-    /// Time after which the plane is written even if sources have not completed their initial
-    /// lists: what they wait for may be reachable only through the plane itself.
+    /// Time after the first step at which the plane is written even if sources have not completed
+    /// their initial lists. A source may be reachable only through the plane itself.
     pub initial_list_timeout: Duration,
 }
 

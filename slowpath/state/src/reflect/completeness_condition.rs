@@ -1,20 +1,22 @@
-//! Condition of services that are converted only in part.
+//! Condition of Kubernetes services that are converted only in part.
 
 use std::time::SystemTime;
 
 use crate::kubernetes::IGNORED;
 use crate::object::{Change, Condition, ConditionStatus, Event, Object, Spec};
 
-/// Type of the condition that is false while a part of a service is ignored.
+/// Type of the condition that is false while a part of a Kubernetes service is ignored.
 pub const COMPLETE: &str = "Complete";
 
-/// Returns the changes of the condition for changed services of which a part is, or was, ignored.
+/// Returns the changes that set the condition on services that the events wrote, if a part of them
+/// is or was ignored.
 pub fn completeness(events: &[Event], now: SystemTime) -> Vec<Change> {
     let after = events.iter().filter_map(|event| event.after.as_deref());
     after.filter_map(|object| condition_change(object, now)).collect()
 }
 
-/// Returns the change of the condition of one service; `None` if its status is up to date.
+/// Returns the change that sets the condition on one object; `None` if none is needed, or if the
+/// object is not a service.
 fn condition_change(object: &Object, now: SystemTime) -> Option<Change> {
     let Spec::Service(spec) = &object.spec else { return None };
     let ignored = spec.properties.as_ref().and_then(|all| all.get(IGNORED));
@@ -62,7 +64,7 @@ mod tests {
         object.with_lifecycle(Lifecycle { status: Some(status), ..Lifecycle::default() })
     }
 
-    /// Returns the condition written for the object, with a time after that of earlier conditions.
+    /// Returns the condition that is set on the object, at a later time than earlier conditions.
     fn written(object: Object) -> Option<Condition> {
         let event = Event { revision: 1, before: None, after: Some(Arc::new(object)) };
         let changes = completeness(&[event], UNIX_EPOCH + Duration::from_secs(9));
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_condition_is_set_once_and_cleared() {
+    fn condition_is_false_while_a_part_is_ignored_and_set_once() {
         assert_eq!(written(service(None, vec![])), None, "a complete service gets no condition");
         let first = written(service(Some("annotation weir.dev/x"), vec![])).unwrap();
         assert_eq!((&*first.aspect, first.status), (COMPLETE, ConditionStatus::False));

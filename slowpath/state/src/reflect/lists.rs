@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use crate::name::Name;
 use crate::object::{BackendsSpec, Object, Spec};
 
-/// Lists of backends by the name of their service, which may have several. An entry is only a
-/// pointer to the object, because the object contains the name.
+/// Lists of backends by the name of their service; a service may have several. An entry is only a
+/// pointer to the list's object, which contains the name.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     lists: HashTable<Arc<Object>>,

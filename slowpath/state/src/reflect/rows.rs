@@ -1,9 +1,6 @@
 //! Conversion of objects to rows.
 
-use std::sync::Arc;
-
 use config::checked::{ArmName, Reserved};
-use smallvec::SmallVec;
 
 use crate::address::{Address, TrafficScope};
 use crate::backend::{Instance, State};
@@ -12,22 +9,9 @@ use crate::name::{Name, Source};
 use crate::object::{BackendSpec, Checked, FrontendSpec, Object, ServiceSpec};
 use crate::service::Service;
 
-/// Merges the port names of two entries of one endpoint; an empty list stands for all ports.
-pub(super) fn merge_names(first: &mut Instance, later: SmallVec<[Arc<str>; 1]>) {
-    if first.port_names.is_empty() || later.is_empty() {
-        first.port_names.clear();
-        return;
-    }
-    for name in later {
-        if !first.port_names.contains(&name) {
-            first.port_names.push(name);
-        }
-    }
-}
-
 /// Returns the frontends of a service. If its policies for packets from outside and from within the
-/// cluster differ, these include frontends for packets from within, except for cluster addresses,
-/// which follow the internal policy only, and host ports, which follow none.
+/// cluster differ, each external frontend also gets an internal one. Exceptions are cluster
+/// addresses, which follow the internal policy only, and host ports, which follow neither.
 pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
     let mut all = spec.frontends.clone();
     if spec.has_two_traffic_scopes() {
@@ -73,7 +57,8 @@ pub(super) fn row(object: &Object, spec: Checked<ServiceSpec>) -> Service {
     }
 }
 
-/// Creates the row of a backend. If its source is quarantined, it gets no new flows.
+/// Creates the row of a backend. `quarantined` is whether its source is quarantined, so that the
+/// backend gets no new flows.
 pub(super) fn instance(
     member: &BackendSpec,
     service: &Name,

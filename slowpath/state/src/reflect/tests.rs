@@ -1,4 +1,4 @@
-//! Tests of the tables that objects of several sources lead to.
+//! Tests of the tables that the reflector derives from objects of several sources.
 
 use std::time::UNIX_EPOCH;
 
@@ -26,7 +26,7 @@ impl Fixture {
         Fixture { objects: Objects::default(), reflector, writer: Writer::new() }
     }
 
-    /// Applies changes in one step and returns the verdicts as `name of source: reason`.
+    /// Applies changes in one step and returns the changed verdicts as `name of source: reason`.
     fn change(&mut self, changes: &[Change]) -> Vec<String> {
         let mut events = Vec::new();
         for change in changes {
@@ -221,7 +221,7 @@ fn lists_of_one_source_merge_and_sources_shadow_each_other() {
         ["w - [] [10.0.0.1:80/TCP=active/b+a/kubernetes 10.0.0.2:80/TCP=active/c/file \
           10.0.0.2:80/TCP=active/a/kubernetes]"]
     );
-    // A list that is moved to another service leaves the first.
+    // A list that names another service is removed from the first one.
     fixture.put(backends("kubernetes", "w-2", "v", &[(1, "b", State::Active)]));
     fixture.change(&[gone(&backends("file", "w", "w", &[]))]);
     assert_eq!(
@@ -258,7 +258,7 @@ fn address_conflict_is_reported_and_retried() {
     let mut fixture = Fixture::new();
     fixture.put(service("file", "z", &[1]));
     assert_eq!(fixture.put(service("api", "a", &[1, 2])), ["a of api: Rejected"]);
-    // A verdict is returned once, and writing it to the object is not a change.
+    // A verdict is returned once, and publishing it on the object changes no row.
     let change = VerdictChange {
         key: service("api", "a", &[]).key(),
         generation: 2,
@@ -324,8 +324,8 @@ fn differing_policies_add_internal_frontends() {
 }
 
 proptest! {
-    /// In every state, a service that is accepted is as its preferred source wrote it, and a
-    /// rejected one needs an address that another service has.
+    /// In every state, an accepted service is as its preferred source wrote it, and a rejected
+    /// service needs an address that another service has.
     #[test]
     fn every_service_without_a_conflict_is_in_the_tables(steps in prop::collection::vec(
         prop::collection::vec((0..3_usize, 0..4_usize, prop::collection::vec(0..5_u8, 0..3)), 1..4),
@@ -377,8 +377,8 @@ proptest! {
         }
     }
 
-    /// Overlapping lists of backends that are written change by change lead to the same tables as
-    /// if the objects had existed from the start.
+    /// Overlapping lists of backends lead to the same tables whether they are written change by
+    /// change or all at once.
     #[test]
     fn backends_are_independent_of_change_history(steps in prop::collection::vec(
         prop::collection::vec(
@@ -419,7 +419,7 @@ proptest! {
     }
 }
 
-/// Returns every instance with its port names sorted: merging several lists keeps no order.
+/// Returns every instance with its port names sorted, because merged lists have them in any order.
 fn instances(fixture: &Fixture) -> Vec<String> {
     let tables = fixture.writer.tables();
     let all = tables.entries().flat_map(|(name, entry)| {

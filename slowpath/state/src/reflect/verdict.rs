@@ -12,11 +12,12 @@ pub const ACCEPTED: &str = "Accepted";
 /// Result of writing a service's object into the tables.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The service is in the tables, or its object is in deletion.
+    /// The service is in the tables, or all objects of its name are in deletion.
     Accepted,
     /// A preferred source defines the same service.
     Shadowed(Source),
-    /// The service cannot be in the tables; it is tried again when what prevents it changes.
+    /// The service cannot be in the tables. It is written again when it changes, or when what
+    /// prevents it changes.
     Rejected(Error),
 }
 
@@ -54,7 +55,7 @@ impl VerdictChange {
     }
 }
 
-/// Returns whether the object's status shows it as not accepted.
+/// Returns whether the object's status shows it as rejected or shadowed.
 pub(super) fn was_rejected(object: &Object) -> bool {
     let condition = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
     condition.into_iter().any(|condition| {

@@ -36,7 +36,7 @@ fn unhealthy(instance: Instance) -> Instance {
     Instance { health: Health { unhealthy: true, since: None }, ..instance }
 }
 
-/// Returns tables of the service `web` with these instances, sorted as by the writer.
+/// Returns tables with these instances of the services `web` and `other`, sorted as by the writer.
 fn tables(mut instances: Vec<Instance>) -> Tables {
     instances.sort_by_key(|instance| (instance.endpoint, instance.priority));
     let mut tables = Tables::default();
@@ -105,11 +105,11 @@ fn protocol_zero_on_either_side_matches_any() {
     check(&to_any, all(), &["10.0.0.1", "10.0.0.2", "10.0.0.3"], 3);
     let none =
         select_backends(&tables(vec![udp("10.0.0.2")]), &web(Kind::LoadBalancer), &appliance());
-    assert_eq!(none.note, Some("no backend of its protocol"));
+    assert_eq!(none.note, Some("no backend has the frontend's protocol"));
 }
 
 #[test]
-fn only_a_nat_policy_crosses_families() {
+fn nat_policy_selects_backends_of_the_other_family() {
     let both = || vec![instance("10.0.0.1", 80), instance("fd00::1", 80)];
     let at = |addr: &str, nat_policy| {
         let addr: IpAddr = addr.parse().unwrap();
@@ -124,7 +124,7 @@ fn only_a_nat_policy_crosses_families() {
     check(&at("192.0.2.1", NatPolicy::Nat64), both(), &["10.0.0.1"], 1);
     let six = at("2001:db8::1", NatPolicy::None);
     let desired = select_backends(&tables(vec![instance("10.0.0.1", 80)]), &six, &appliance());
-    assert!(desired.note.unwrap().starts_with("no backend of its address family"));
+    assert!(desired.note.unwrap().starts_with("no backend has the frontend's address family"));
 }
 
 #[test]
@@ -195,11 +195,14 @@ fn port_name_selects_backends_that_list_it_or_none() {
     check(&of("http"), all.clone(), &["10.0.0.1", "10.0.0.2", "10.0.0.4"], 3);
     check(&web(Kind::ClusterIp), all.clone(), &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"], 4);
     let desired = select_backends(&tables(all[..3].to_vec()), &of("admin"), &appliance());
-    assert_eq!((addrs(&desired), desired.note), (vec![], Some("no backend serves its port name")));
+    assert_eq!(
+        (addrs(&desired), desired.note),
+        (vec![], Some("no backend serves the frontend's port name"))
+    );
 }
 
 #[test]
-fn same_zone_is_preferred_with_fallback() {
+fn preferred_node_or_zone_is_used_if_it_serves() {
     let prefers = |distribution| {
         frontend(Kind::ClusterIp, service(|service| service.distribution = distribution))
     };
@@ -215,7 +218,7 @@ fn same_zone_is_preferred_with_fallback() {
     check(&zone, all(), &["10.0.0.2", "10.0.0.4"], 2);
     check(&node, all(), &["10.0.0.1"], 1);
     check(&node, all()[1..].to_vec(), &["10.0.0.2", "10.0.0.4"], 2);
-    // All serving backends have a hint: hints are used, and other backends do not need one.
+    // All serving backends have a hint, so hints are used. Backends that do not serve need none.
     let leaving = Instance { state: State::Terminating, ..far.clone() };
     let both = || vec![hinted.clone(), for_c.clone(), leaving.clone()];
     check(&zone, both(), &["10.0.0.3"], 1);
@@ -228,7 +231,7 @@ fn same_zone_is_preferred_with_fallback() {
         &["10.0.0.3", "10.0.0.4", "10.0.0.5"],
         3,
     );
-    // No backend in the zone serves: others do.
+    // No backend in the zone serves, so there is no preference.
     let failed = vec![unhealthy(near.clone()), far.clone()];
     check(&zone, failed, &["10.0.0.5", "10.0.0.2"], 1);
     let leaving = Instance { state: State::Terminating, ..near.clone() };

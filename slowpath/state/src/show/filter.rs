@@ -16,7 +16,7 @@ pub enum KeyFilter {
 
 impl KeyFilter {
     /// Parses a filter for one of the tables. Where keys are addresses, `10.0.0.0/8` or `fd00::/8`
-    /// is a network; an invalid one is an error, because as a text it would select nothing.
+    /// is a network. An invalid network is an error, because it is not the beginning of any key.
     pub fn new(table: Table, text: &str) -> Result<KeyFilter, String> {
         let by_address = matches!(table, Table::Frontends | Table::Backends);
         match network_of(text).filter(|_| by_address) {
@@ -37,8 +37,8 @@ impl KeyFilter {
     }
 }
 
-/// Returns the text of a network, `ADDRESS/LENGTH` with or without brackets; `None` for other
-/// texts, such as `10.0.0.1:80/TCP` or a prefix of it.
+/// Returns the text of a network without brackets if the text has the form `ADDRESS/LENGTH` or
+/// `[ADDRESS/LENGTH]`; `None` for other texts, such as `10.0.0.1:80/TCP` or the beginning of one.
 fn network_of(text: &str) -> Option<&str> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let (address, length) = bare.split_once('/')?;
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(selected("[fd00::/8]", &keys), unique);
         assert_eq!(selected("::/0", &keys), ["[fd00::2]:80/TCP", "[fd00::/8]:*/*", keys[8]]);
         assert_eq!(selected("0.0.0.0/0", &keys), keys[..6]);
-        // Not a network: a prefix of the key.
+        // The text is not a network, and selects the keys that begin with it.
         assert_eq!(selected("10.0.0.0/", &keys), ["10.0.0.0/8:*/*", "10.0.0.0/7:*/*"]);
         assert_eq!(selected("10.200.0.1:53/47", &keys), ["10.200.0.1:53/47"]);
         assert_eq!(selected("[fd00::2]:80/T", &keys), ["[fd00::2]:80/TCP"]);

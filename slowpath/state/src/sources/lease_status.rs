@@ -34,7 +34,7 @@ impl LeaseStatus {
     }
 }
 
-/// Returns the condition's reason after a lease expired.
+/// Returns the condition's reason after a lease expired and the objects were handled in this way.
 fn reason_text(on_expiry: OnExpiry) -> &'static str {
     match on_expiry {
         OnExpiry::Keep => "Persisted",
@@ -97,7 +97,7 @@ fn recorded_on(object: &Object) -> LeaseStatus {
         .map_or(LeaseStatus::Valid, LeaseStatus::Expired)
 }
 
-/// Returns whether the backends of a source are quarantined, from the source's own object.
+/// Returns whether a source's own object shows that its backends are quarantined.
 pub(crate) fn is_quarantined(object: &Object) -> bool {
     recorded_on(object) == LeaseStatus::Expired(OnExpiry::Quarantine)
 }
@@ -108,7 +108,8 @@ pub(super) fn new_own_object(source: &Source, spec: SourceSpec) -> Option<Object
     Some(Object::new(name, source.clone(), Spec::Source(Arc::new(spec))))
 }
 
-/// Returns the change that creates the source's own object or sets its lease, if needed.
+/// Returns the change that creates the source's own object or sets its lease; empty if the object
+/// has this lease already.
 pub(super) fn set_lease(source: &Source, objects: &Objects, lease_s: u32) -> Batch {
     let current = spec(source, objects).cloned();
     if current.as_ref().is_some_and(|spec| spec.lease_s == lease_s) {

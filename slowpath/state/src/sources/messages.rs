@@ -20,7 +20,7 @@ pub struct Begin {
     pub lease_s: Option<u32>,
 }
 
-/// Response to the begin of a session.
+/// Response to a request to begin a session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Begun {
     /// Number of the session, for further requests.
@@ -51,7 +51,7 @@ pub struct Commit {
     pub allow_removal: bool,
 }
 
-/// Response to a commit.
+/// Response to a request to commit a session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Committed {
     /// Number of objects created or changed.

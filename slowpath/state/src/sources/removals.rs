@@ -6,10 +6,10 @@
 //! - all objects or all services of its source, however many there are;
 //! - more than [`RemovalLimit::percent`] of its objects, if there are [`REMOVAL_FLOOR`] or more.
 //!
-//! The rule is applied to the changes from the store to the list, so a restart does not change its
-//! verdict. A held removal is recorded on the source's own object, with the condition [`APPLIED`]
-//! and a digest of the removal. [`confirm`] permits exactly that removal. Deletions of single
-//! objects and expired leases are not judged.
+//! The rule compares the list with the stored objects, so a restart does not change the result. A
+//! held removal is recorded on the source's own object, with the condition [`APPLIED`] and a digest
+//! of the removed objects. [`confirm`] permits exactly that removal. The rule does not apply to
+//! deletions of single objects and to expired leases.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -50,9 +50,9 @@ impl Default for RemovalLimit {
 /// Removals that a complete list may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
-    /// Any removal: the author of the list permits it.
+    /// Any removal, because the author of the list permits it.
     Any,
-    /// Removals within the rule.
+    /// Only removals that the rule does not hold, with this limit.
     Within(RemovalLimit),
 }
 
@@ -64,7 +64,7 @@ pub struct Removal {
     pub removed: usize,
     /// Number of objects that the source has.
     pub of: usize,
-    /// Identifies the set of removed objects.
+    /// Hash of the keys of the objects that the list would remove.
     pub digest: Box<str>,
     /// Whether an operator has confirmed the removal.
     pub confirmed: bool,
@@ -86,12 +86,12 @@ pub struct Held {
     description: String,
 }
 
-/// Judges the changes that lead to a complete list of a source.
+/// Applies the rule to the changes that lead to a complete list of a source.
 ///
 /// Returns further changes to be made with them, which clear the record of an earlier held list.
 ///
 /// # Errors
-/// The list is held. [`Held::record`] records it.
+/// The list is held. The caller records that with [`Held::record`].
 pub fn admit(
     source: &Source,
     objects: &Objects,
@@ -115,9 +115,9 @@ pub fn admit(
     Ok(vec![progress(source, objects, None, applied, now)].into_iter().flatten().collect())
 }
 
-/// Confirms the removal for which a source's list is held. The list is applied when the source
-/// sends it again and it removes exactly the same objects. Returns `None` if no list is held; the
-/// batch is empty if the removal is confirmed already.
+/// Confirms the removal for which a source's list is held. A later list of the source is applied if
+/// it removes exactly the same objects. Returns the removal and the changes that record the
+/// confirmation, which are empty if the removal is confirmed already; `None` if no list is held.
 pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(Removal, Batch)> {
     let current = recorded(source, objects)?;
     if current.confirmed {
@@ -131,8 +131,8 @@ pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(R
     Some((removal, batch))
 }
 
-/// Returns whether the list of a source is held and its removal is confirmed, so that the list
-/// should be read again.
+/// Returns whether the list of a source is held and its removal is confirmed. The caller then reads
+/// the list again to apply it.
 pub fn is_confirmed(source: &Source, objects: &Objects) -> bool {
     recorded(source, objects).is_some_and(|removal| removal.confirmed)
 }
@@ -192,7 +192,7 @@ impl From<Held> for ChangeError {
     }
 }
 
-/// Applies the rule; returns the held list if the batch violates it.
+/// Returns the held list if the batch removes more than the rule permits.
 fn check_limit(
     source: &Source,
     objects: &Objects,
@@ -215,10 +215,8 @@ fn check_limit(
     let percent = usize::from(limit.percent);
     let description = match () {
         () if removed == 0 => return None,
-        () if removed == of => format!("all {of} objects of the source"),
-        () if services_gone > 0 && services_gone == services => {
-            format!("all {services} services of the source")
-        }
+        () if removed == of => all(of, "object"),
+        () if services_gone > 0 && services_gone == services => all(services, "service"),
         () if of >= REMOVAL_FLOOR && removed * 100 > percent * of => format!(
             "{removed} of {of} objects, more than the {percent} % of control.max_removal_percent"
         ),
@@ -236,6 +234,13 @@ fn check_limit(
     let digest = format!("{:016x}", hasher.finish()).into();
     let removal = Removal { removed, of, digest, confirmed: false };
     Some(Held { source_of: source.clone(), removal, description })
+}
+
+fn all(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("the only {noun} of the source"),
+        count => format!("all {count} {noun}s of the source"),
+    }
 }
 
 /// Returns the removal recorded on the source's own object.

@@ -114,24 +114,24 @@ fn chunks_are_validated_as_a_whole() {
     fixture.settings.limits = Limits { chunk: 5, session: 8, sessions: 2, ..Limits::default() };
     fixture.configure();
     let id = fixture.begin("k8s", "1").unwrap();
-    let mut refused =
+    let mut rejection =
         |number, list: Vec<Object>| fixture.add("k8s", id, number, list).unwrap_err().to_string();
-    assert_eq!(refused(1, shop()), "chunk 1 came before chunk 0; send 0 first");
+    assert_eq!(rejection(1, shop()), "chunk 1 came before chunk 0; send 0 first");
     let all = "the chunk has 7 objects, frontends and backends; allowed: up to 5; send several \
                chunks";
-    assert_eq!(refused(0, shop()), all);
+    assert_eq!(rejection(0, shop()), all);
     let twice = [service("a", "203.0.113.1"), service("a", "203.0.113.2")];
-    assert!(refused(0, twice.to_vec()).contains("Service a of k8s: it occurs twice"));
+    assert!(rejection(0, twice.to_vec()).contains("Service a of k8s: it occurs twice"));
     let mut foreign = service("a", "203.0.113.1");
     foreign.source = Source::new("file");
-    assert!(refused(0, vec![foreign]).contains("the session is of source `k8s`"));
+    assert!(rejection(0, vec![foreign]).contains("the session is of source `k8s`"));
     let own = object("Appliance", "a", &json!({}));
-    assert!(refused(0, vec![own]).contains("kind Service and Backends"));
+    assert!(rejection(0, vec![own]).contains("kind Service and Backends"));
     let Spec::Service(spec) = service("a", "203.0.113.1").spec else { panic!() };
     let spec = ServiceSpec { mss: 9_999, ..ServiceSpec::clone(&spec) };
     let wrong = Object::new(Name::new("a").unwrap(), Source::new(API), Spec::Service(spec.into()));
     assert_eq!(
-        refused(0, vec![wrong]),
+        rejection(0, vec![wrong]),
         "Service a of k8s: spec.mss: 9999 is out of range; allowed: 0 to 9460"
     );
     let first: Vec<Object> = shop().into_iter().take(2).collect();
@@ -163,8 +163,8 @@ fn names_leases_and_reserved_sources_are_validated() {
     for found in [0, 86_401] {
         let request = Begin { lease_s: Some(found), ..Begin::default() };
         let now = fixture.now;
-        let refused = fixture.sources.begin("k8s", &request, fixture.store.objects(), now);
-        assert_eq!(refused.unwrap_err(), Error::Lease { found });
+        let rejection = fixture.sources.begin("k8s", &request, fixture.store.objects(), now);
+        assert_eq!(rejection.unwrap_err(), Error::Lease { found });
     }
     let unknown = fixture.renew("k9s", None).unwrap_err().to_string();
     assert!(unknown.contains("has never begun a session"), "{unknown}");
@@ -215,7 +215,7 @@ fn on_expiry_objects_are_kept_quarantined_or_released_until_the_source_recovers(
 }
 
 #[test]
-fn new_setting_applies_to_expired_leases_but_restores_nothing() {
+fn new_setting_applies_to_expired_leases_but_restores_no_released_objects() {
     let mut fixture = committed_shop(OnExpiry::Keep);
     fixture.pass(31);
     for (on_expiry, status, serving) in [
@@ -271,7 +271,7 @@ fn batches_rejected_by_the_disk_are_returned_again() {
 }
 
 #[test]
-fn unchanged_precedence_creates_no_rows() {
+fn precedence_change_renews_only_affected_rows() {
     let mut fixture = committed_shop(OnExpiry::Keep);
     fixture.prefer(&["k8s"]);
     let list = vec![service("own", "203.0.113.20"), backends("own", "own", &["10.0.0.1"])];

@@ -58,7 +58,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Interrupted write that was cut from the log at the start.
+/// Interrupted write of an earlier process that was cut from the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// Path of the log.
@@ -67,7 +67,7 @@ pub struct Cut {
     pub offset: u64,
     /// Number of bytes cut.
     pub bytes: u64,
-    /// Name of the copy that contains them.
+    /// Name of the copy of the log from before the cut.
     pub copy: String,
 }
 

@@ -10,12 +10,12 @@ use config::rfc3339;
 /// Log of changes, with one record for each group of batches.
 pub(super) const LOG: &str = "log";
 
-/// Snapshot of all objects: a record for each, and an end record.
+/// Snapshot of all objects, with a record for each object and an end record.
 pub(super) const SNAPSHOT: &str = "snapshot";
 
-/// Snapshot that is being written.
+/// Snapshot that is being written. It is renamed to [`SNAPSHOT`] when it is complete.
 pub(super) const UNFINISHED: &str = "snapshot.new";
-/// Maximum number of copies of one file with one label; older ones are removed.
+/// Maximum number of copies of one file with the same label; older ones are removed.
 const COPIES_MAX: usize = 5;
 
 /// Directory with a few files. Data is durable only after the following sync; before that, any part
@@ -33,8 +33,8 @@ pub trait Disk {
     /// Makes earlier writes and truncations of a file durable.
     fn sync(&mut self, file: &str) -> io::Result<()>;
 
-    /// Replaces the file `to` by `from`, atomically. After a crash before [`Disk::sync_folder`] the
-    /// old file may be in place.
+    /// Replaces the file `to` by `from`, atomically. After a crash before [`Disk::sync_folder`],
+    /// the files may have their old names.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
 
     /// Makes creations and renames of files durable.
@@ -137,11 +137,24 @@ impl Folder {
     /// Creates the directory if needed, and locks it.
     ///
     /// # Errors
-    /// The error of the system; `WouldBlock` if another process holds the lock.
+    /// Returns the error of the system, or one of kind `WouldBlock` if another process holds the
+    /// lock.
     pub fn open(path: &Path) -> io::Result<Folder> {
         std::fs::create_dir_all(path)?;
+        Folder::lock(path, File::try_lock)
+    }
+
+    /// Opens the directory for reading only. The lock keeps a process from writing meanwhile.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Folder::open`], and `NotFound` if there is no directory.
+    pub(super) fn open_to_read(path: &Path) -> io::Result<Folder> {
+        Folder::lock(path, File::try_lock_shared)
+    }
+
+    fn lock(path: &Path, lock: fn(&File) -> Result<(), TryLockError>) -> io::Result<Folder> {
         let folder = File::open(path)?;
-        folder.try_lock().map_err(|error| match error {
+        lock(&folder).map_err(|error| match error {
             TryLockError::Error(error) => error,
             TryLockError::WouldBlock => io::Error::new(
                 io::ErrorKind::WouldBlock,
@@ -152,7 +165,7 @@ impl Folder {
     }
 
     fn file(&self, name: &str, append: bool) -> io::Result<File> {
-        // Objects may contain secrets.
+        // Only the owner may read the file, because objects may contain secrets.
         let mut options = OpenOptions::new();
         options.create(true).mode(0o600);
         if append {
@@ -163,7 +176,7 @@ impl Folder {
         options.open(self.path.join(name))
     }
 
-    /// Removes all but the newest copies; their names sort by time.
+    /// Removes all but the newest copies. The names of copies sort by the time in them.
     fn remove_old_copies(&self, prefix: &str) -> io::Result<()> {
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
@@ -207,8 +220,8 @@ impl Disk for Folder {
         self.folder.sync_all()
     }
 
-    /// Names the copy after the file's modification time, so that a file that is copied at several
-    /// starts has one copy.
+    /// Names the copy after the file's modification time, and writes none if a copy with the same
+    /// contents exists. A damaged file thus has one copy, however often slowpath is restarted.
     fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
         let from = self.path.join(file);
         let changed =

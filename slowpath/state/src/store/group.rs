@@ -1,8 +1,9 @@
 //! Store shared by many writers. Callers submit batches, one thread writes them, and batches that
 //! arrive while the disk is busy share the next sync.
 //!
-//! Only the thread in [`Shared::serve`] waits for the disk. A caller may stop waiting
-//! ([`Shared::withdraw`]) and then learns whether its batch can still be made.
+//! Only the thread in [`Shared::serve`], and callers of [`Shared::change`], wait for the disk. A
+//! caller of [`Shared::request`] may stop waiting ([`Shared::withdraw`]) and then learns whether
+//! its batch can still be made.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,7 +20,7 @@ const HISTORY_MAX: usize = 8_192;
 /// Maximum number of batches that wait for the disk.
 const QUEUE_MAX: usize = 4_096;
 
-/// Result of a batch: the revision after it, or why it was not made.
+/// Result of a batch: the revision after it, or the reason why it was not made.
 pub type CommitResult = Result<u64, ChangeError>;
 
 /// Batch that is submitted to the store.
@@ -28,7 +29,8 @@ pub struct WriteRequest {
     pub batch: Batch,
     /// Time of the request. The changes get the time of the last request in their group.
     pub now: SystemTime,
-    /// Sources whose complete list the batch contains; their objects are confirmed by it.
+    /// Sources whose complete list the batch contains. If it succeeds, all objects of these sources
+    /// are confirmed ([`Store::confirm_source`]).
     pub complete_sources: Vec<Source>,
 }
 
@@ -39,7 +41,7 @@ impl WriteRequest {
     }
 }
 
-/// Number of a submitted request. Requests are written in the sequence of their tickets.
+/// Number of a submitted request. Requests are written in the order of their tickets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ticket(u64);
 
@@ -58,8 +60,9 @@ pub(super) struct Queue {
     completed: Ticket,
     /// Whether a group is being written.
     busy: bool,
-    /// Whether a caller stopped waiting while a group was being written; reset after that group.
+    /// Whether a caller stopped waiting while a group was being written. Reset after that group.
     stuck: bool,
+    /// Whether [`Shared::close`] was called.
     closed: bool,
 }
 
@@ -104,14 +107,15 @@ impl<D: Disk> Shared<D> {
         self.damage.as_ref()
     }
 
-    /// Returns what was cut from the log when it was opened.
+    /// Returns the interrupted write that was cut when the store was opened, if any.
     pub fn cut(&self) -> Option<&Cut> {
         self.cut.as_ref()
     }
 
-    /// Submits a request to the writing thread without waiting for the disk. `answer` is called
-    /// once, after the batch is on disk and published, or was rejected: on this thread if the
-    /// request cannot be queued, otherwise on the writing thread.
+    /// Submits a request to the writing thread without waiting for the disk. `answer` is called at
+    /// most once, after the batch is on disk and published, or was rejected: on this thread if the
+    /// request cannot be queued, otherwise on the writing thread. It is not called for a request
+    /// that is withdrawn.
     pub fn submit(
         &self,
         request: WriteRequest,
@@ -120,17 +124,19 @@ impl<D: Disk> Shared<D> {
         let mut queue = self.queue.lock();
         queue.issued.0 += 1;
         let ticket = queue.issued;
-        let wrong = match () {
-            () if queue.closed => Some("slowpath is shutting down and accepts no more changes"),
-            () if queue.stuck => Some("the store's disk does not respond; nothing was changed"),
+        let error = match () {
+            () if queue.closed => Some(closed()),
+            () if queue.stuck => {
+                Some(disk("the store's disk does not respond; nothing was changed"))
+            }
             () if queue.waiting.len() >= QUEUE_MAX => {
-                Some("too many changes wait for the store's disk; nothing was changed")
+                Some(disk("too many changes wait for the store's disk; nothing was changed"))
             }
             () => None,
         };
-        if let Some(wrong) = wrong {
+        if let Some(error) = error {
             drop(queue);
-            answer(Err(disk(wrong)));
+            answer(Err(error));
             return ticket;
         }
         queue.waiting.push(QueuedRequest { ticket, request, answer: Box::new(answer) });
@@ -148,9 +154,9 @@ impl<D: Disk> Shared<D> {
         (ticket, answer)
     }
 
-    /// Stops waiting for a request and returns its state as an error: not made if it was still
-    /// queued, unknown if it is being written or was answered. If a group is being written, further
-    /// requests are rejected at once until the disk responds again.
+    /// Stops waiting for a request, and returns an error with the result: not made if the request
+    /// was still queued, unknown if it is being written or was answered. If a group is being
+    /// written, further requests are rejected at once until that group is written.
     pub fn withdraw(&self, ticket: Ticket) -> ChangeError {
         let mut queue = self.queue.lock();
         queue.stuck = queue.busy;
@@ -166,14 +172,14 @@ impl<D: Disk> Shared<D> {
         disk("the store's disk has not responded in time; nothing was changed")
     }
 
-    /// Returns whether a request is answered or about to be. Until then, published objects contain
-    /// none of its changes.
+    /// Returns whether a request was written or rejected, and is answered or about to be. Until
+    /// then, published objects contain none of its changes.
     pub fn is_completed(&self, ticket: Ticket) -> bool {
         self.queue.lock().completed >= ticket
     }
 
-    /// Writes submitted requests until [`Shared::close`]. Run it on a thread of its own, because
-    /// the disk may block it indefinitely.
+    /// Writes submitted requests until [`Shared::close`]. It needs a thread of its own, because the
+    /// disk may block it indefinitely.
     pub fn serve(&self) {
         loop {
             {
@@ -220,7 +226,7 @@ impl<D: Disk> Shared<D> {
             sources.iter().for_each(|source| store.confirm_source(source));
         }
         {
-            // Before the objects are published: see `is_completed`.
+            // Set before the objects are published, as `is_completed` promises.
             let mut queue = self.queue.lock();
             (queue.busy, queue.stuck, queue.completed) = (false, false, last);
         }
@@ -231,8 +237,8 @@ impl<D: Disk> Shared<D> {
         }
     }
 
-    /// Applies the changes, all or none, and returns the revision once they are on disk. Blocks
-    /// until then.
+    /// Applies the changes, all or none, on this thread, and returns the revision once they are on
+    /// disk.
     pub fn change(&self, batch: Batch, now: SystemTime) -> CommitResult {
         let (sender, answer) = std::sync::mpsc::sync_channel(1);
         self.submit(WriteRequest::new(batch, now), move |answered| drop(sender.send(answered)));
@@ -286,7 +292,7 @@ impl<D: Disk + Send + 'static> Shared<D> {
     /// Starts the writing thread. The returned channel closes when the thread ends.
     ///
     /// # Errors
-    /// The system cannot create a thread.
+    /// Returns an error if the system cannot create a thread.
     pub fn start(self: &Arc<Self>) -> std::io::Result<std::sync::mpsc::Receiver<()>> {
         let (alive, ended) = std::sync::mpsc::channel::<()>();
         let store = Arc::clone(self);
@@ -296,6 +302,12 @@ impl<D: Disk + Send + 'static> Shared<D> {
         })?;
         Ok(ended)
     }
+}
+
+/// Creates the error of a request that comes after [`Shared::close`].
+fn closed() -> ChangeError {
+    let wrong = "slowpath is shutting down and accepts no more changes";
+    ChangeError::new("", wrong, "try again after the restart").with_class(ErrorClass::Disk)
 }
 
 /// Creates an error caused by the disk; nothing was changed.

@@ -44,10 +44,11 @@ impl Disk for Files {
     }
 }
 
-/// Opens a store with a log of these bytes and checks the result. If the log is damaged, it is
-/// unchanged and copied, the damage has an offset within it, and changes are rejected. Otherwise
-/// the log is copied before a cut, reopening the store returns the same objects, and a change is
-/// durable.
+/// Opens a store with a log of these bytes and checks the result:
+/// - If the log is damaged, it is unchanged and copied, the damage has an offset within it, and
+///   changes are rejected.
+/// - Otherwise the log is copied if it is cut, the store has the same objects when it is opened
+///   again, and a change is durable.
 pub fn harness(log: &[u8]) {
     let disk = Files(BTreeMap::from([(LOG.to_owned(), log.to_vec())]));
     let mut store = Store::open(disk);
@@ -73,7 +74,7 @@ pub fn harness(log: &[u8]) {
     let again = Store::open(store.disk.clone());
     assert!(again.damage().is_none() && again.cut().is_none());
     assert!(again.objects().all().eq(store.objects().all()));
-    // According to the log, an object of this name may be in deletion, and the change is rejected.
+    // The change is rejected if the log contains an object of this name that is in deletion.
     if store.commit(&change, UNIX_EPOCH).iter().all(Result::is_ok) {
         let again = Store::open(store.disk.clone());
         assert!(again.damage().is_none() && again.objects().all().eq(store.objects().all()));

@@ -4,7 +4,7 @@ use super::disk::{LOG, SNAPSHOT};
 use super::record::{self, Flaw, Line, Record, Records};
 use crate::object::Objects;
 
-/// Contents of the files.
+/// Contents of a store's files.
 #[derive(Default)]
 pub(super) struct Loaded {
     pub objects: Objects,
@@ -23,7 +23,7 @@ pub(super) struct Loaded {
 /// Reads both files; `None` stands for a file that does not exist.
 ///
 /// # Errors
-/// The damaged file, with the place and kind of damage.
+/// Returns the name of the damaged file, with the offset and kind of the damage.
 pub(super) fn load(
     snapshot: Option<&[u8]>,
     log: Option<&[u8]>,
@@ -35,7 +35,7 @@ pub(super) fn load(
     }
     let (known, bytes) = (objects.revision(), log.unwrap_or_default());
     let records = load_log(&mut objects, bytes).map_err(|flaw| (LOG, flaw))?;
-    // Left by a process that ended after it wrote a snapshot and before it emptied the log.
+    // A process left such a log if it ended between writing a snapshot and emptying the log.
     let stale = records.end > 0 && objects.revision() == known;
     Ok(Loaded {
         objects,
@@ -55,8 +55,8 @@ fn lines(record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
     })
 }
 
-/// Reads a snapshot, which must be complete: it was when it was renamed into place. Returns whether
-/// it is in the first format.
+/// Reads a snapshot, which must be complete, because only complete files are renamed to
+/// [`SNAPSHOT`]. Returns whether it is in the first format.
 fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
     let Records { all, end, old } = record::read_all(bytes)?;
     let incomplete = || Flaw::new(end, "the file ends before its last object");
@@ -91,13 +91,15 @@ fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
     if complete { Ok(old) } else { Err(incomplete()) }
 }
 
+/// Reads the log, and applies the records that are newer than the snapshot.
 fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, Flaw> {
     let records = record::read_all(bytes)?;
     let known = objects.revision();
     let mut reached = known;
     for (number, record) in records.all.iter().enumerate() {
         if let Some(before) = record.before {
-            // The log may begin before the snapshot, but must have no gap.
+            // The first record may be older than the snapshot, but no changes may be missing before
+            // it or between two records.
             let follows = if number == 0 { before <= known } else { before == reached };
             if !follows {
                 let wrong = format!(

@@ -11,9 +11,11 @@
 //! Numbers are little-endian. F7 occurs in no UTF-8 text, so no content contains the magic number,
 //! and the next record can be found after a damaged one.
 //!
-//! Damage is distinguished from an interrupted write, because only the latter may be cut. What an
-//! interrupted write leaves is at the end of the file, and each of its bytes is as it was written,
-//! or zero where a page did not reach the disk, or missing.
+//! In the first format, a header has only the length and a CRC-32 of length and content.
+//!
+//! Damage is distinguished from an interrupted write, because only the latter may be cut. The bytes
+//! of an interrupted write are at the end of the file. Each of them is as it was written, or zero
+//! if its page did not reach the disk, or missing.
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::{Event, Key, Object};
 
+/// First bytes of a record.
 const MAGIC: [u8; 4] = [0xf7, b'W', b'R', b'1'];
 /// Length of the header, bytes.
 pub(super) const HEAD: usize = 24;
@@ -31,7 +34,7 @@ const COVERED: usize = 20;
 /// content.
 const OLD_HEAD: usize = 8;
 
-/// Content of a record.
+/// Line of a record. The content of a record is a JSON list of lines.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Line {
@@ -44,7 +47,7 @@ pub(super) enum Line {
 }
 
 impl Line {
-    /// Returns the content that records an event.
+    /// Returns the line that records an event.
     pub(super) fn of(event: &Event) -> Option<Line> {
         match (&event.after, &event.before) {
             (Some(after), _) => Some(Line::Put(after.clone())),
@@ -69,7 +72,7 @@ pub(super) struct Record<'b> {
 #[derive(Debug, Default)]
 pub(super) struct Records<'b> {
     pub all: Vec<Record<'b>>,
-    /// Offset after the last record; an interrupted write follows, if anything.
+    /// Offset after the last record. Bytes from here on are of an interrupted write.
     pub end: usize,
     /// Whether the records are in the first format.
     pub old: bool,
@@ -110,7 +113,7 @@ pub(super) fn put<T: Serialize + ?Sized>(
 /// Returns the records of a file, up to its end or to an interrupted write.
 ///
 /// # Errors
-/// The first place where the file is damaged.
+/// Returns the first damage in the file.
 pub(super) fn read_all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
     if read_old(bytes, 0).is_some() {
         return read_all_old(bytes);

@@ -26,7 +26,8 @@ fn key(source: &str, name: usize) -> Key {
     object(source, name, 0).key()
 }
 
-/// Returns a group of batches with all sorts of changes, some of which are rejected.
+/// Returns a random group of batches with puts, deletions and finalizers, some of which are
+/// rejected.
 fn group(rng: &mut Rng) -> Vec<Batch> {
     let change = |rng: &mut Rng| {
         let (source, name) = (["api", "file"][rng.usize(..2)], rng.usize(..4));
@@ -40,6 +41,7 @@ fn group(rng: &mut Rng) -> Vec<Batch> {
     (0..=rng.usize(..3)).map(|_| batch(rng)).collect()
 }
 
+/// Returns the objects before a group and after each of its accepted batches.
 fn states(from: &Objects, group: &[Batch]) -> Vec<Objects> {
     let mut states = vec![from.clone()];
     for batch in group {
@@ -55,9 +57,36 @@ fn same(a: &Objects, b: &Objects) -> bool {
     a.revision() == b.revision() && a.all().eq(b.all())
 }
 
+#[test]
+fn a_closed_store_is_read_without_changing_its_files() {
+    let path = std::env::temp_dir().join(format!("weir-closed-{}", std::process::id()));
+    let missing = read_closed(&path).unwrap_err();
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    let mut store = Store::open(Folder::open(&path).unwrap());
+    for name in 0..3 {
+        store.commit(&[vec![Change::put(object("api", name, 7))]], UNIX_EPOCH);
+    }
+    let objects = store.objects().clone();
+    assert_eq!(read_closed(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    drop(store);
+    let log = path.join(LOG);
+    let mut torn = std::fs::read(&log).unwrap();
+    torn.extend_from_slice(&torn.clone()[..9]);
+    std::fs::write(&log, &torn).unwrap();
+    assert!(same(&read_closed(&path).unwrap(), &objects));
+    assert_eq!(std::fs::read(&log).unwrap(), torn, "the interrupted write stays");
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1, "no copy is written");
+    torn[20] ^= 1;
+    std::fs::write(&log, &torn).unwrap();
+    let damaged = read_closed(&path).unwrap_err();
+    assert_eq!(damaged.kind(), io::ErrorKind::InvalidData, "{damaged}");
+    assert!(damaged.to_string().contains("log is damaged at byte"), "{damaged}");
+    std::fs::remove_dir_all(path).unwrap();
+}
+
 fn opened(disk: Memory) -> Store<Memory> {
     let mut store = Store::open(disk);
-    // Small, so that snapshots are written all the time.
+    // Small, so that snapshots are written often.
     store.min_snapshot_log = 300;
     store
 }
@@ -97,13 +126,13 @@ fn power_failure_at_any_byte_keeps_acknowledged_batches_whole() {
 }
 
 #[test]
-fn intermittent_disk_errors_reject_only_the_failed_batches() {
-    let mut refused = 0;
+fn disk_error_rejects_its_group_and_keeps_acknowledged_batches() {
+    let mut failed_groups = 0;
     for seed in 0..60 {
         let mut rng = Rng::with_seed(seed);
         let mut store = opened(Memory { faults: 25, ..Memory::new(seed) });
-        // States that may be found after a crash: the acknowledged one, and those possibly written
-        // since.
+        // States that may be found after a crash: the acknowledged one, and those of groups that
+        // failed since, which may have been written nevertheless.
         let mut possible = vec![Objects::default()];
         for _ in 0..30 {
             let (before, group) = (store.objects().clone(), group(&mut rng));
@@ -113,7 +142,7 @@ fn intermittent_disk_errors_reject_only_the_failed_batches() {
                 .iter()
                 .any(|a| a.as_ref().is_err_and(|error| error.to_string().contains("a fault")));
             if failed {
-                refused += 1;
+                failed_groups += 1;
                 assert!(same(store.objects(), &before));
                 possible.extend(states);
             } else {
@@ -129,7 +158,7 @@ fn intermittent_disk_errors_reject_only_the_failed_batches() {
             }
         }
     }
-    assert!(refused > 100, "{refused}");
+    assert!(failed_groups > 100, "{failed_groups}");
 }
 
 #[test]
@@ -189,6 +218,7 @@ fn stored_objects_of_sources_serve_until_confirmed() {
     assert_eq!(stored, result.map(|text| format!("{} {text}", Kind::Appliance)));
 }
 
+/// Environment variable with the store's directory, set for the child process that is killed.
 const CHILD: &str = "WEIR_TEST_STORE_CHILD";
 
 /// Writes objects forever, and prints each one that is stored.

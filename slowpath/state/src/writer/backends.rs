@@ -13,7 +13,7 @@ use crate::backend::{Health, Instance};
 use crate::name::{Name, Precedence, Source};
 use crate::tables::{Entry, instance_range};
 
-/// Changes of a service's list of instances; indexes are those in the list before the changes.
+/// Changes of a service's list of instances. Indexes are those in the list before the changes.
 #[derive(Default)]
 struct Changes {
     replaced: Vec<(usize, Arc<Instance>)>,
@@ -33,7 +33,7 @@ impl Transaction<'_> {
     /// Replaces the instances of a service that a source wrote before by `instances`; an empty list
     /// removes them all. Instances of other sources stay. Service, source and priority of the new
     /// instances are set here, and their health is that of the service's current instances at the
-    /// same endpoint. Of two with one endpoint, the last counts.
+    /// same endpoint. If two of them have the same endpoint, only the last one is written.
     pub fn set_backends(&mut self, service: &Name, source: &Source, instances: Vec<Instance>) {
         self.set_instances(service, source, instances, None);
     }
@@ -87,9 +87,9 @@ impl Transaction<'_> {
         self.apply(service, changes);
     }
 
-    /// Sets the health check verdict on an endpoint for one service; returns whether it changed.
-    /// The verdict applies to the instances of all sources at this endpoint, current and later
-    /// ones.
+    /// Sets the health check verdict on an endpoint for one service; returns whether the verdict
+    /// changed. It applies to the service's instances at this endpoint from all sources, and to
+    /// instances that are added while one of them exists.
     pub fn update_backend_health(
         &mut self,
         service: &Name,
@@ -113,8 +113,8 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// Removes the health check verdict, after health checks were disabled: only the source's state
-    /// applies then. Returns whether there was a verdict.
+    /// Removes the health check verdict on an endpoint for one service, after health checks were
+    /// disabled: only the source's state applies then. Returns whether there was a verdict.
     pub fn forget_backend_health(&mut self, service: &Name, endpoint: &Endpoint) -> bool {
         let list = self.instances(service);
         let health = Health::default();
@@ -126,8 +126,8 @@ impl Transaction<'_> {
         had_verdict
     }
 
-    /// Sets the precedence of sources for all current and later instances. A service is touched
-    /// only if the order of its instances changes.
+    /// Sets the precedence of sources for all current and later instances. A service's frontends
+    /// get new rows only if the order of its instances changes.
     pub fn set_precedence(&mut self, precedence: Precedence) {
         let differs = |instance: &Instance| instance.priority != precedence.rank(&instance.source);
         for service in self.services_with(differs) {

@@ -19,7 +19,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    // Not called within Weir yet; required by the specification.
+    // Part of the specified interface of the writer; no component of Weir redirects frontends yet.
     /// Makes a frontend use the backends of another service; `None` restores those of its own
     /// service. The other service need not exist yet.
     pub fn set_redirect_to(&mut self, address: &Address, to: Option<Name>) -> Result<(), Error> {
@@ -45,8 +45,9 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Writes what differs of a service and of the given frontends, which no other service may own,
-    /// and deletes its frontends for which `gone` returns true. Returns the service's previous row.
+    /// Writes a service and the given frontends if they differ from the tables, and deletes the
+    /// service's frontends for which `gone` returns true. The caller has checked that no other
+    /// service owns the given frontends' addresses. Returns the service's previous row.
     pub(super) fn put(
         &mut self,
         name: &Name,

@@ -12,9 +12,9 @@ use crate::object::FrontendSpec;
 use crate::service::Service;
 
 impl Transaction<'_> {
-    /// Writes a service and all its frontends, after applying the hooks to it. Other frontends of
-    /// the service are deleted. Of two frontends with one address, the last counts. Returns the
-    /// service's previous row.
+    /// Writes a service and all its frontends, after applying the hooks to the service. Other
+    /// frontends of the service are deleted. If two frontends have the same address, only the last
+    /// one is written. Returns the service's previous row.
     ///
     /// If another source owns the service, or another service owns one of the addresses, nothing is
     /// written.
@@ -58,7 +58,7 @@ impl Transaction<'_> {
         Ok(service)
     }
 
-    /// Applies the hooks to a service and checks that its source owns it.
+    /// Applies the hooks to a service, and rejects the service if another source owns it.
     fn admit(&self, mut service: Service) -> Result<Service, Error> {
         let (name, source) = (service.name.clone(), service.source.clone());
         for hook in &self.state.hooks {

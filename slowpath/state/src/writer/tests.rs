@@ -1,5 +1,5 @@
 //! Tests of the writer: each operation, defects known from other implementations, and random
-//! histories against a simple model.
+//! histories compared with a simple model.
 
 use std::time::{Duration, SystemTime};
 
@@ -64,7 +64,7 @@ fn of_cluster(host: u8, cluster: u32) -> Instance {
     Instance { placement: Some(Arc::new(placement)), ..instance(host) }
 }
 
-/// Writes in one transaction; returns the result of the writes, and the revision.
+/// Writes in one transaction; returns the result of the writes, and that of the commit.
 fn write<R>(writer: &Writer, at: u64, writes: impl FnOnce(&mut Transaction<'_>) -> R) -> (R, u64) {
     let mut transaction = writer.begin(now(at));
     let result = writes(&mut transaction);

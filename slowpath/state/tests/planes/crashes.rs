@@ -1,5 +1,5 @@
-//! Power failures at any byte, from objects on a disk to maps: acknowledged changes are stored
-//! afterwards, others completely or not at all, and the maps follow.
+//! Power failures at any byte, from objects on a disk to maps. Afterwards, acknowledged changes are
+//! stored, others are stored completely or not at all, and the maps agree with the objects.
 //!
 //! `SIMULATION_SEED=7 cargo test -p state --test planes` replays one lifetime.
 
@@ -21,6 +21,7 @@ use state::object::{
 use state::reflect::Reflector;
 use state::store::{Disk, Store};
 
+/// Number of lifetimes, each with several power failures.
 const LIFETIMES: u64 = 40;
 
 /// Files that outlive the process, and power that may fail.
@@ -29,7 +30,7 @@ struct MemoryDisk(Rc<RefCell<DiskContents>>);
 
 #[derive(Default)]
 struct DiskContents {
-    /// Durable contents and written contents of each file.
+    /// Durable contents and written contents, by name of the file.
     files: BTreeMap<String, (Vec<u8>, Vec<u8>)>,
     /// Bytes and calls until the power fails; `None` for never.
     power: Option<usize>,
@@ -51,7 +52,8 @@ impl DiskContents {
         }
     }
 
-    /// Restores the power. Of unsynced appended data, a random prefix is kept.
+    /// Restores the power. Of unsynced appended data, a random prefix is kept; other unsynced
+    /// changes of a file are all kept or all lost.
     fn restart(&mut self, rng: &mut Rng) {
         self.power = None;
         for (durable, now) in self.files.values_mut() {
@@ -106,7 +108,7 @@ impl Disk for MemoryDisk {
     }
 }
 
-/// A process: the store, the reflector that reads it, and the fixture with the maps.
+/// Process: the store, the reflector that reads the store's objects, and the fixture with the maps.
 struct Process {
     disk: MemoryDisk,
     store: Store<MemoryDisk>,

@@ -23,7 +23,7 @@ fn web() -> FrontendSpec {
     FrontendSpec::new(at("203.0.113.10", 80), Kind::LoadBalancer)
 }
 
-/// Algorithm `random`, so that Maglev tables do not fill the expected lines.
+/// Returns a service with algorithm `random`, so that the expected lines have no Maglev tables.
 fn service(text: &str) -> Service {
     Service::new(name(text), source()).with(|spec| spec.algorithm = Algorithm::Random).unwrap()
 }
@@ -48,7 +48,7 @@ fn set(fixture: &Fixture, text: &str, backends: &[(Endpoint, State)]) {
     fixture.write(|to| to.set_backends(&name(text), &source(), instances.collect()));
 }
 
-fn fails(fixture: &Fixture, text: &str, at: &str) {
+fn set_unhealthy(fixture: &Fixture, text: &str, at: &str) {
     fixture.write(|to| to.update_backend_health(&name(text), &endpoint(at), false)).unwrap();
 }
 
@@ -72,7 +72,7 @@ fn error(fixture: &Fixture, frontend: &FrontendSpec) -> String {
     }
 }
 
-/// Returns a word for each write since a mark.
+/// Returns the kind of each row written since a mark, an index into the log; `-` marks deletions.
 fn log(fixture: &Fixture, since: usize) -> Vec<String> {
     let word = |(key, deleted): &(Key, bool)| {
         let what = match key {
@@ -192,7 +192,7 @@ fn unsupported_combinations_are_rejected() {
     assert_eq!(
         error(&fixture, &web()),
         "service web has session affinity and sends port 80 to the proxy at port 2000, which \
-         handles affinity itself; remove one of the two"
+         handles affinity itself; remove `affinity_s` or `proxy_redirect`"
     );
     let status = fixture.writer.tables().frontend(&other.address).unwrap().status();
     assert_eq!(status.progress, Progress::Done, "the proxy does not receive the other port");
@@ -213,7 +213,7 @@ fn slots_are_ordered_and_counts_split_serving_backends() {
             (endpoint("10.0.0.6"), State::Active),
         ],
     );
-    fails(&fixture, "web", "10.0.0.2");
+    set_unhealthy(&fixture, "web", "10.0.0.2");
     fixture.steps();
     let slots = lines_with(&fixture, "BEID=");
     let of = |line: &String| {
@@ -224,7 +224,7 @@ fn slots_are_ordered_and_counts_split_serving_backends() {
     assert_eq!(slots.iter().map(of).collect::<Vec<_>>(), expected);
     assert_eq!(lines_with(&fixture, "COUNT=2 QCOUNT=3").len(), 1);
 
-    // No backend is active: the terminating ones serve.
+    // No backend is active, so the terminating one serves.
     set(&fixture, "web", &[(endpoint("10.0.0.1"), State::Terminating)]);
     fixture.steps();
     assert_eq!(lines_with(&fixture, "COUNT=1 QCOUNT=0").len(), 1);
@@ -242,7 +242,7 @@ fn backends_exist_while_slots_refer_to_them() {
     let mark = fixture.plane.maps().maps.log.len();
     set(&fixture, "web", &active(&["10.0.0.2"]));
     fixture.steps();
-    // One backend served before and one serves now: the master is unchanged.
+    // The master row is not written, because the number of serving backends is still 1.
     assert_eq!(log(&fixture, mark), ["Backends", "slot 1", "Maglev", "-Backends"]);
 
     let mark = fixture.plane.maps().maps.log.len();
@@ -267,7 +267,7 @@ fn backends_exist_while_slots_refer_to_them() {
 fn serving_slot_is_reassigned_after_the_count() {
     let mut fixture = with(service("web"), vec![web()], &["10.0.0.1", "10.0.0.2"]);
     let mark = fixture.plane.maps().maps.log.len();
-    fails(&fixture, "web", "10.0.0.1");
+    set_unhealthy(&fixture, "web", "10.0.0.1");
     fixture.steps();
     assert_eq!(log(&fixture, mark), ["slot 1", "master", "slot 2"]);
 }
@@ -291,7 +291,7 @@ fn full_backend_map_is_reused_without_dead_slots() {
     let full =
         "the map of Backends is full with 2 rows; raise region.max_backends or remove services";
     assert_eq!(error(&fixture, &web()), full);
-    assert_eq!(lines_with(&fixture, "COUNT=2").len(), 1, "the other services keep working");
+    assert_eq!(lines_with(&fixture, "COUNT=2").len(), 1, "the frontend keeps its two backends");
     set(&fixture, "web", &active(&["10.0.0.6"]));
     fixture.settle();
     assert_eq!(lines_with(&fixture, "BE:"), ["BE: ADDR=10.0.0.6:8080/TCP STATE=active"]);
@@ -339,7 +339,7 @@ fn affinity_is_kept_for_active_backends_only() {
     let mut fixture = with(affine.clone(), vec![web()], &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     assert_eq!(lines_with(&fixture, "AFF:").len(), 3);
     assert_eq!(lines_with(&fixture, "AFFTimeout=30").len(), 1);
-    fails(&fixture, "web", "10.0.0.1");
+    set_unhealthy(&fixture, "web", "10.0.0.1");
     set(
         &fixture,
         "web",
@@ -390,10 +390,10 @@ fn maglev_tables_contain_serving_backends() {
     assert_eq!(counts.iter().sum::<u32>(), 1021);
     assert!(counts[0].abs_diff(766) <= 1, "three in four: {counts:?}");
 
-    fails(&fixture, "web", "10.0.0.1");
+    set_unhealthy(&fixture, "web", "10.0.0.1");
     fixture.steps();
     assert!(lines_with(&fixture, "MAGLEV:")[0].ends_with("INNER=[10.0.0.2:8080/TCP(1021)]"));
-    fails(&fixture, "web", "10.0.0.2");
+    set_unhealthy(&fixture, "web", "10.0.0.2");
     fixture.steps();
     assert!(lines_with(&fixture, "MAGLEV:").is_empty(), "no backend serves");
 
@@ -459,7 +459,7 @@ fn shared_backend_has_the_most_active_state_until_the_last_release() {
     assert_eq!(lines_with(&fixture, "BE:"), ["BE: ADDR=10.0.0.1:8080/TCP STATE=terminating"]);
     // A health check verdict is for one service only.
     set(&fixture, "web", &active(&["10.0.0.1"]));
-    fails(&fixture, "web", "10.0.0.1");
+    set_unhealthy(&fixture, "web", "10.0.0.1");
     fixture.steps();
     assert_eq!(lines_with(&fixture, "BE:"), ["BE: ADDR=10.0.0.1:8080/TCP STATE=active"]);
     assert_eq!(lines_with(&fixture, "+quarantined").len(), 1);
@@ -499,7 +499,7 @@ fn node_ports_have_a_wildcard_and_a_copy_per_address() {
     ];
     assert_eq!(masters(&fixture), all);
 
-    // One address family is removed: rows of the other with the same port stay.
+    // The IPv6 wildcard is removed, and the rows of the IPv4 wildcard with the same port stay.
     put(&fixture, service("web"), frontends[..1].to_vec());
     fixture.steps();
     assert_eq!(masters(&fixture), all[..3]);
@@ -601,7 +601,7 @@ fn restart_restores_identifiers_and_quarantine() {
         (endpoint("10.0.0.4"), State::TerminatingNotServing),
     ];
     set(&fixture, "web", &states);
-    fails(&fixture, "web", "10.0.0.2");
+    set_unhealthy(&fixture, "web", "10.0.0.2");
     fixture.steps();
     let before = fixture.numbered();
     let mut fixture = fixture.restart();
@@ -626,7 +626,7 @@ fn unclaimed_rows_are_removed_by_the_first_prune() {
     put(&fixture, service("api"), vec![second.clone()]);
     set(&fixture, "api", &active(&["10.0.0.2"]));
     fixture.steps();
-    // Possible leftovers of a crash: rows that no frontend uses.
+    // Rows that no frontend uses, as a crash may leave them.
     let maps = &mut fixture.plane.maps_mut().maps;
     let stray = [Key::Maglev(77), Key::Match(77, 2), Key::Reverse(78)];
     let table = map_plane::Table::One { backend: 2, size: 251 };

@@ -2,7 +2,7 @@
 //! tables are written again.
 //!
 //! Each lifetime is determined by its seed. `SIMULATION_SEED=7 cargo test -p state --test planes`
-//! replays one; `SIMULATIONS=10000` sets their number.
+//! replays one lifetime; `SIMULATIONS=10000` sets the number of lifetimes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn maps_converge_in_random_lifetimes() {
     }
 }
 
-/// Prints the seed of a lifetime that failed.
+/// Guard that prints the seed of a lifetime when it is dropped during a panic.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -39,7 +39,7 @@ impl Drop for Seed {
 }
 
 fn live(seed: u64) {
-    let result = Seed(seed);
+    let seed_on_panic = Seed(seed);
     let rng = &mut Rng::with_seed(seed);
     let (mut fixture, mut model) = (Fixture::new(), Model::default());
     for _ in 0..1 + rng.usize(..4) {
@@ -50,7 +50,7 @@ fn live(seed: u64) {
         }
         fixture = restart(fixture, &mut model, rng);
     }
-    drop(result);
+    drop(seed_on_panic);
 }
 
 /// Applies changes, steps and faults.
@@ -58,7 +58,7 @@ fn work(fixture: &mut Fixture, model: &mut Model, rng: &mut Rng) {
     for _ in 0..rng.usize(..60) {
         fixture.plane.maps_mut().per_mille = [0, 10, 100, 500][rng.usize(..4)];
         ops::change(fixture, model, rng.u64(..));
-        // Changes are not always observed at once.
+        // The reconciler may observe several changes in one step.
         for _ in 0..rng.usize(..3) {
             fixture.step();
         }
@@ -104,7 +104,8 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     fixture.assert_is(model);
     let after = identifiers(&fixture);
     for (address, id) in &before {
-        // Where a frontend and a copy of a node port replace each other, the identifier changes.
+        // At an own address, a frontend and a copy of a wildcard may have replaced each other, and
+        // then the identifier differs.
         let own = ops::OWN.contains(&address.prefix.addr.to_string().as_str());
         if !own && after.contains_key(address) {
             assert_eq!(after[address], *id, "{address} has another identifier");
@@ -113,7 +114,7 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     fixture
 }
 
-/// Applies changes to the model while no process runs.
+/// Applies changes to the model only, as sources do while no process runs.
 fn change_while_stopped(model: &mut Model, rng: &mut Rng) {
     let mut scratch = Fixture::new();
     scratch.write(|to| {
@@ -138,7 +139,6 @@ fn identifiers(fixture: &Fixture) -> BTreeMap<Address, u32> {
     records.filter_map(of).collect()
 }
 
-/// The state after a crash in the middle of writing is repaired.
 #[test]
 fn crash_at_any_write_is_repaired_by_the_next_process() {
     for crash in 0..200 {
@@ -151,7 +151,7 @@ fn crash_at_any_write_is_repaired_by_the_next_process() {
         for _ in 0..5 {
             ops::change(&mut fixture, &mut model, rng.u64(..));
         }
-        // All writes from this one on fail.
+        // After this number of writes, all writes fail.
         fixture.plane.maps_mut().maps.crash_after(crash % 40);
         fixture.step();
         let mut fixture = fixture.restart();

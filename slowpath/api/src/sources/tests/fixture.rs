@@ -1,5 +1,6 @@
 //! The endpoints over a store whose disk may fail, a clock that tests set, and the tables that
-//! follow the store. Has the methods of the state machine's fixture, as HTTP requests.
+//! follow the store. Has the methods of the state machine's fixture, as HTTP requests, so that
+//! `model.rs` runs on both.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use super::memory_disk::MemoryDisk;
 use crate::sources::tick;
 use crate::{Api, Control, Outcome, Problem, Wait, router};
 
-/// A control loop for tests: clock, configuration, and the outcome for waiters.
+/// A control loop for tests: clock, configuration, and the outcome that waiters receive.
 pub struct Clock {
     now: Mutex<Now>,
     pub settings: Mutex<Settings>,
@@ -59,7 +60,7 @@ impl Control for Clock {
     }
 }
 
-/// All state of a process.
+/// State of a process with the API, and the disk that outlives it.
 pub struct Fixture {
     runtime: Runtime,
     memory_disk: MemoryDisk,
@@ -69,7 +70,7 @@ pub struct Fixture {
     pub writer: Writer,
     reflector: Reflector,
     precedence: Precedence,
-    /// Revision of the objects that are in the tables.
+    /// Revision of the store up to which its changes are in the tables.
     applied_revision: u64,
 }
 
@@ -120,7 +121,7 @@ impl Fixture {
     }
 
     /// Ends the process and starts another on the same disk. The wall clock is set forward by ten
-    /// days.
+    /// days, which must not expire a lease.
     pub fn restart(&mut self) {
         self.clock.now.lock().wall += Duration::from_secs(10 * 86_400);
         self.store.close();
@@ -132,6 +133,7 @@ impl Fixture {
         self.reflect(&events);
     }
 
+    /// Makes the next `times` writes to the disk fail.
     pub fn fail_disk(&self, times: u32) {
         self.memory_disk.fail(times);
     }
@@ -141,6 +143,7 @@ impl Fixture {
         self.clock.settings.lock().sources.insert(Source::new(source), setting);
     }
 
+    /// Sets the precedence of sources, highest first.
     pub fn prefer(&mut self, order: &[&str]) {
         self.precedence = Precedence::new(order.iter().map(|name| Source::new(name)));
         let mut to = self.writer.begin(self.clock.now().wall);
@@ -149,7 +152,7 @@ impl Fixture {
         to.commit();
     }
 
-    /// Advances the time second by second.
+    /// Advances the time second by second, and handles expired leases after each.
     pub fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             let second = Duration::from_secs(1);
@@ -162,6 +165,7 @@ impl Fixture {
         }
     }
 
+    /// Applies the store's new changes to the tables.
     fn follow(&mut self) {
         let events = self.store.changes_since(self.applied_revision).events.unwrap();
         self.reflect(&events);
@@ -260,7 +264,7 @@ impl Fixture {
         tables.frontends().map(|row| (row.address().to_string(), row.revision)).collect()
     }
 
-    /// Returns the names of a source's stored objects, without its own object.
+    /// Returns the kinds and names of a source's stored objects, without its `Source` object.
     pub fn names(&self, source: &str) -> Vec<String> {
         let objects = self.store.objects();
         let of = |object: &&Arc<Object>| {

@@ -11,13 +11,13 @@ fn sh(line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// Set for the part of the next test that runs in its own namespace.
+/// Environment variable of the process that the next test starts in a network namespace.
 const INSIDE: &str = "WEIR_TEST_INSIDE";
 
 fn inside_the_namespace() {
     let mut kernel = LinuxKernel::open().unwrap();
     assert_eq!(kernel.link("nothere").unwrap(), None);
-    let link = kernel.link("wsp-a").unwrap().expect("the test made it");
+    let link = kernel.link("wsp-a").unwrap().expect("the test created wsp-a");
     assert_eq!((link.mac, link.mtu, link.up), ([2, 0, 0, 0, 0, 1], 1500, true));
 
     let near: IpAddr = "10.97.0.2".parse().unwrap();
@@ -38,12 +38,12 @@ fn inside_the_namespace() {
         });
         assert_eq!(mac, [2, 0, 0, 0, 0, 2], "{addr}");
     }
-    let news = kernel.poll_events();
+    let events = kernel.poll_events();
     let learned = |event: &KernelEvent| match event {
         KernelEvent::Neighbor(neighbor) => neighbor.addr == near && neighbor.mac.is_some(),
         _ => false,
     };
-    assert!(news.iter().any(learned), "{news:?}");
+    assert!(events.iter().any(learned), "{events:?}");
 }
 
 #[test]

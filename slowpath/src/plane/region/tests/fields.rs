@@ -1,4 +1,5 @@
-//! Each field of a service takes effect or is rejected: none is accepted and ignored.
+//! Tests that each field of a service takes effect or is rejected, so that none is accepted and
+//! ignored.
 
 use health::node_port;
 use health::plan::{ProbeSettings, plan};
@@ -23,13 +24,13 @@ enum VisibleIn {
     HealthPort,
     /// In the object's condition `Complete`.
     Condition,
-    /// In `weir db show services` only: information for people, like labels.
+    /// In `weir db show services` only, as information for operators.
     Note,
     /// Nowhere: the object is rejected with this error.
     Refused(&'static str),
 }
 
-/// All that is derived from one service.
+/// Everything that is derived from one service.
 #[derive(PartialEq, Debug)]
 struct DerivedState {
     region: Vec<String>,
@@ -70,12 +71,12 @@ fn base() -> Value {
 /// it is visible.
 fn fields() -> Vec<(&'static str, Value, Value, VisibleIn)> {
     let tunnel = json!({"mode": "tunnel", "tunnel": "geneve"});
-    let ignored = json!({ state::kubernetes::IGNORED: "a field" });
+    let ignored_fields = json!({ state::kubernetes::IGNORED: "a field" });
     let fewer = json!([base()["frontends"][0].clone()]);
     let alone = json!({});
     let of = |field, value, visible_in| (field, value, alone.clone(), visible_in);
     vec![
-        of("properties", ignored, VisibleIn::Condition),
+        of("properties", ignored_fields, VisibleIn::Condition),
         of("nat_policy", json!("nat64"), VisibleIn::Region),
         of("external_policy", json!("local"), VisibleIn::Region),
         of("internal_policy", json!("local"), VisibleIn::Region),
@@ -120,10 +121,11 @@ fn fields() -> Vec<(&'static str, Value, Value, VisibleIn)> {
 
 fn object(kind: &str, spec: &Value) -> Result<Object, String> {
     let json = json!({"kind": kind, "name": "web", "source": "file", "spec": spec});
-    Object::from_json(&json).map_err(|refusal| refusal.to_string())
+    Object::from_json(&json).map_err(|error| error.to_string())
 }
 
-/// Returns all records that lcores read, with indices into the slot arena replaced by the content.
+/// Returns the records of services, backends and frontends that lcores read. Indices into the slot
+/// arena are replaced by the content.
 fn records(writer: &Writer<'_>) -> Vec<String> {
     let set = writer.committed();
     let mut lines = Vec::new();
@@ -181,16 +183,16 @@ fn shown(spec: &Value) -> DerivedState {
         assert!(!matches!(status.progress, Progress::Error(_)), "{spec}: {frontend:?}");
     }
     let entry = tables.entry(&Name::new("web").unwrap()).unwrap();
-    let place =
+    let settings =
         ProbeSettings { probing: config.health.probing.clone(), tunnel_entries: Vec::new() };
     let objects = store.objects();
-    let state_of_note: Vec<_> =
+    let statuses: Vec<_> =
         objects.of_kind(Kind::Service).map(|object| object.lifecycle().status.clone()).collect();
     DerivedState {
         region: records(&plane.writer),
-        probes: format!("{:?}", plan(entry, &place)),
+        probes: format!("{:?}", plan(entry, &settings)),
         health_port: format!("{:?}", node_port::local_backends(entry, &appliance)),
-        condition: format!("{state_of_note:?}"),
+        condition: format!("{statuses:?}"),
         note: format!("{:?}", Table::Services.rows(&tables, &appliance)),
     }
 }

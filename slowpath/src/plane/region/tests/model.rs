@@ -1,4 +1,5 @@
-//! Random batches compared with a model, with restarts and with a region that is too small.
+//! Random batches on a region, compared with a model: with restarts, and with a region that is too
+//! small.
 
 use super::*;
 use config::checked::Prefix;
@@ -46,7 +47,7 @@ fn desired(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> D
         }
         3 => {
             let prefix = |last| Prefix { addr: IpAddr::from([10, 0, 0, last]), len: 32 };
-            // Some occur twice, and unsorted.
+            // Unsorted, and one occurs twice.
             let prefixes = [9, 4, 9, 5].map(prefix).to_vec();
             let policy = RangesPolicy::Deny;
             spec.source_ranges = Some(Arc::new(SourceRanges { policy, prefixes }));
@@ -129,7 +130,7 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
     dump_slots.sort();
     slots.sort();
     assert_eq!(dump_slots, slots);
-    assert_eq!(dumped(plane), as_maps(model), "as the maps have it");
+    assert_eq!(dumped(plane), as_maps(model), "the dump of the maps");
     let masters = dump.iter().filter(|record| matches!(record, Record::Service { .. })).count();
     assert_eq!(masters, model.len());
 }

@@ -1,4 +1,5 @@
-//! Policies with an effect on clients, as written to the region.
+//! Tests of policies as written to the region: source ranges, affinity, algorithm, loopback host
+//! ports, proxies.
 
 use super::*;
 use config::checked::Prefix;
@@ -56,7 +57,7 @@ fn source_ranges_form_one_set_and_survive_a_restart() {
     assert_eq!(apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &all)]), 1, "nothing changed");
     apply_all(&mut plane, &[ranged(RangesPolicy::Deny, &all)]);
     check(&plane, false);
-    // All addresses of both families: the last boundary is beyond the last address.
+    // All addresses of both families: the last range has no end boundary.
     apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &["0.0.0.0/0", "::/0"])]);
     assert!(["0.0.0.0", "255.255.255.255", "::", "ffff::ffff"].iter().all(|c| admits(&plane, c)));
     apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &["::/0"])]);
@@ -181,17 +182,18 @@ fn a_loopback_host_port_is_unreachable_from_outside() {
         ["10.0.1.10:8080"],
         "a host port is served on the appliance's addresses"
     );
-    // Its copies are removed once it is bound to the loopback address.
+    // The copies are removed once the host port is bound to the loopback address.
     apply_all(&mut plane, &[host("0.0.0.0:8080", true), host("10.0.2.10:8080", true)]);
     assert_eq!(keys(&plane), [""; 0]);
     assert_eq!(plane.writer.committed().frontends().count(), 0);
-    // One whose copy was replaced by another frontend leaves nothing behind when that is removed.
+    // When another frontend at that address and port is removed, the loopback host port gets no
+    // copy there.
     apply_all(&mut plane, &[web("b", "10.0.1.10:8080", &[2])]);
     apply_all(&mut plane, &[host("0.0.0.0:8080", true)]);
     assert_eq!(selected_backends(&plane, "10.0.1.10:8080", 6), [2]);
     delete(&mut plane, &["10.0.1.10:8080"]);
     assert_eq!(keys(&plane), [""; 0]);
-    // The dump shows it as a frontend that no packet can reach.
+    // The dump has the host port, as a frontend that no packet can reach.
     assert!(
         dumped(&plane).iter().any(|line| line.contains("HostPort") && line.contains("loopback"))
     );

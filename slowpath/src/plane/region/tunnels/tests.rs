@@ -2,7 +2,7 @@
 //! flows.
 
 use super::*;
-use tables::record::TunnelKind;
+use tables::record::{SIDE_EXTERNAL, SIDE_INTERNAL, TunnelKind};
 
 fn tunnel(gateway: u16, port: u16, sources: &[u8]) -> Tunnel {
     let mut tunnel = Tunnel {
@@ -20,7 +20,8 @@ fn tunnel(gateway: u16, port: u16, sources: &[u8]) -> Tunnel {
         no_service: 0,
         source_count: sources.len() as u8,
         arm: 0,
-        pad: [0; 2],
+        side: 0,
+        successor: 0,
     };
     for (slot, last) in tunnel.sources.iter_mut().zip(sources) {
         slot.addr = packet::addr::Addr::v4(u32::from_ne_bytes([10, 0, 1, *last]));
@@ -75,4 +76,38 @@ fn removed_sources_are_matched_last_while_they_drain() {
     // More sources than before: none is retired.
     let more = commit(&[tunnel(0, 6081, &[1, 2, 3])], &before);
     assert_eq!(more, [(0, tunnel(0, 6081, &[1, 2, 3]))]);
+}
+
+#[test]
+fn a_tunnel_with_another_vni_or_port_names_the_one_that_took_its_place() {
+    let end = |port, vni, side| Tunnel {
+        kind: TunnelKind::Vxlan as u8,
+        scope_key: 900,
+        option_class: 0,
+        vni,
+        side,
+        ..tunnel(0, port, &[1])
+    };
+    let pair = |external: (u16, u32), internal: (u16, u32)| {
+        [end(external.0, external.1, SIDE_EXTERNAL), end(internal.0, internal.1, SIDE_INTERNAL)]
+    };
+    let successors = |all: &[(u32, Tunnel)]| -> Vec<_> {
+        let retired = all.iter().filter(|(_, t)| is_retired(t));
+        let mut all: Vec<_> = retired.map(|(id, t)| (*id, t.successor())).collect();
+        all.sort();
+        all
+    };
+    let first = commit(&pair((2001, 901), (2000, 900)), &[]);
+    assert_eq!(successors(&first), []);
+    let second = commit(&pair((2001, 911), (2000, 910)), &first);
+    assert_eq!(successors(&second), [(0, Some(2)), (1, Some(3))]);
+    // The external tunnel changes again, and the internal one gets its first VNI back.
+    let third = commit(&pair((3001, 911), (2000, 900)), &second);
+    assert_eq!(successors(&third), [(0, Some(4)), (2, Some(4)), (3, Some(1))]);
+    // A gateway that is removed has no successor; its packets drain on the tunnels that it had.
+    assert_eq!(successors(&commit(&[], &third)).iter().filter(|(_, to)| to.is_some()).count(), 0);
+    // A tunnel that an earlier version wrote has no side, and keeps its wire format.
+    let unknown: Vec<_> = first.iter().map(|(id, t)| (*id, Tunnel { side: 0, ..*t })).collect();
+    let moved = commit(&pair((2001, 911), (2000, 910)), &unknown);
+    assert_eq!(successors(&moved), [(0, None), (1, None)]);
 }

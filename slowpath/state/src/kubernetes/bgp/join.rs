@@ -1,5 +1,5 @@
-//! Joins the four kinds of the second generation: a cluster configuration refers to peer
-//! configurations, which select advertisements; a node may have an override.
+//! Joins the four kinds of the second generation to policies: a cluster configuration refers to
+//! peer configurations, which select advertisements; a node may have an override.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::object::bgp::{
 };
 use crate::object::{ChangeError, Object};
 
-/// Names of Weir's fields in the second generation.
+/// Names of Weir's fields in the second generation, for error messages.
 const SECOND: [(&str, &str); 18] = [
     ("node_selector", "nodeSelector"),
     ("match_expressions", "matchExpressions"),
@@ -40,7 +40,7 @@ const SECOND: [(&str, &str); 18] = [
     ("password", "authSecretRef"),
 ];
 
-/// Names of an advertisement's fields in the second generation.
+/// Names of an advertisement's fields in the second generation, for error messages.
 const ADVERTISEMENT: [(&str, &str); 5] = [
     ("services", "selector"),
     ("match_expressions", "matchExpressions"),
@@ -60,6 +60,8 @@ pub(in crate::kubernetes) struct Located<T> {
 #[derive(Debug, Default)]
 pub(in crate::kubernetes) struct PolicyParts {
     pub clusters: Vec<Located<ClusterConfig>>,
+    /// Peer configurations by name, each with its session parameters and, for each address family,
+    /// the selector of advertisements.
     peers: BTreeMap<String, (Neighbor, Vec<Option<Selector>>)>,
     /// Advertisements by name, each with its converted parts.
     advertisements: BTreeMap<String, (Advertisement, Vec<AdvertisementSpec>)>,
@@ -190,7 +192,7 @@ impl PolicyParts {
         Some(format!("peer `{}`: there is no CiliumBGPPeerConfig `{named}`; {known}", peer.name))
     }
 
-    /// Converts a peer, and adds the advertisements that it selects to its router.
+    /// Converts a peer, and adds the advertisements that it selects to the router.
     fn neighbor(
         &self,
         from: &Peer,
@@ -223,7 +225,7 @@ impl PolicyParts {
         Ok(neighbor)
     }
 
-    /// Returns the selected advertisements; none without a selector.
+    /// Returns the parts of the selected advertisements; none without a selector.
     fn selected<'p>(
         &'p self,
         selector: Option<&'p Selector>,
@@ -265,8 +267,8 @@ fn check_first<T>(before: Option<T>, name: &str) -> Result<(), ChangeError> {
     }
 }
 
-/// Merges path attributes: communities of both, the higher local preference, and the kinds of
-/// `more`.
+/// Merges `more` into `to`, which gets the communities of both, the higher local preference, and
+/// the kinds of `more`.
 pub(super) fn add_attributes(to: &mut PathAttributes, more: &PathAttributes) {
     to.kinds.clone_from(&more.kinds);
     to.communities.extend(more.communities.iter().cloned());

@@ -1,4 +1,4 @@
-//! Conversions that both generations have in common.
+//! Conversions that both generations of Cilium's BGP objects have in common.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::object::{ChangeError, Object, Spec};
 /// Selector types for addresses of pods, which the appliance does not have.
 pub(super) const OF_PODS: [&str; 2] = ["PodCIDR", "CiliumPodIPPool"];
 
-/// Annotation of policies converted from Cilium's objects: the generation of those objects.
+/// Annotation of a policy that was converted from Cilium's objects, with their generation as value.
 pub const GENERATION: &str = "weir.dev/cilium-bgp-generation";
 
 /// Value of [`GENERATION`] for a CiliumBGPPeeringPolicy.
@@ -78,7 +78,7 @@ pub(super) fn peer_address(
     Ok((parsed, interface.map(Into::into)))
 }
 
-/// Returns the address families, with all advertisements.
+/// Returns the address families, each with all advertisements.
 pub(super) fn families(from: &[FamilyFields], field: &str) -> Result<Vec<FamilySpec>, ChangeError> {
     let one = |(i, from): (usize, &FamilyFields)| {
         let family = match (&*from.afi, &*from.safi) {
@@ -103,7 +103,7 @@ pub(super) fn kinds(from: &[AddressKind]) -> Vec<AddressKind> {
     }
 }
 
-/// Returns path attributes. Errors name the field of each community.
+/// Returns path attributes. An error names the field of the invalid community.
 pub(super) fn attributes(
     from: &CommunityFields,
     local_preference: Option<u32>,
@@ -136,7 +136,8 @@ fn read<T: TryFrom<String, Error = String>>(
     texts.iter().enumerate().map(one).collect()
 }
 
-/// Validates a policy and creates its object. Errors name the fields as they were written.
+/// Validates a policy and creates its object. Errors name the fields as they were written: `names`
+/// has the names that differ from Weir's.
 pub(super) fn policy_object(
     meta: &Meta,
     spec: BgpPeeringPolicySpec,

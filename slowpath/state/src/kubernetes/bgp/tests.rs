@@ -186,7 +186,7 @@ fn first_generation_policy_is_converted() {
 }
 
 #[test]
-fn no_service_selector_advertises_no_services() {
+fn missing_selector_and_external_local_preference_are_accepted() {
     let cut = FIRST.find("    serviceSelector").unwrap();
     let end = FIRST.find("    neighbors").unwrap();
     let text = format!("{}{}", &FIRST[..cut], &FIRST[end..]);
@@ -406,7 +406,7 @@ fn errors_use_the_field_names_of_the_file() {
 }
 
 #[test]
-fn no_text_of_a_policy_panics() {
+fn policies_with_one_character_changed_do_not_panic() {
     let text = format!("{FIRST}---\n{SECOND}");
     for i in 0..text.len() {
         let mut dropped = text.clone();
@@ -422,7 +422,7 @@ fn no_text_of_a_policy_panics() {
 }
 
 #[test]
-fn services_of_the_class_of_bgp_are_served() {
+fn services_of_the_default_classes_have_frontends() {
     let service = |class: &str| {
         let text = format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec:\n  \

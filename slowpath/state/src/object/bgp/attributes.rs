@@ -32,12 +32,12 @@ const WELL_KNOWN: [(&str, u32); 15] = [
 ];
 /// Maximum number of communities of one type on a route.
 const COMMUNITIES_MAX: usize = 255;
-/// Maximum number of additional copies of our AS number: together with the number itself they fill
-/// one path segment.
+/// Maximum number of additional copies of our AS number. With the number itself they fill one
+/// AS_PATH segment, which has at most 255 numbers (RFC 4271 section 4.3).
 const PREPEND_MAX: u32 = 254;
 
-/// Path attributes. Several that apply to one route are combined: all communities, the highest
-/// local preference, the longest prepending, and the lowest MED.
+/// Path attributes. If several sets of them apply to one route, the route gets all communities, the
+/// highest local preference, the longest prepending and the lowest MED.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PathAttributes {
@@ -82,12 +82,13 @@ impl PathAttributes {
     }
 }
 
-/// Standard community. Two are equal if their numbers are, regardless of their notation.
+/// Standard community. Two communities are equal if their numbers are, whatever their notation.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Community {
     /// Number of the community.
     pub number: u32,
+    /// Notation in which the community was written.
     written: Box<str>,
 }
 
@@ -166,7 +167,7 @@ impl TryFrom<String> for LargeCommunity {
     }
 }
 
-/// Parses decimal digits; a sign is not accepted.
+/// Parses decimal digits. Unlike `parse`, it accepts no sign.
 fn digits<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -27,7 +27,7 @@ pub struct BfdSpec {
     pub multihop: bool,
     /// With `multihop`, the minimum TTL of received packets, 1 to 255. Default: 255 minus the
     /// number of routers that the neighbor's `hops` allow, at least one: 254 for `hops` up to 2.
-    /// BIRD sends with a TTL of 64 instead of 255: behind one router, set 63.
+    /// BIRD sends BFD packets with a TTL of 64, not 255: for BIRD behind one router, set 63.
     #[schemars(range(min = 1, max = 255))]
     #[serde(skip_serializing_if = "is_default")]
     pub minimum_ttl: Option<u8>,

@@ -14,7 +14,7 @@ pub(super) fn within(field: &str, value: u32, min: u32, max: u32) -> Result<(), 
 }
 
 /// Rejects a list that is empty or has more than `max` entries.
-pub(super) fn at_least_one(field: &str, count: usize, max: usize) -> Result<(), ChangeError> {
+pub(super) fn check_count(field: &str, count: usize, max: usize) -> Result<(), ChangeError> {
     match count {
         0 => Err(ChangeError::new(field, "the list is empty", "write at least one")),
         count if count > max => Err(ChangeError::new(

@@ -63,12 +63,14 @@ pub struct Neighbor {
     /// it too. Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ttl_security: bool,
-    /// TCP-MD5 key (RFC 2385). Default: none.
+    /// TCP-MD5 key (RFC 2385). A changed key is replaced in the open session, which stays if the
+    /// neighbor changes its key within the hold time. Default: none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub password: Option<Password>,
     /// TCP-AO keys (RFC 5925), up to 8, instead of `password`; requires Linux 6.7 or later with
     /// CONFIG_TCP_AO. Connections are opened with the first key, and segments are accepted with
-    /// any. Changing the keys restarts the session.
+    /// any. Keys with fresh IDs are added to and removed from the open session; a changed key under
+    /// the same IDs restarts it.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(length(max = 8))]
     pub tcp_ao: Vec<TcpAoKey>,
@@ -232,8 +234,8 @@ pub struct GracefulRestartSpec {
     /// Seconds for which the neighbor keeps our routes during a restart, 1 to 4095. Default: 120.
     #[schemars(range(min = 1, max = 4095))]
     pub restart_s: u32,
-    /// Seconds for which the neighbor then keeps them as stale routes of least preference (RFC
-    /// 9494), 0 to 16777215; 0 disables this. Default: 0.
+    /// Seconds for which the neighbor then keeps our routes as stale routes of least preference
+    /// (RFC 9494), 0 to 16777215; 0 offers no long-lived graceful restart. Default: 0.
     #[schemars(range(min = 0, max = 16777215))]
     #[serde(skip_serializing_if = "is_default")]
     pub long_lived_s: u32,
@@ -353,9 +355,9 @@ impl Neighbor {
         }
     }
 
-    /// Returns whether sessions to this neighbor and `other` cannot be distinguished: they have the
-    /// same address, and neither interface nor local address differs. One that is not set may be
-    /// any.
+    /// Returns whether sessions to this neighbor and `other` cannot be distinguished: the neighbors
+    /// have the same address, and neither their interfaces nor their local addresses differ. An
+    /// interface or local address that is not set may be any.
     pub fn shares_session(&self, other: &Neighbor) -> bool {
         fn overlap<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
             one.is_none() || other.is_none() || one == other

@@ -1,4 +1,4 @@
-//! Tests of the rules for policies with their errors, of defaults, selectors and communities.
+//! Tests of the validation of policies and its errors, and of defaults, selectors and communities.
 
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ fn omitted_fields_have_defaults() {
 }
 
 #[test]
-fn every_rule_rejects_a_violation() {
+fn invalid_value_is_rejected_with_its_field() {
     let router = "/routers/0";
     let one = "/routers/0/advertisements/0";
     let neighbor = "/routers/0/neighbors/0";
@@ -181,7 +181,7 @@ fn every_rule_rejects_a_violation() {
         (neighbor, "bfd", json!({"minimum_ttl": 254}), ".bfd.minimum_ttl", "set multihop"),
         (neighbor, "interface", json!("sixteen-octets-a"), ".neighbors[0].interface", "ip link"),
         (neighbor, "interface", json!("a/b"), ".neighbors[0].interface", "`a/b` is not"),
-        (neighbor, "colour", json!("red"), ".neighbors[0].colour", "unknown field"),
+        (neighbor, "color", json!("red"), ".neighbors[0].color", "unknown field"),
         (
             "/node_selector",
             "match_expressions",
@@ -215,14 +215,15 @@ fn every_rule_rejects_a_violation() {
 }
 
 #[test]
-fn asns_names_and_neighbors_are_unique() {
+fn duplicates_and_invalid_list_lengths_are_rejected() {
     let mut spec = minimal();
     let router = spec["routers"][0].clone();
     spec["routers"].as_array_mut().unwrap().push(router);
     let result = read(&spec).unwrap_err().to_string();
     assert!(
-        result
-            .contains("spec.routers[1].local_asn: 65001 is already the number of spec.routers[0]"),
+        result.contains(
+            "spec.routers[1].local_asn: 65001 is already the AS number of spec.routers[0]"
+        ),
         "{result}"
     );
     let mut spec = minimal();
@@ -297,14 +298,14 @@ fn link_local_neighbor_requires_an_interface() {
 }
 
 #[test]
-fn local_preference_is_for_internal_neighbors_only() {
+fn local_preference_for_an_external_neighbor_is_rejected() {
     let spec = |asn: u32| {
         let family = json!({"family": "ipv4-unicast", "attributes": {"local_preference": 7}});
         json!({"routers": [{"local_asn": 65001, "neighbors":
             [{"address": "192.0.2.254", "asn": asn, "families": [family]}]}]})
     };
     assert!(read(&spec(65001)).is_ok());
-    // AS number 0 accepts any, including our own; only the session shows which.
+    // AS number 0 accepts any AS: the neighbor may be internal, which only the session shows.
     assert!(read(&spec(0)).is_ok());
     assert!(read(&spec(65002)).is_err());
 }
@@ -318,7 +319,7 @@ fn communities_compare_by_number() {
     assert_eq!(of("planned-shut"), of("graceful-shutdown"));
     assert_eq!(of("blackhole").number, 0xffff_029a);
     assert_ne!(of("65000:100"), of("65000:101"));
-    // The notation is preserved.
+    // A community is written in the notation in which it was read.
     assert_eq!(String::from(of("4259840100")), "4259840100");
 }
 
@@ -362,7 +363,7 @@ fn selectors_match_as_in_kubernetes() {
 }
 
 #[test]
-fn tcp_ao_key_ids_are_unique() {
+fn invalid_tcp_ao_keys_are_rejected() {
     let check = |keys: Value| {
         let mut policy = example();
         let neighbor = &mut policy["routers"][0]["neighbors"][0];

@@ -1,4 +1,5 @@
-//! A store on a disk that may fail, the sources' state, and the tables that follow the store.
+//! Fixture: a store on a disk that may fail, the sources' state, and the tables that follow the
+//! store.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use crate::store::Store;
 use crate::writer::Writer;
 use config::checked::ArmName;
 
-/// State of a process.
+/// State of a process, and the disk that outlives it.
 pub struct Fixture {
     memory_disk: MemoryDisk,
     pub store: Store<MemoryDisk>,
@@ -77,7 +78,7 @@ impl Fixture {
         to.commit();
     }
 
-    /// Advances the time, second by second.
+    /// Advances the time second by second, with a tick in each.
     pub fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             let second = Duration::from_secs(1);
@@ -125,7 +126,7 @@ impl Fixture {
         self.commit_as(source, id, true)
     }
 
-    /// Commits the list; if it is held, records that as the API does.
+    /// Commits the list. If it is held, records the removal as the API does.
     pub fn commit_as(
         &mut self,
         source: &str,

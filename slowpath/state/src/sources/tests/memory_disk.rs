@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use super::Disk;
 
-/// Files in memory that outlive their store, and writes that fail.
+/// Files in memory that outlive their store. Appends may fail after half of the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Arc<Mutex<Files>>);
 
 #[derive(Debug, Default)]
 struct Files {
     files: BTreeMap<String, Vec<u8>>,
-    /// Number of further appends that fail, except those to copies of a log that is cut.
+    /// Number of coming appends that fail. Appends to the copy of a log that is cut never fail.
     fails: u32,
 }
 

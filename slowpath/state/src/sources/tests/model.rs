@@ -21,14 +21,17 @@ const LEASES: [u32; 3] = [10, 20, 0];
 #[derive(Clone, Debug)]
 enum Step {
     Begin(usize),
-    /// A service, whether it has a frontend of its own, and endpoints as bits: serving,
-    /// terminating.
+    /// Source, service, whether the service has a frontend of the source's own, and two sets of
+    /// endpoints as bits: those that the service has, and those of them that terminate.
     Add(usize, usize, bool, u8, u8),
     Commit(usize),
     Abort(usize),
     Renew(usize),
+    /// Seconds.
     Pass(u64),
+    /// Sources in order of preference.
     Prefer(Vec<usize>),
+    /// Source, and the number of its new `on_expiry`.
     Expiry(usize, u8),
     /// The next write to the disk fails.
     Fault,
@@ -64,9 +67,11 @@ struct SourceModel {
     services: ServiceModels,
     /// What was done when the lease expired; `None` while it is valid.
     expired: Option<OnExpiry>,
+    /// Open session: its number, the number of the next chunk, and the services in it.
     open: Option<(u64, u64, ServiceModels)>,
-    /// Seconds since the session's last chunk.
+    /// Seconds since the session's last request.
     idle: u64,
+    /// Seconds until the lease expires; `None` without a lease.
     left: Option<u64>,
     on_expiry: OnExpiry,
 }
@@ -79,7 +84,7 @@ struct Model {
 }
 
 impl Model {
-    /// Returns whether a write to the disk succeeds.
+    /// Returns whether a write to the disk succeeds, and clears the fault.
     fn writes(&mut self) -> bool {
         !std::mem::take(&mut self.fault)
     }
@@ -102,7 +107,8 @@ impl Model {
         sources.min_by_key(|n| self.rank(*n))
     }
 
-    /// Returns the sources that have an endpoint, in order of precedence, with its state.
+    /// Returns the sources that have an endpoint, in order of precedence, each with the endpoint's
+    /// state.
     fn at(&self, service: usize, endpoint: u8) -> Vec<(usize, State)> {
         let state_at = |n: &usize| self.all[*n].services.get(&service)?.1.get(&endpoint).copied();
         let mut all: Vec<(usize, State)> =
@@ -157,7 +163,8 @@ fn service_model(own: bool, on: u8, off: u8) -> (bool, BTreeMap<u8, State>) {
     (own, (0..4).filter_map(|n| Some((n, state(n)?))).collect())
 }
 
-/// Returns the frontends of a service: one for every source, and one of the source's own.
+/// Returns the frontends of a service in a source's list: one that all sources share, and if `own`,
+/// one that only this source has.
 fn frontends(source: usize, service: usize, own: bool) -> Vec<String> {
     let mut all = vec![format!("203.0.113.{}", 100 + service)];
     all.extend(own.then(|| format!("203.0.113.{}", 10 * service + source)));
@@ -332,7 +339,7 @@ fn check(fixture: &mut Fixture, model: &Model) {
     }
 }
 
-/// Checks that a service whose definition is unchanged has the same rows.
+/// Checks that the rows of a service are unchanged if its expected state is.
 fn check_rows(
     fixture: &Fixture,
     before: &(Model, std::collections::BTreeSet<(String, u64)>),

@@ -72,9 +72,11 @@ fn removing_all_objects_or_all_services_is_held() {
     let held = replace(&mut fixture, lists).unwrap_err().to_string();
     assert!(held.contains("all 2 services of the source"), "{held}");
     assert_eq!(fixture.serving("shop/web").len(), 2);
-    // One service and its backends are two of three objects.
+    // Two of three objects are removed: not all, and too few objects for the percentage.
     assert!(replace(&mut fixture, shop().split_off(2)).is_ok());
     assert_eq!(fixture.names("inventory"), ["Service shop/old"]);
+    let held = replace(&mut fixture, Vec::new()).unwrap_err().to_string();
+    assert!(held.contains("the only object of the source"), "{held}");
 }
 
 #[test]
@@ -102,7 +104,7 @@ fn held_removal_is_recorded_and_survives_a_restart() {
     assert!(matches!(replace(&mut fixture, services(3)), Err(Error::Held(_))));
     assert_eq!(fixture.names("inventory").len(), 12);
 
-    // A complete list needs no confirmation.
+    // A list within the limit needs no confirmation, and clears the record.
     replace(&mut fixture, services(11)).unwrap();
     assert_eq!(fixture.report("inventory").held, None);
     let noted = condition(&fixture);
@@ -140,7 +142,7 @@ fn a_confirmation_permits_exactly_what_was_held() {
     fixture.restart();
     assert_eq!(replace(&mut fixture, services(3)), Ok(Committed { written: 0, released: 9 }));
     assert_eq!(fixture.names("inventory").len(), 3);
-    // The confirmation was valid once.
+    // A confirmation is valid for one list only.
     assert!(replace(&mut fixture, Vec::new()).is_err());
 }
 
@@ -188,7 +190,8 @@ fn held_list_creates_the_sources_own_object() {
     assert!(fixture.store.commit(&[record], now)[0].is_ok());
     let found: Vec<_> = held(fixture.store.objects()).map(|(of, _)| of.to_string()).collect();
     assert_eq!(found, ["file"]);
-    // The same list has nothing to record. Another list does not delete the source's own object.
+    // A removal that is recorded already is not recorded again. A list that removes all objects
+    // does not delete the source's own object.
     assert_eq!(error.record(fixture.store.objects(), now), Batch::new());
     assert!(list(&fixture, Vec::new(), within).is_err());
     let all = list(&fixture, Vec::new(), Permit::Any).unwrap();

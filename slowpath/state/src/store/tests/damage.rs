@@ -6,8 +6,8 @@ use fastrand::Rng;
 
 use super::*;
 
-/// Returns a disk with a log of several records, including deletions, the objects before the first
-/// and after each record, and the offsets at which the records begin and the last one ends.
+/// Returns a disk with a log of six records, including deletions; the objects before the first
+/// record and after each; and the offsets at which the records begin and the last one ends.
 fn sample_log() -> (Memory, Vec<Objects>, Vec<usize>) {
     let put = |name, cluster| Change::put(object("api", name, cluster));
     let finalizer = |held| Change::Finalizer { key: key("api", 2), name: "x".into(), held };
@@ -33,8 +33,8 @@ fn bytes(disk: &mut Memory, file: &str) -> Option<Vec<u8>> {
     disk.read(file).unwrap()
 }
 
-/// Checks that a store is not used: its file is unchanged and copied, and changes are rejected with
-/// the file and the offset.
+/// Checks that a store with a damaged file is empty and rejects changes with the file and the
+/// offset of the damage, and that the file is unchanged and copied.
 fn assert_damaged(mut store: Store<Memory>, file: &str, at: usize, found: &[u8]) {
     let damage = store.damage().unwrap_or_else(|| panic!("{file}, damaged at {at}, is used"));
     assert_eq!((damage.path.as_str(), damage.offset), (file, at as u64), "{damage}");
@@ -43,8 +43,8 @@ fn assert_damaged(mut store: Store<Memory>, file: &str, at: usize, found: &[u8])
     let error = answers[0].clone().unwrap_err();
     assert_eq!(error.class, ErrorClass::Damaged);
     let text = error.to_string();
-    let placement = format!("{file} is damaged at byte {at}: ");
-    for part in [&placement, "restore `snapshot` and `log`", "then restart slowpath"] {
+    let location = format!("{file} is damaged at byte {at}: ");
+    for part in [&location, "restore `snapshot` and `log`", "then restart slowpath"] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     assert_eq!(bytes(&mut store.disk, file).unwrap(), found);
@@ -52,7 +52,7 @@ fn assert_damaged(mut store: Store<Memory>, file: &str, at: usize, found: &[u8])
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_the_log_is_damage_or_costs_the_last_record_with_a_copy() {
+fn a_flipped_bit_in_the_log_is_damage_or_cuts_the_last_record_after_a_copy() {
     let (disk, states, ends) = sample_log();
     let [.., last, end] = ends[..] else { panic!("no records") };
     let (mut damaged, mut cut) = (0, 0);
@@ -74,7 +74,8 @@ fn a_flipped_bit_anywhere_in_the_log_is_damage_or_costs_the_last_record_with_a_c
         assert_eq!(bytes(&mut store.disk, LOG).unwrap(), found[..last]);
         cut += 1;
     }
-    // In the last record, the header after its magic number may be left by an interrupted write.
+    // If a bit is flipped in the last record's header after the magic number, the record looks like
+    // an interrupted write.
     assert_eq!((damaged, cut), ((end - 20) * 8, 20 * 8));
 }
 
@@ -121,7 +122,7 @@ fn missing_or_repeated_bytes_in_the_log_are_damage() {
     short.corrupt(LOG, |bytes| drop(bytes.drain(ends[2] + 30..ends[3] + 5)));
     let found = bytes(&mut short, LOG).unwrap();
     assert_damaged(Store::open(short), LOG, ends[2], &found);
-    // Bytes that no version of Weir writes are not an interrupted write.
+    // Bytes that no version of Weir writes cannot be those of an interrupted write.
     let mut foreign = disk;
     foreign.corrupt(LOG, |bytes| bytes.extend([9; 11]));
     let found = bytes(&mut foreign, LOG).unwrap();
@@ -141,7 +142,7 @@ fn unknown_record_is_damage() {
     assert_damaged(store, LOG, end, &found);
 }
 
-/// Returns a store whose snapshot has three objects and whose log has one more.
+/// Returns a disk whose snapshot has three objects and whose log has one more, and all objects.
 fn snapshot_and_log() -> (Memory, Objects) {
     let mut store = Store::open(Memory::new(1));
     for name in 0..4 {
@@ -219,7 +220,7 @@ fn interrupted_write_without_a_copy_is_cut_with_the_next_change() {
     assert!(same(Store::open(store.disk.clone()).objects(), store.objects()));
 }
 
-/// Converts a file to the first format.
+/// Converts a file to the first format of records.
 fn first_format(file: &[u8]) -> Vec<u8> {
     let mut old = Vec::new();
     for record in record::read_all(file).unwrap().all {

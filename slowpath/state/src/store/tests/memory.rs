@@ -22,10 +22,14 @@ impl Write {
     }
 }
 
+/// File, which may have any name or none.
 #[derive(Clone, Default)]
 pub(super) struct Inode {
-    now: Vec<u8>,
+    /// Contents as written.
+    current: Vec<u8>,
+    /// Contents after a crash that loses all unsynced writes.
     persisted: Vec<u8>,
+    /// Writes since the last sync.
     unsynced: Vec<Write>,
 }
 
@@ -34,8 +38,8 @@ pub(super) struct Inode {
 pub(super) enum Lost {
     All,
     Nothing,
-    /// A random part is kept: a prefix, torn at any byte, or with a hole of zeros where a page was
-    /// lost.
+    /// All but a random part, chosen by this seed: a prefix of the writes is kept, the last of them
+    /// torn at any byte or with a hole of zeros where a page was lost.
     Some(u64),
 }
 
@@ -45,7 +49,7 @@ pub(super) struct Memory {
     pub(super) inodes: Vec<Inode>,
     pub(super) names: BTreeMap<String, usize>,
     pub(super) persisted_names: BTreeMap<String, usize>,
-    /// Number of bytes and operations until the power fails.
+    /// Number of bytes and other operations until the power fails.
     pub(super) power: usize,
     /// Percentage of writes that fail.
     pub(super) faults: usize,
@@ -94,7 +98,7 @@ impl Memory {
                 }
                 inode.persisted.extend(torn);
             }
-            inode.now = inode.persisted.clone();
+            inode.current = inode.persisted.clone();
         }
         after
     }
@@ -102,8 +106,8 @@ impl Memory {
     /// Changes the contents of a file in place.
     pub(super) fn corrupt(&mut self, file: &str, change: impl Fn(&mut Vec<u8>)) {
         let inode = self.inode(file);
-        change(&mut self.inodes[inode].now);
-        self.inodes[inode].persisted = self.inodes[inode].now.clone();
+        change(&mut self.inodes[inode].current);
+        self.inodes[inode].persisted = self.inodes[inode].current.clone();
     }
 
     pub(super) fn is_off(&self) -> bool {
@@ -136,14 +140,14 @@ impl Memory {
     fn write(&mut self, file: &str, write: Write) {
         let inode = self.inode(file);
         let inode = &mut self.inodes[inode];
-        write.apply(&mut inode.now);
+        write.apply(&mut inode.current);
         inode.unsynced.push(write);
     }
 }
 
 impl Disk for Memory {
     fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.names.get(file).map(|inode| self.inodes[*inode].now.clone()))
+        Ok(self.names.get(file).map(|inode| self.inodes[*inode].current.clone()))
     }
 
     fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
@@ -162,7 +166,7 @@ impl Disk for Memory {
         self.syncs += 1;
         let inode = self.inode(file);
         let inode = &mut self.inodes[inode];
-        inode.persisted = inode.now.clone();
+        inode.persisted = inode.current.clone();
         inode.unsynced.clear();
         Ok(())
     }

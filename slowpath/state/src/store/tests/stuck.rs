@@ -6,7 +6,7 @@ use super::*;
 
 /// Disk whose syncs block while it is frozen, as with `fsfreeze`.
 #[derive(Clone, Default)]
-struct Frozen(Arc<(Mutex<Gate>, Condvar)>);
+struct FreezableDisk(Arc<(Mutex<Gate>, Condvar)>);
 
 #[derive(Default)]
 struct Gate {
@@ -15,7 +15,7 @@ struct Gate {
     blocked: bool,
 }
 
-impl Frozen {
+impl FreezableDisk {
     fn freeze(&self) {
         self.0.0.lock().frozen = true;
     }
@@ -34,7 +34,7 @@ impl Frozen {
     }
 }
 
-impl Disk for Frozen {
+impl Disk for FreezableDisk {
     fn read(&mut self, _: &str) -> io::Result<Option<Vec<u8>>> {
         Ok(None)
     }
@@ -73,7 +73,7 @@ fn put(name: usize) -> WriteRequest {
 
 #[test]
 fn withdrawal_reports_whether_the_change_may_still_be_made() {
-    let disk = Frozen::default();
+    let disk = FreezableDisk::default();
     let store = Arc::new(Shared::new(Store::open(disk.clone())));
     let ended = store.start().unwrap();
     disk.freeze();
@@ -83,14 +83,14 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     assert!(store.objects().all().next().is_none(), "nothing is published before its sync");
     assert!(first.try_recv().is_err() && !store.is_completed(writing));
 
-    // Still queued: the request is withdrawn, which is certain.
+    // The second request is still queued, so it is certain that its change is not made.
     let result = store.withdraw(waiting);
     assert!(
         result.class == ErrorClass::Disk && result.fault.contains("nothing was changed"),
         "{result}"
     );
     assert!(second.blocking_recv().is_err(), "a withdrawn request has no other answer");
-    // Being written: the result is unknown.
+    // The first request is being written, so the result is unknown.
     let result = store.withdraw(writing);
     assert!(
         result.class == ErrorClass::TimedOut && result.fault.contains("may still be made"),
@@ -114,7 +114,7 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     let stored: Vec<String> = store.objects().all().map(|o| o.name.to_string()).collect();
     assert_eq!(stored, ["a1", "a4"]);
 
-    // Requests that are queued when the store is closed are written, and none after.
+    // Requests that are queued when the store is closed are written; later ones are rejected.
     disk.freeze();
     let (_, last) = store.request(put(5));
     disk.until_blocked();
@@ -122,7 +122,8 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     store.close();
     let result = store.request(put(7)).1.blocking_recv().unwrap().unwrap_err();
     assert!(result.fault.contains("is shutting down"), "{result}");
-    assert!(ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty), "it still writes");
+    assert_eq!(result.remedy, "try again after the restart");
+    assert!(ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty), "still writing");
     disk.thaw();
     assert_eq!((last.blocking_recv().unwrap(), behind.blocking_recv().unwrap()), (Ok(3), Ok(4)));
     assert_eq!(ended.recv(), Err(std::sync::mpsc::RecvError), "the thread has ended");
@@ -130,7 +131,7 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
 
 #[test]
 fn withdrawing_an_answered_request_does_not_block_others() {
-    let store = Arc::new(Shared::new(Store::open(Frozen::default())));
+    let store = Arc::new(Shared::new(Store::open(FreezableDisk::default())));
     drop(store.start().unwrap());
     let (ticket, answer) = store.request(put(1));
     assert_eq!(answer.blocking_recv().unwrap(), Ok(1));

@@ -43,7 +43,7 @@ fn set_backends_adds_replaces_and_renews_frontends() {
     let touched = writer.changes_since(1).touched.unwrap();
     assert_eq!(touched[0].endpoints, [endpoint(2), endpoint(3), endpoint(9)]);
     assert_eq!(touched[0].frontends, [address(1)]);
-    // Of two with one endpoint, the last counts.
+    // Of two instances with the same endpoint, only the last one is written.
     write(&writer, 3, |t| {
         let instances =
             vec![instance(2), Instance { state: BackendState::Terminating, ..instance(2) }];
@@ -106,7 +106,7 @@ fn health_applies_to_one_service_until_the_next_verdict() {
     let instances = vec![Instance { weight: 5, ..instance(1) }, instance(2)];
     write(&writer, 5, |t| t.set_backends(&web_name(), &file(), instances));
     assert_eq!(set_health(5, false), (false, 4, unhealthy));
-    // An instance of another source shares the verdict, and the other way round.
+    // An instance that another source adds gets the verdict, and the next verdict is for both.
     write(&writer, 6, |t| t.set_backends(&web_name(), &source("api"), vec![instance(1)]));
     let tables = writer.tables();
     let at = tables.entry(&web_name()).unwrap().at(&endpoint(1)).to_vec();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn health_change_renews_all_frontends() {
+fn health_change_makes_the_frontend_pending() {
     let writer = web();
     let before = row(&writer, 1);
     before.set_status(Progress::Done, None, now(1));
@@ -53,7 +53,7 @@ fn good_verdict_does_not_override_source_state() {
 }
 
 #[test]
-fn set_backends_applies_the_given_source_to_all() {
+fn set_backends_changes_only_instances_of_its_source() {
     let writer = web();
     // Two sources have 10.0.0.1, and a write of one does not affect the other's instance, whichever
     // comes first in the list.
@@ -70,7 +70,7 @@ fn set_backends_applies_the_given_source_to_all() {
 }
 
 #[test]
-fn address_conflict_is_never_silent() {
+fn address_conflict_is_an_error() {
     let writer = web();
     let (result, _) = write(&writer, 2, |t| {
         t.upsert_service_and_frontends(service("shop"), vec![]).unwrap();
@@ -83,12 +83,12 @@ fn address_conflict_is_never_silent() {
 }
 
 #[test]
-fn protocols_are_distinct_addresses() {
+fn addresses_and_endpoints_differ_by_protocol() {
     let writer = web();
     let udp = Address { protocol: 17, ..address(1) };
     write(&writer, 2, |t| {
-        let both = vec![FrontendSpec::new(udp, Kind::LoadBalancer)];
-        t.upsert_service_and_frontends(service("dns"), both).unwrap();
+        let list = vec![FrontendSpec::new(udp, Kind::LoadBalancer)];
+        t.upsert_service_and_frontends(service("dns"), list).unwrap();
         let udp = Endpoint { protocol: 17, ..endpoint(1) };
         let instances = vec![Instance { endpoint: udp, ..instance(1) }, instance(1)];
         t.set_backends(&name("dns"), &source("file"), instances);
@@ -150,5 +150,5 @@ fn terminating_is_distinct_from_quarantined() {
     });
     let states = desired(&writer, 1).backends.iter().map(|b| b.effective()).collect::<Vec<_>>();
     assert_eq!(states, [BackendState::Terminating, BackendState::Quarantined]);
-    assert_eq!(desired(&writer, 1).serving, 1, "the backend serves while none is active");
+    assert_eq!(desired(&writer, 1).serving, 1, "the terminating one serves");
 }

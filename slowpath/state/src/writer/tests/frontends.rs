@@ -56,7 +56,7 @@ fn set_redirect_to_uses_another_services_backends_until_it_is_cleared() {
         (&[name("proxy")][..], &[address(1)][..])
     );
     assert_eq!(serving(), [endpoint(9)]);
-    // The redirection stays when the service's own source writes it again.
+    // The redirection stays when the frontend's own service is written again.
     let other = FrontendSpec { service_port: 8, ..frontend_spec(1) };
     write(&writer, 5, |t| t.upsert_service_and_frontends(service("web"), vec![other]).unwrap());
     assert_eq!(row(&writer, 1).redirect_to, Some(name("proxy")));

@@ -1,4 +1,4 @@
-//! Random histories against a simple model without sharing, snapshots and indexes.
+//! Random histories compared with a simple model without sharing, snapshots and indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,23 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::Health;
 
-/// One write. Its numbers select few services, sources, addresses and endpoints, so that they
+/// One write. Its numbers select few services, sources, addresses and endpoints, so that writes
 /// collide.
 #[derive(Clone, Debug)]
 enum Op {
-    Both(u8, u8, u32, Vec<(u8, u16)>),
+    /// Service, source, affinity, and frontends: host and service port.
+    Upsert(u8, u8, u32, Vec<(u8, u16)>),
+    /// Service and source.
     DeleteService(u8, u8),
+    /// Host of the frontend.
     DeleteFrontend(u8),
+    /// Host of the frontend, and the other service.
     Redirect(u8, Option<u8>),
-    Set(u8, u8, Vec<(u8, u16, u32)>),
+    /// Service, source, and backends: host, weight and cluster.
+    SetBackends(u8, u8, Vec<(u8, u16, u32)>),
+    /// Service, host of the backend, and whether it is healthy.
     Health(u8, u8, bool),
+    /// Sources.
     Precedence(Vec<u8>),
 }
 
@@ -25,11 +32,11 @@ fn ops() -> impl Strategy<Value = Op> {
     let instances = move || proptest::collection::vec((at(), 1..3u16, 0..2u32), 0..4);
     let front = move || proptest::collection::vec((at(), 0..2u16), 0..4);
     prop_oneof![
-        6 => (service(), 0..2u8, 0..3u32, front()).prop_map(|(s, f, n, l)| Op::Both(s, f, n, l)),
+        6 => (service(), 0..2u8, 0..3u32, front()).prop_map(|(s, f, n, l)| Op::Upsert(s, f, n, l)),
         1 => (service(), from()).prop_map(|(s, f)| Op::DeleteService(s, f)),
         1 => at().prop_map(Op::DeleteFrontend),
         2 => (at(), proptest::option::of(service())).prop_map(|(a, s)| Op::Redirect(a, s)),
-        4 => (service(), from(), instances()).prop_map(|(s, f, l)| Op::Set(s, f, l)),
+        4 => (service(), from(), instances()).prop_map(|(s, f, l)| Op::SetBackends(s, f, l)),
         3 => (service(), at(), any::<bool>()).prop_map(|(s, a, h)| Op::Health(s, a, h)),
         1 => proptest::collection::vec(from(), 0..3).prop_map(Op::Precedence),
     ]
@@ -60,7 +67,7 @@ fn instance_at((host, weight, cluster): (u8, u16, u32)) -> Instance {
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Model {
     services: BTreeMap<Name, Service>,
-    /// Owner, frontend as written, and redirection.
+    /// Owner, frontend as written, and redirection, by address.
     frontends: BTreeMap<Address, (Name, FrontendSpec, Option<Name>)>,
     /// Instances without priority and health.
     instances: BTreeMap<(Name, Endpoint, Source), Instance>,
@@ -71,7 +78,7 @@ struct Model {
 impl Model {
     fn apply(&mut self, op: &Op, at: u64) -> Result<bool, Error> {
         match op {
-            Op::Both(s, f, n, list) => {
+            Op::Upsert(s, f, n, list) => {
                 let frontends = list.iter().copied().map(frontend_at).collect();
                 self.service(service_row(*s, *f, *n), frontends)?;
             }
@@ -88,7 +95,7 @@ impl Model {
             Op::Precedence(order) => {
                 self.precedence = Precedence::new(order.iter().map(|n| source_name(*n)));
             }
-            Op::Set(s, f, list) => self.set(*s, *f, list),
+            Op::SetBackends(s, f, list) => self.set(*s, *f, list),
         }
         Ok(false)
     }
@@ -210,14 +217,14 @@ fn write_op(t: &mut Transaction<'_>, op: &Op) -> Result<bool, Error> {
     let all = |list: &[(u8, u16, u32)]| list.iter().copied().map(instance_at).collect::<Vec<_>>();
     let (s, f) = (service_name, source_name);
     match op {
-        Op::Both(n, from, row, list) => {
+        Op::Upsert(n, from, row, list) => {
             let frontends = list.iter().copied().map(frontend_at).collect();
             t.upsert_service_and_frontends(service_row(*n, *from, *row), frontends)?;
         }
         Op::DeleteService(n, from) => drop(t.delete_service_and_frontends(&s(*n), &f(*from))?),
         Op::DeleteFrontend(at) => t.delete_frontend(&address(*at))?,
         Op::Redirect(at, to) => t.set_redirect_to(&address(*at), to.map(s))?,
-        Op::Set(n, from, list) => t.set_backends(&s(*n), &f(*from), all(list)),
+        Op::SetBackends(n, from, list) => t.set_backends(&s(*n), &f(*from), all(list)),
         Op::Health(n, at, healthy) => {
             return t.update_backend_health(&s(*n), &endpoint(*at), *healthy);
         }
@@ -228,7 +235,8 @@ fn write_op(t: &mut Transaction<'_>, op: &Op) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Keys that the writes of one transaction change, according to the model before and after each.
+/// Keys that the writes of one transaction change, according to the model before and after each
+/// write.
 #[derive(Default)]
 struct Expected {
     services: BTreeSet<Name>,
@@ -314,7 +322,7 @@ fn assert_same(tables: &Tables, model: &Model) {
     }
 }
 
-/// Checks that changed rows are new and pending, and that all others are the same.
+/// Checks that the rows of touched frontends are new and pending, and that all others are the same.
 fn check_rows(before: &Tables, after: &Tables, touched: &TouchedKeys, at: u64) {
     for row in after.frontends() {
         if touched.frontends.contains(row.address()) {

@@ -1,4 +1,4 @@
-//! Tests of services.
+//! Tests of writing and deleting services with their frontends, and of hooks.
 
 use super::*;
 use crate::object::AFFINITY_MAX_S;
@@ -52,8 +52,8 @@ fn upsert_deletes_unlisted_frontends() {
     assert!(tables.frontend(&address(1)).is_none());
     assert_eq!(tables.frontend(&address(3)).unwrap().spec.service_port, 7);
     assert_eq!(tables.frontends().count(), 2);
-    assert!(!Arc::ptr_eq(&old_row, &row(&writer, 2)), "a service's rows are all fresh or none");
-    // Of two with one address, the last counts.
+    assert!(!Arc::ptr_eq(&old_row, &row(&writer, 2)), "all rows of a changed service are new");
+    // Of two frontends with the same address, only the last one is written.
     let twice = vec![
         FrontendSpec { service_port: 1, ..frontend_spec(2) },
         FrontendSpec { service_port: 2, ..frontend_spec(2) },
@@ -147,7 +147,7 @@ fn delete_service_and_frontends_leaves_the_backends() {
         (&touched[0].services[..], &touched[0].frontends[..]),
         (&[name("web")][..], &[address(1)][..])
     );
-    // The service is added again to its backends.
+    // A service that is written again has the backends that stayed.
     write(&writer, 4, |t| {
         t.upsert_service_and_frontends(service("web"), vec![frontend_spec(1)]).unwrap()
     });
@@ -187,6 +187,6 @@ fn rows_contain_only_valid_specs() {
     write(&writer, 1, |t| t.upsert_service_and_frontends(max, vec![]).unwrap());
     let row = writer.tables().service(&name("web")).cloned().unwrap();
     assert_eq!(row.spec.affinity_s, AFFINITY_MAX_S);
-    let refused = with(AFFINITY_MAX_S + 1).unwrap_err().to_string();
-    assert!(refused.contains("spec.affinity_s") && refused.contains("16777215"), "{refused}");
+    let error = with(AFFINITY_MAX_S + 1).unwrap_err().to_string();
+    assert!(error.contains("spec.affinity_s") && error.contains("16777215"), "{error}");
 }

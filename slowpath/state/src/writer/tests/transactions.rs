@@ -79,7 +79,8 @@ fn pruning_waits_for_all_initializers() {
     assert_eq!(write(&writer, 4, |t| t.complete(&api)).1, 4);
     let touched = writer.changes_since(3).touched.unwrap();
     assert_eq!(touched, [Arc::new(TouchedKeys { revision: 4, ..TouchedKeys::default() })]);
-    // A source that is enabled later blocks pruning again; two of one name must both complete.
+    // A source that is enabled later blocks pruning again. Two tokens of one name must both be
+    // completed.
     let (one, other) = (writer.register_initializer("file"), writer.register_initializer("file"));
     write(&writer, 5, |t| t.complete(&one));
     assert!(!writer.tables().initialized());

@@ -1,0 +1,128 @@
+//! Preparation as root of what Weir's processes share when slowpath runs as another user:
+//! `slowpath --prepare`.
+//!
+//! The units run it before each start. It also hands over what an earlier slowpath left that was
+//! started by hand as root: its control socket, and files in the state directory.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{
+    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown,
+};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use config::checked::Config;
+use hugepages::{OpenError, group_id, user_id};
+
+use super::StartError;
+
+/// Mode of the state directory: fastpath, which runs as root without the capability to ignore
+/// modes, may create the seed in it.
+const STATE_MODE: u32 = 0o770;
+
+/// Creates the folders of region and control socket and the region's file for the group of the
+/// services, ends an upgrade that is no longer pending, removes the control socket of a slowpath that has ended, and gives the state directory
+/// to the user of slowpath.
+///
+/// # Errors
+/// Fails if a path can't be created or changed.
+pub fn prepare(config: &Config) -> Result<(), StartError> {
+    let (region, socket) = (&config.region, &config.control.socket);
+    let user = user_id("region.user", region.user.as_deref()).map_err(OpenError::from)?;
+    let group = group_id("region.group", region.group.as_deref()).map_err(OpenError::from)?;
+    if let Err(error) = hugepages::upgrade::end_obsolete_pending(config) {
+        tracing::warn!(%error, "state of an ended upgrade not removed");
+    }
+    hugepages::prepare_region(config)?;
+    remove_stale_socket(socket);
+    let (Some(folder), Some(user)) = (&config.control.state, user) else { return Ok(()) };
+    hand_over(folder, user, group)
+        .map_err(|source| StartError::State { path: folder.clone(), source })
+}
+
+/// Removes the socket if no process listens on it. If that fails, slowpath reports it.
+fn remove_stale_socket(path: &Path) {
+    let is_socket = path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Creates a folder if it is missing, and gives it and root's regular files in it to a user. If the
+/// path is a link, or the folder belongs to a third user, nothing is given.
+fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let (directory, about) = open(folder)?;
+    if !about.is_dir() || (about.uid() != 0 && about.uid() != user) {
+        return Ok(());
+    }
+    give(&directory, user, group)?;
+    // `folder` may lead elsewhere by now.
+    let checked = by_descriptor(&directory);
+    std::fs::set_permissions(&checked, Permissions::from_mode(STATE_MODE))?;
+    for entry in std::fs::read_dir(&checked)? {
+        let (file, about) = open(&entry?.path())?;
+        if about.uid() == 0 && about.is_file() && about.nlink() == 1 {
+            give(&file, user, group)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a path without following a link, so that the user can't replace what was checked.
+fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let about = file.metadata()?;
+    Ok((file, about))
+}
+
+fn give(file: &File, user: u32, group: Option<u32>) -> io::Result<()> {
+    chown(by_descriptor(file), Some(user), group)
+}
+
+/// Returns a path to an open file. fchown and fchmod do not accept descriptors of O_PATH.
+fn by_descriptor(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Debian's user and group without privileges.
+    const NOBODY: u32 = 65_534;
+
+    #[test]
+    fn state_directory_and_files_of_root_are_given_to_the_user() {
+        let name = format!("weir-hand-over-{}", std::process::id());
+        let folder = Path::new("/dev/shm").join(name);
+        let owner = |path: &Path| path.symlink_metadata().map(|m| (m.uid(), m.gid())).unwrap();
+        hand_over(&folder, NOBODY, Some(NOBODY)).unwrap();
+        assert_eq!(owner(&folder), (NOBODY, NOBODY));
+        assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o7777, STATE_MODE);
+        let [file, link, victim] = ["log", "link", "inner/victim"].map(|name| folder.join(name));
+        std::fs::create_dir(folder.join("inner")).unwrap();
+        for path in [&file, &victim] {
+            std::fs::write(path, "").unwrap();
+        }
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        hand_over(&folder, NOBODY, Some(NOBODY)).unwrap();
+        assert_eq!(owner(&file), (NOBODY, NOBODY));
+        for path in [&victim, &link, &folder.join("inner")] {
+            assert_eq!(owner(path), (0, 0), "{path:?}: files only, without following links");
+        }
+        std::fs::hard_link(&victim, folder.join("hard")).unwrap();
+        hand_over(&folder, NOBODY, Some(NOBODY)).unwrap();
+        assert_eq!(owner(&victim), (0, 0), "the file has a name elsewhere");
+        std::fs::remove_file(folder.join("hard")).unwrap();
+        let linked = folder.with_extension("link");
+        std::os::unix::fs::symlink(folder.join("inner"), &linked).unwrap();
+        hand_over(&linked, NOBODY, Some(NOBODY)).unwrap();
+        assert_eq!(owner(&victim), (0, 0), "the folder is a link");
+        std::fs::remove_file(&linked).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
