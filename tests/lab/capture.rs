@@ -35,7 +35,8 @@ impl Capture {
         let stopped = stop.clone();
         let work = move || {
             let (mut buffer, mut count) = (vec![0; LARGEST], 0);
-            // The classic pcap format: microseconds, whole frames, Ethernet.
+            // The file header of the classic pcap format: magic number (times in microseconds),
+            // version 2.4, the maximum length, and the link type Ethernet.
             let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, LARGEST as u32, 1];
             let mut write = |words: &[u32], frame: &[u8]| {
                 let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -73,8 +74,8 @@ fn next<'b>(
     stop: &AtomicBool,
 ) -> Result<Option<&'b [u8]>> {
     loop {
-        // The borrow checker keeps the buffer borrowed even if no frame arrived, so the length is
-        // read first.
+        // Only the length is taken out of the match: the borrow checker would keep the buffer
+        // borrowed in the case without a frame.
         if let Some(len) = frames.receive(buffer)?.map(|frame| frame.len()) {
             return Ok(Some(&buffer[..len]));
         }
@@ -84,20 +85,21 @@ fn next<'b>(
     }
 }
 
-/// Decode-as rules for the lab's ports. TCP payloads are not dissected: by its port a connection
-/// may be taken for IRC and be called malformed.
+/// tshark's decode-as rules for the lab's ports. TCP payloads are not dissected, because tshark may
+/// take a connection for IRC by its port, and report it as malformed.
 const PORTS: [&str; 5] = [
     "udp.port==10800,vxlan",
     "udp.port==10801,vxlan",
     "udp.port==6081,geneve",
-    // GUE variant 1 is IP without a header. Without this rule the source port, drawn from the
-    // flow's hash, may select another protocol's dissector.
+    // GUE variant 1 is IP directly in UDP. Without this rule the source port, which is derived from
+    // the flow's hash, may select another protocol's dissector.
     "udp.port==6080,ip",
     "tcp.port==1-65535,data",
 ];
 
-/// Returns the fields of all frames in `path` that match `filter`, one row each, with checksums
-/// verified. A field that occurs more than once (outer and inner) is joined by commas.
+/// Returns the fields of all frames in `path` that match `filter`, one row per frame. tshark
+/// verifies checksums. The values of a field that occurs more than once (outer and inner) are
+/// joined by commas.
 pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
     let mut args: Vec<String> = vec!["-n".into(), "-r".into(), path.display().to_string()];
     args.extend(PORTS.iter().flat_map(|port| ["-d".to_owned(), (*port).to_owned()]));
@@ -105,7 +107,7 @@ pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<Stri
         args.extend(["-o".to_owned(), format!("{protocol}.check_checksum:TRUE")]);
     }
     // Each frame is analyzed by itself: a capture between gateway and appliance contains every
-    // returned packet twice, which reassembly would treat as an overlap.
+    // returned packet twice, which reassembly would report as an overlap.
     for setting in ["tcp.desegment_tcp_streams:FALSE", "tcp.analyze_sequence_numbers:FALSE"] {
         args.extend(["-o".to_owned(), setting.to_owned()]);
     }

@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The parameters of a client.
+/// The load that a client makes.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The address of the server.
     pub target: SocketAddr,
-    /// The client's own addresses, used in turn; empty: the kernel's choice.
+    /// The client's own addresses, used in turn. If empty, the kernel selects one.
     pub sources: Vec<IpAddr>,
     /// Total number of requests.
     pub requests: u64,
@@ -32,7 +32,7 @@ pub struct Load {
     pub lengths: Vec<usize>,
     /// The pause of each worker after each request.
     pub pause: Duration,
-    /// The time limit of one connect or one read.
+    /// The time limit of one connect, read or write.
     pub patience: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Load {
             per_connection: 5,
             lengths: vec![10, 1_000, 20_000],
             pause: Duration::ZERO,
-            // An upper bound only: a daemon may restart meanwhile, and TCP's retransmission
+            // Only an upper bound: a daemon may restart during a request, and TCP's retransmission
             // timeouts double.
             patience: Duration::from_secs(30),
         }
@@ -70,7 +70,7 @@ pub struct ClientStats {
     pub moved: u64,
     /// Correct responses by backend.
     pub by_backend: BTreeMap<String, u64>,
-    /// Connections by the backend of the first response.
+    /// Connections by the backend of their first response.
     pub connections_by_backend: BTreeMap<String, u64>,
     /// The longest response time.
     pub slowest: Duration,
@@ -97,7 +97,7 @@ struct Shared {
     next: AtomicU64,
     stop: AtomicBool,
     stats: Mutex<ClientStats>,
-    /// Numbers of the requests without a response so far.
+    /// The numbers of the requests that have neither a response nor an error yet.
     open: Mutex<BTreeSet<u64>>,
 }
 
@@ -152,8 +152,8 @@ impl Client {
         })
     }
 
-    /// Waits until every currently open request has a response or has failed: after a
-    /// disturbance, until it is over for each connection.
+    /// Waits until every request that is open now has a response or has failed. After a
+    /// disturbance, every connection then works again or has failed.
     pub fn wait_for_open(&self, patience: Duration) -> Result<()> {
         let requests = self.shared.open().clone();
         poll("responses to all open requests", patience, || {
@@ -169,7 +169,7 @@ impl Client {
         Ok(self.stats())
     }
 
-    /// Stops making requests; those under way are completed.
+    /// Stops making requests; open ones are completed.
     pub fn stop_requests(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
@@ -186,7 +186,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.stop_requests();
-        // Workers are left here only when an error already unwinds.
+        // `finish` reports the workers' errors; a client dropped without it ignores them.
         let _ = self.join();
     }
 }
@@ -287,7 +287,7 @@ impl Shared {
     }
 }
 
-/// Reads one response and checks every byte of it.
+/// Reads one response, checks status, length and every byte of the body, and returns the backend.
 fn read_response(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::Result<String> {
     let wrong = |reason: String| std::io::Error::new(std::io::ErrorKind::InvalidData, reason);
     let mut line = String::new();

@@ -1,8 +1,8 @@
 //! A tunnel backend: decapsulates GENEVE, VXLAN, IPIP (four combinations of address families) and
 //! GUE, since the kernel of the test machines supports only VXLAN of these.
 //!
-//! Inner packets are passed to the kernel through a TUN device, so that a real server answers;
-//! or, as by an inspection appliance, sent back unchanged.
+//! Inner packets are passed to the kernel through a TUN device, so that a real server answers, or
+//! are sent back unchanged, as by an inspection appliance.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -20,12 +20,12 @@ mod socket;
 pub use envelope::Kind as TunnelKind;
 use socket::Socket;
 
-/// The path of the answers.
+/// How a tunnel backend answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// By the kernel's routing table: direct server return.
     Plain,
-    /// Through the tunnel of the request, including its GENEVE options.
+    /// Through the tunnel of the request, with the request's GENEVE options.
     Tunnel,
     /// No answers: each packet is sent back unchanged.
     Inspect,
@@ -37,7 +37,7 @@ const MAX_FLOWS: usize = 65_536;
 /// The counters of a tunnel backend.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Decapsulated packets, by tunnel kind in the order of [`TunnelKind::ALL`].
+    /// Decapsulated packets by kind of tunnel, in the order of [`TunnelKind::ALL`].
     pub taken: [AtomicU64; Kind::ALL.len()],
     /// Packets sent back through a tunnel.
     pub sent_back: AtomicU64,

@@ -1,4 +1,4 @@
-//! The lab's errors; a message states the remedy where there is one.
+//! The lab's errors; a message names the remedy where there is one.
 
 /// The result of lab functions.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
@@ -85,7 +85,7 @@ impl LabError {
         move |source| Self::Io { what, source }
     }
 
-    /// Does the same for `nix`, which has its own error type.
+    /// As [`LabError::io`], for the error type of `nix`.
     pub fn errno(what: impl Into<String>) -> impl FnOnce(nix::errno::Errno) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source: source.into() }

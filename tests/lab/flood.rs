@@ -27,7 +27,7 @@ const RST: u8 = 4;
 const TTL: u8 = 64;
 /// The flag that more fragments follow, with offset 0 (RFC 791).
 const FIRST_FRAGMENT: u16 = 0x2000;
-/// The number of kinds of packets, which are sent in turn.
+/// The number of kinds of packets; a packet's number selects its kind.
 const KINDS: u32 = 8;
 
 /// The parameters of a flood.
@@ -35,13 +35,13 @@ const KINDS: u32 = 8;
 pub struct Plan {
     /// Total number of packets.
     pub packets: u32,
-    /// Packets between two pauses.
+    /// The number of packets between two pauses.
     pub burst: u32,
     /// The pause.
     pub pause: Duration,
     /// The server of the connections under attack.
     pub server: SocketAddrV4,
-    /// The clients of those connections; if empty, spoofed ones.
+    /// The clients of those connections; if empty, spoofed addresses.
     pub victims: Vec<SocketAddrV4>,
 }
 
@@ -49,8 +49,8 @@ pub struct Plan {
 pub struct Flood(JoinHandle<Result<u32>>);
 
 impl Flood {
-    /// Starts to send from `clients`, where packets with any source leave towards Weir; packets
-    /// with spoofed gateway endpoints are sent by a gateway node in `cloud`.
+    /// Starts to send from the namespace `clients`, where packets with any source are routed to
+    /// Weir. Packets with spoofed gateway endpoints are sent by a gateway node in `cloud`.
     pub fn start(clients: &Netns, cloud: &Netns, plan: Plan) -> Result<Self> {
         let raw =
             clients.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))))?;
@@ -74,25 +74,25 @@ impl Flood {
 }
 
 fn send(raw: &Socket, node: &UdpSocket, plan: &Plan) -> Result<u32> {
-    let mut taken = 0;
+    let mut accepted = 0;
     for n in 0..plan.packets {
         if n % plan.burst == 0 {
             std::thread::sleep(plan.pause);
         }
-        // A full queue rejects packets, as a real network drops them.
+        // The kernel rejects packets while its queue is full. They count as lost in the network.
         let sent = match packet(n, plan) {
             Packet::Plain(to, bytes) => raw.send_to(&bytes, &SocketAddrV4::new(to, 0).into()),
             Packet::Tunneled(bytes) => node.send_to(&bytes, (INGRESS, GENEVE_PORT)),
         };
-        taken += u32::from(sent.is_ok());
+        accepted += u32::from(sent.is_ok());
     }
-    Ok(taken)
+    Ok(accepted)
 }
 
 enum Packet {
-    /// From a client, by its normal route.
+    /// An IP packet, sent to this destination by the clients' route.
     Plain(Ipv4Addr, Vec<u8>),
-    /// From a gateway node, starting with the GENEVE header.
+    /// The UDP payload of a gateway node's packet, which begins with the GENEVE header.
     Tunneled(Vec<u8>),
 }
 
@@ -167,8 +167,8 @@ fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8, sequence: u32, ttl: u8) 
     ip(src, dst, Ip { id: 0, fragment: 0, ttl, protocol: TCP }, &segment)
 }
 
-/// Builds an ICMP error about a server's packet to a client that was too big, with a guessed
-/// sequence number.
+/// Builds an ICMP error (fragmentation needed, MTU 552) about a server's packet to a client, with a
+/// guessed sequence number in the quote.
 fn too_big(router: Ipv4Addr, server: SocketAddrV4, client: SocketAddrV4, guess: u32) -> Vec<u8> {
     let quoted = tcp(server, client, 0x10, guess.wrapping_mul(0x9e37_79b9), TTL);
     let mut error = vec![3, 4, 0, 0, 0, 0, 2, 40];

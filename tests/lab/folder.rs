@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PREFIX: &str = "weir-lab-";
-/// The parent of the kernel maps of labs with the XDP plane.
+/// The parent of the directories of kernel maps, which labs with the XDP plane use.
 const MAPS: &str = "/sys/fs/bpf";
 
 /// Two directories: one for files, one for the region. Both are removed on drop; those of a
@@ -22,8 +22,8 @@ fn roots() -> [PathBuf; 2] {
 }
 
 impl Folder {
-    /// Creates both. With `WEIR_LAB_KEEP=1` in the environment the files are kept for inspection,
-    /// until the next lab starts after the end of this process.
+    /// Creates both directories. If `WEIR_LAB_KEEP` is set in the environment, the files are kept
+    /// for inspection until the first lab that starts after the end of this process.
     pub fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         roots().iter().for_each(|root| sweep(root, PREFIX));
@@ -48,8 +48,8 @@ impl Folder {
         self.shared.join(name)
     }
 
-    /// Returns the directory of the region's maps with plane xdp. It is unique to this lab: a data
-    /// plane that finds the maps of another lab takes them over.
+    /// Returns the directory of the region's kernel maps with the XDP plane. It is unique to this
+    /// lab, because a data plane that finds the maps of another lab takes them over.
     pub fn maps(&self) -> PathBuf {
         let name = self.shared.to_string_lossy().replace('/', "-");
         format!("{MAPS}/weir{name}").into()
@@ -80,7 +80,7 @@ pub fn remove_all() {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Usually absent: a lab that ends normally has purged its kernel maps.
+        // The directory exists only if a test failed: `Weir::stop` purges the kernel maps.
         let _ = std::fs::remove_dir_all(self.maps());
         // Leftovers are removed by the next lab.
         let _ = std::fs::remove_dir_all(&self.shared);

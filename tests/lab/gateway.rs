@@ -1,9 +1,9 @@
 //! The emulated AWS gateway: reads packets from a TUN device, sends them to an appliance as a
 //! Gateway Load Balancer does, and checks returning packets byte by byte.
 //!
-//! It has up to two sides. *Near* is the clients' side; *far*, which is optional, has the
-//! addresses behind the appliance, so that a flow that the appliance only returns reaches a
-//! server. The wire is an interface with one address per gateway node.
+//! The gateway has up to two sides. *Near* is the clients' side. *Far*, which is optional, has the
+//! addresses of servers without a service in Weir, so that a flow that the appliance returns
+//! reaches a server. The wire is an interface with one address per gateway node.
 
 mod back;
 pub mod ledger;
@@ -32,11 +32,12 @@ struct Shared {
     wire: Wire,
     near: Tun,
     far: Option<Tun>,
+    /// Clients whose packets are delayed, each with its delay and the queue of its thread.
     delayed: Vec<(Ipv4Addr, Duration, Sender<Delayed>)>,
     stop: AtomicBool,
 }
 
-/// The time of delivery, and the packet for a client.
+/// A packet for a client, and the time at which it is delivered.
 type Delayed = (Instant, Vec<u8>);
 
 /// A running gateway.
@@ -99,8 +100,8 @@ impl Gateway {
         self.shared.ledger().admit(admits);
     }
 
-    /// Waits until no packet was sent or received for half a second, so that closing connections
-    /// finish, but at most for 30 s.
+    /// Waits until no packet is sent or received for half a second, at most 30 s, so that
+    /// connections that are being closed are complete.
     pub fn wait_until_at_rest(&self) {
         for _ in 0..60 {
             let before = self.report();
@@ -113,8 +114,8 @@ impl Gateway {
         }
     }
 
-    /// Waits for packets under way, at most for a packet's time limit and half a second; then stops
-    /// the gateway and returns its report.
+    /// Waits for awaited packets, at most for [`Setup::patience`] and half a second. Then stops the
+    /// gateway and returns its report.
     pub fn stop(mut self) -> Result<Report> {
         let deadline = Instant::now() + self.patience + Duration::from_millis(500);
         while self.report().awaited > 0 && Instant::now() < deadline {
@@ -134,7 +135,7 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Threads are left here only when an error already unwinds.
+            // `stop` reports the threads' errors; a gateway dropped without it ignores them.
             let _ = thread.join();
         }
     }
@@ -154,7 +155,8 @@ impl Shared {
         let mut buffer = vec![0; LARGEST];
         while !self.stopped() {
             let Some(inner) = side.read(&mut buffer)? else { continue };
-            // Recorded before it is sent: the answer may arrive before this thread continues.
+            // The packet is recorded before it is sent, because the answer may arrive before this
+            // thread continues.
             let outgoing = self.ledger().outgoing(inner, Instant::now());
             if let Some((to, packet)) = outgoing
                 && !self.wire.send(to, &packet)
@@ -182,7 +184,7 @@ impl Shared {
                 let taken = match (side, &self.far, delay) {
                     (Side::Far, Some(far), _) => far.write(inner),
                     (_, _, Some((_, delay, packets))) if inner[0] >> 4 == 4 => {
-                        // Counted on delivery.
+                        // Counted when it is delivered.
                         let _ = packets.send((Instant::now() + *delay, inner.to_vec()));
                         continue;
                     }
@@ -194,7 +196,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Delivers one client's packets at their times.
+    /// Delivers the packets of one client, each at its time.
     fn deliver_when_due(&self, packets: &Receiver<Delayed>) -> Result<()> {
         while !self.stopped() {
             let Ok((due, packet)) = packets.recv_timeout(POLL_INTERVAL) else { continue };

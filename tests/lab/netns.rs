@@ -1,8 +1,8 @@
 //! A network namespace that is cleaned up automatically.
 //!
-//! It has no name in `/run/netns`: a thread of this process holds it, and it disappears with its
-//! last thread, child and open file, including its devices, even if the lab is killed with
-//! SIGKILL. The holding thread starts commands and children, because a child inherits the
+//! The namespace has no name in `/run/netns`. A thread of this process holds it. It disappears,
+//! with its devices, when its last thread, child and open file are gone, also if the lab is killed
+//! with SIGKILL. The holding thread starts commands and children, because a child inherits the
 //! namespace of the thread that starts it.
 
 use super::error::{LabError, Result};
@@ -40,8 +40,9 @@ pub fn need_root() -> Result<()> {
 }
 
 impl Netns {
-    /// Creates a namespace with only `lo`, which is up. IPv6 is disabled on every device unless
-    /// enabled by [`Netns::sysctl`]: packets that the kernel sends on its own would be counted.
+    /// Creates a namespace in which only `lo` exists, and is up. IPv6 is disabled on every device
+    /// unless enabled by [`Netns::sysctl`], because the packets that the kernel itself sends over
+    /// IPv6 would disturb the lab's counts.
     pub fn new(name: &str) -> Result<Self> {
         need_root()?;
         let (ready, made) = channel();
@@ -86,11 +87,11 @@ impl Netns {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// Runs `work` on the thread that holds the namespace and waits for it.
+    /// Runs `work` on the thread that holds the namespace, and waits for the result.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let (done, result) = channel();
         let job: Job = Box::new(move || {
-            // The receiver is gone only if the waiting thread was unwound.
+            // Sending fails only if the waiting thread has panicked.
             let _ = done.send(work());
         });
         let gone = || LabError::Other(format!("the thread of namespace {} ended", self.name));
@@ -152,8 +153,8 @@ impl Netns {
         })?
     }
 
-    /// Starts a child in this namespace that ends with this process: by `setpriv` the kernel
-    /// sends it SIGKILL at the death of the holding thread, so that even a killed lab leaves no
+    /// Starts a child in this namespace that ends with this process: through `setpriv` the kernel
+    /// sends SIGKILL to the child when the holding thread ends, so that even a killed lab leaves no
     /// polling lcore behind.
     pub fn spawn(
         &self,
@@ -187,7 +188,7 @@ impl Drop for Netns {
     }
 }
 
-/// Returns the Debian package of a program that the lab uses.
+/// Returns the Debian package that contains a program of the lab.
 fn package(program: &str) -> &'static str {
     match program {
         "ip" => "iproute2",
@@ -198,11 +199,13 @@ fn package(program: &str) -> &'static str {
         "vtysh" => "frr",
         "birdc" => "bird2",
         "gobgp" => "gobgpd",
+        "curl" => "curl",
         _ => "util-linux",
     }
 }
 
-/// Runs a command to its end in the calling thread's namespace, which errors call `location`.
+/// Runs a command to its end in the calling thread's namespace; `location` names the namespace in
+/// errors.
 pub fn complete(location: &str, program: &str, args: &[String], input: &str) -> Result<String> {
     let command = format!("{program} {}", args.join(" "));
     let mut child = Command::new(program)

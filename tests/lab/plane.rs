@@ -1,14 +1,14 @@
-//! The data plane under test.
+//! The choice between the DPDK plane and the XDP plane.
 
 /// The data plane under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
     /// A DPDK poll loop.
     Dpdk,
-    /// An XDP program in the kernel.
+    /// XDP programs in the kernel.
     Xdp {
-        /// Native mode, in the driver, rather than generic mode. A veth then also needs a program
-        /// at its peer, which the namespaces' ends lack unless a test attaches one.
+        /// Whether the programs run in native mode (in the driver) rather than in generic mode. In
+        /// native mode a veth also needs a program at its peer, which a test has to attach.
         native: bool,
     },
 }
@@ -27,12 +27,13 @@ impl Plane {
         self != Self::Dpdk
     }
 
-    /// Returns the name of the program that moves packets or loads the XDP program.
+    /// Returns the name of the program that moves packets or loads the XDP programs.
     pub fn program(self) -> &'static str {
         if self.is_xdp() { "ebpf-fallback" } else { "fastpath" }
     }
 
-    /// Returns its configuration keys: one at the top level, one of `[fastpath]`.
+    /// Returns the plane's lines of the configuration: one for the top level, and one, which may be
+    /// empty, for `[fastpath]`.
     pub fn keys(self) -> [&'static str; 2] {
         match self {
             Self::Dpdk => ["plane = \"dpdk\"", ""],

@@ -21,7 +21,7 @@ fn bits(address: IpAddr) -> (u128, u8) {
 }
 
 impl Prefix {
-    /// Returns whether `address` is of this family and within the prefix.
+    /// Returns whether `address` is of the prefix's family and within the prefix.
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((own, width), (compared, other)) = (bits(self.address), bits(address));
         let differ = (own ^ compared).checked_shr(128 - u32::from(self.len)).unwrap_or(0);

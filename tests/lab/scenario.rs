@@ -1,5 +1,5 @@
 //! The main scenario: real HTTP through both gateways while the backend set changes, and its
-//! results. `make demo` shows it, a test asserts it.
+//! results. `make demo` prints the results, and a test asserts them.
 
 use super::client::ClientStats;
 use super::error::Result;
@@ -22,9 +22,9 @@ pub use totals::{Totals, Wires, at_rest};
 /// The size of the scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Requests to the service through each gateway.
+    /// Requests to the service through each gateway, on connections of ten requests.
     pub requests: u64,
-    /// The pause of each of the eight workers after each request.
+    /// The pause of each of a client's eight workers after each request.
     pub pause: Duration,
     /// The interval between calls of the observer.
     pub report_interval: Duration,
@@ -38,7 +38,7 @@ pub struct Progress<'j> {
     pub elapsed: Duration,
     /// The clients' results so far, by name.
     pub clients: Vec<(&'static str, ClientStats)>,
-    /// Services with their backends, which have the lab's names.
+    /// Services with their backends.
     pub services: Vec<ServiceNow>,
     /// Drops by reason.
     pub drops: Vec<DropNow>,
@@ -64,7 +64,7 @@ pub struct Outcome {
     /// Connections that the terminating backend accepted after all lcores had acknowledged and
     /// connections under way had completed.
     pub late_connections: u64,
-    /// Requests that it answered after that, on existing connections.
+    /// Requests that the terminating backend answered after that, on existing connections.
     pub later_requests: u64,
     /// For each of the two changes, the time from the change of the file to the lcores'
     /// acknowledgment.
@@ -87,7 +87,7 @@ struct Run<'s> {
     observer: &'s mut dyn FnMut(&Progress<'_>),
 }
 
-/// Returns the service with these backends: the index of a host and the backend's state.
+/// Returns the service "lab/web" with these backends, each by the index of its host and its state.
 pub fn service(lab: &Lab, backends: &[(usize, &'static str)]) -> Service {
     let backend = |(at, state): &(usize, &'static str)| Backend {
         address: lab.hosts[*at].address.to_string(),
@@ -103,7 +103,7 @@ pub fn service(lab: &Lab, backends: &[(usize, &'static str)]) -> Service {
     }
 }
 
-/// Returns a demanding gateway setup: cookies and nodes change all the time.
+/// Returns a demanding gateway setup: a flow's cookie changes every 23 packets, its node every 101.
 pub fn changing_gateway() -> Setup {
     Setup { churn: 23, roam: 101, ..Setup::default() }
 }
@@ -156,8 +156,8 @@ pub fn run(lab: &mut Lab, plan: Plan, observer: &mut dyn FnMut(&Progress<'_>)) -
 }
 
 impl Run<'_> {
-    /// Calls the observer at intervals until each main client has `more` further responses, correct
-    /// or not.
+    /// Calls the observer at intervals until the clients `aws` and `azure` each have `more` further
+    /// responses, correct or not.
     fn wait_for_responses(&mut self, more: u64, step: &str) -> Result<()> {
         let requests = self.traffic.answered() + more;
         let what = format!("{requests} responses through each gateway");
@@ -183,9 +183,9 @@ impl Run<'_> {
         })?
     }
 
-    /// Waits until a host has accepted no connection for a second: one that was being established
-    /// at the switch may still complete. If connections continue, the caller's assertions detect
-    /// it.
+    /// Waits until a host has accepted no connection for a second: a connection that was being
+    /// established when the lcores switched may still complete. If new connections keep arriving,
+    /// the wait ends after ten seconds, and the caller's assertions fail.
     fn wait_for_no_connections(&mut self, host: usize) -> Result<()> {
         let accepted =
             |run: &Self| run.lab.hosts[host].server.stats().connections.load(Ordering::Relaxed);

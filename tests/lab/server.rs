@@ -1,8 +1,8 @@
 //! A small HTTP/1.1 server that reports its name and sends bodies that a client can verify.
 //!
 //! `GET /SEED/LENGTH` returns LENGTH bytes derived from SEED by [`body_byte`]; the header
-//! `x-backend` contains the server's name. `GET /` returns the name, for people. Connections are
-//! kept alive until the client closes.
+//! `x-backend` contains the server's name. `GET /` returns the name as text. A connection stays
+//! open until the client closes it, requests its end, or is idle for a minute.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The maximum body length in bytes, beyond any test's.
+/// The maximum body length in bytes, more than any test requests.
 const LARGEST: usize = 64 << 20;
 
-/// Returns the byte of a body at an offset: it depends on both, so that a misplaced byte is
-/// detected.
+/// Returns the byte at offset `at` of the body with this seed. It depends on both, so that a
+/// misplaced byte is detected.
 pub fn body_byte(seed: u64, at: usize) -> u8 {
     let mixed = (seed ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
@@ -60,12 +60,12 @@ impl Server {
         Ok(Self { name: name.to_owned(), address, stats, stop, thread })
     }
 
-    /// Returns its name, as clients see it.
+    /// Returns the server's name, as clients see it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -88,8 +88,7 @@ impl Drop for Server {
 
 fn accept(listener: &TcpListener, name: &str, stats: &Arc<ServerStats>, stop: &Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
-        // The wait is bounded, so that a stop is noticed; an error means that the namespace has
-        // ended.
+        // The wait is bounded, so that the loop notices `stop`. An error ends the server.
         if super::tun::wait(listener).is_err() {
             return;
         }
@@ -151,7 +150,7 @@ fn serve(
             let body: Vec<u8> = (chunk..end).map(|at| body_byte(seed, at)).collect();
             writer.write_all(&body)?;
         }
-        // Counted before it is sent, so that a client's count never exceeds the server's.
+        // Counted before the response is sent, so that a client's count never exceeds the server's.
         stats.requests.fetch_add(1, Ordering::Relaxed);
         writer.flush()?;
         if close {

@@ -19,13 +19,13 @@ pub struct Settings {
     pub aws_inner_mtu: u16,
     /// `reply` or `drop`.
     pub too_big: &'static str,
-    /// Azure: forward from one tunnel to the other.
+    /// Whether the Azure gateway's packets are returned by its other tunnel.
     pub cross: bool,
-    /// IPv6 on the backends' side.
+    /// Whether the backends' side has IPv6.
     pub ipv6: bool,
-    /// IPv6 on the gateways' side.
+    /// Whether the gateways' side has IPv6.
     pub ingress6: bool,
-    /// Further lines at the end of the file, where section `[control]` is open.
+    /// Lines that are appended to the file, after the keys of section `[control]`.
     pub more: String,
 }
 
@@ -61,8 +61,9 @@ impl Settings {
         let ingress6 = if self.ingress6 { format!(", \"{INGRESS6}/64\"") } else { String::new() };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let (socket, state) = (folder.file("control.sock"), folder.file("state"));
-        // The af_packet PMD truncates frames to 2,048 bytes by default. 9,216 fits a frame of
-        // 9,001 + 18 bytes with its header, and fits into a buffer; four fill nine pages.
+        // The af_packet PMD truncates frames to 2,048 bytes by default. A ring frame of 9,216 bytes
+        // holds a frame of 9,001 + 18 bytes with the ring's header, and fits into a buffer. Four
+        // ring frames fill a block of nine pages.
         let buffers = 4_096 + 4_096 * lcores.len();
         let ring = format!("framesz=9216,blocksz=36864,qpairs={}", lcores.len());
         let maps = folder.maps();
@@ -135,7 +136,7 @@ state = {state:?}
 pub struct Backend {
     /// Its address.
     pub address: String,
-    /// Its port; 0 keeps the frontend's.
+    /// Its port; 0 is the frontend's port.
     pub port: u16,
     /// Its weight.
     pub weight: u16,
@@ -148,9 +149,9 @@ pub struct Backend {
 pub struct Service {
     /// Its name.
     pub name: String,
-    /// `nat`, `tunnel` or `dsr`, with the related keys: `mode = "nat"`.
+    /// The line with the key `mode`, and further keys of the service.
     pub mode: String,
-    /// Addresses with port and protocol.
+    /// The frontends: address, port and protocol.
     pub frontends: Vec<(String, u16, &'static str)>,
     /// Its backends.
     pub backends: Vec<Backend>,

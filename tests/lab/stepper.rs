@@ -11,16 +11,24 @@ use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-/// The number of words that a CPU can watch at the same time.
+/// The number of words that an x86 CPU can watch at the same time.
 pub const WATCHED: usize = 4;
 
-/// The first polling lcore of a fastpath, stopped and traced by the thread that created this. On
-/// drop, the lcore continues untraced.
+/// The first polling lcore of a fastpath, stopped and traced by the thread that called
+/// [`Stepper::seize`]. On drop, the lcore continues untraced.
 #[derive(Debug)]
 pub struct Stepper {
     process: u32,
     thread: Pid,
-    ended: bool,
+    state: State,
+}
+
+/// The state of a traced thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Running,
+    Stopped,
+    Ended,
 }
 
 impl Stepper {
@@ -37,16 +45,17 @@ impl Stepper {
         let thread = Pid::from_raw(worker.ok_or_else(none)?);
         let failed = || LabError::errno("tracing an lcore");
         ptrace::seize(thread, Options::empty()).map_err(failed())?;
-        let mut this = Self { process: fastpath.id(), thread, ended: false };
+        let mut this = Self { process: fastpath.id(), thread, state: State::Running };
         ptrace::interrupt(thread).map_err(failed())?;
         this.wait()?;
         Ok(this)
     }
 
-    /// Stops it from now on at each write to one of these words, which it must have mapped from
-    /// the same file as this process.
+    /// Lets each later write of the lcore to one of these words stop it. The fastpath must have
+    /// mapped the words from the same file as this process.
     pub fn watch(&self, words: [&AtomicU64; WATCHED]) -> Result<()> {
-        /// Two bits each: watch writes, of eight bytes (Intel's manual, volume 3, 18.2.4).
+        /// The fields R/W and LEN of DR7, two bits each: writes, eight bytes (Intel's manual,
+        /// volume 3, "Debug Control Register").
         const WRITES_OF_EIGHT_BYTES: u64 = 0b10_01;
         let mut control = 0;
         for (i, word) in words.into_iter().enumerate() {
@@ -65,10 +74,11 @@ impl Stepper {
         done.map_err(LabError::errno("setting a watchpoint"))
     }
 
-    /// Continues it until it has just written a watched word. Returns false, with the lcore still
-    /// running, if it did not in time.
+    /// Continues the lcore until it has just written a watched word. Returns false if it does not
+    /// within `patience`; the lcore then still runs.
     pub fn run_until_written(&mut self, patience: Duration) -> Result<bool> {
         ptrace::cont(self.thread, None).map_err(LabError::errno("continuing an lcore"))?;
+        self.state = State::Running;
         let begun = Instant::now();
         while begun.elapsed() < patience {
             let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
@@ -87,11 +97,11 @@ impl Stepper {
         self.wait()
     }
 
-    /// Kills the whole process with the thread at its current instruction.
+    /// Kills the fastpath while the lcore is stopped at its current instruction.
     pub fn kill(mut self, fastpath: Process) -> Result<()> {
         fastpath.signal(Signal::SIGKILL)?;
-        // The parent is notified of the end only after the tracer was.
-        while !self.ended {
+        // The kernel reports the end to the parent only after the tracer has taken note of it.
+        while self.state != State::Ended {
             self.wait()?;
         }
         fastpath.kill().map(drop)
@@ -102,26 +112,32 @@ impl Stepper {
         self.note(status.map_err(LabError::errno("waiting for an lcore"))?)
     }
 
+    /// Records whether the lcore has stopped or ended.
     fn note(&mut self, status: WaitStatus) -> Result<()> {
-        self.ended = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
+        self.state = match status {
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => State::Ended,
+            _ => State::Stopped,
+        };
         Ok(())
     }
 }
 
 impl Drop for Stepper {
     fn drop(&mut self) {
-        // Only a stopped thread can be detached. If these calls fail it is gone, or was stopped
-        // already.
-        if !self.ended {
+        // Only a stopped thread can be detached. A thread that is stopped already reports no
+        // second stop, for which this would wait forever.
+        if self.state == State::Running {
             let _ = ptrace::interrupt(self.thread).map(|()| self.wait());
+        }
+        if self.state == State::Stopped {
             let _ = self.poke(7, 0);
             let _ = ptrace::detach(self.thread, None);
         }
     }
 }
 
-/// Returns the address at which another process has mapped what is at `address` here, from the
-/// same file.
+/// Returns the address at which another process maps the byte of a file that this process maps at
+/// `address`.
 fn translate(address: u64, process: u32) -> Result<u64> {
     let own = mappings(std::process::id())?;
     let unmapped =

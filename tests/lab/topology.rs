@@ -1,5 +1,5 @@
-//! The lab's namespaces and wires, with the offloads and automatic answers of virtual networks
-//! off.
+//! The lab's namespaces and wires. Offloads of the virtual devices are off, and so are answers of
+//! kernels that would disturb the appliance.
 
 use super::error::Result;
 use super::folder::Folder;
@@ -32,15 +32,15 @@ pub const AWS_CLIENTS: [Ipv4Addr; 4] = [
 ];
 /// A client with IPv6 inside the AWS gateway's tunnel.
 pub const AWS_CLIENT6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xc, 0, 0, 0, 0, 1);
-/// An IPv6 server behind the AWS gateway without a service in Weir.
+/// An IPv6 server on the far side of the AWS gateway, for which Weir has no service.
 pub const AWS_SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 9);
 /// Weir's IPv6 address on the backends' side.
 pub const EGRESS6: Ipv6Addr = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 0x10);
-/// A server behind the AWS gateway without a service in Weir.
+/// A server on the far side of the AWS gateway, for which Weir has no service.
 pub const AWS_SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 /// A client that comes through the Azure gateway.
 pub const AZURE_CLIENT: Ipv4Addr = Ipv4Addr::new(172, 16, 1, 1);
-/// A server behind the Azure gateway without a service in Weir.
+/// A server on the internal side of the Azure gateway, for which Weir has no service.
 pub const AZURE_SERVER: Ipv4Addr = Ipv4Addr::new(172, 16, 9, 9);
 /// The frontend that most clients use.
 pub const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
@@ -79,7 +79,7 @@ pub struct Lab {
     pub aws: [Netns; 2],
     /// Client and server of the Azure gateway.
     pub azure: [Netns; 2],
-    /// The servers without a service, which returned traffic reaches.
+    /// The servers for which Weir has no service. Traffic that Weir returns reaches them.
     pub beyond: Vec<Server>,
     /// The backends.
     pub hosts: Vec<Host>,
@@ -109,8 +109,8 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Attaches the appliance's kernel to its ports or detaches it, depending on the plane: what
-    /// an operator does by binding a NIC to another driver.
+    /// Attaches the appliance's kernel to the appliance's ports or detaches it, depending on the
+    /// plane. An operator does this by binding the NIC to another driver.
     pub fn set_up_for(&self, plane: Plane) -> Result<()> {
         set_up_for(&self.weir, &["in0", "eg0"], plane)
     }
@@ -139,9 +139,9 @@ impl Lab {
     }
 
     /// Creates both tunnels of the Azure gateway, external and internal, with these VNIs and ports.
-    /// Their devices are created in the namespace of the wire, which their outer packets use, and
-    /// moved to the namespaces of their inner packets. Existing ones are replaced; connections
-    /// survive.
+    /// The VXLAN devices are created in the namespace of the wire, which outer packets use, and
+    /// moved to the namespaces of the inner packets. Existing devices are replaced; connections
+    /// survive that.
     pub fn azure_tunnels(&self, ends: [(u32, u16); 2]) -> Result<()> {
         for (side, (name, (vni, port))) in
             ["external", "internal"].into_iter().zip(ends).enumerate()
@@ -204,8 +204,7 @@ impl Lab {
         self.lan.ip(&[&format!("link set {port} master br0")])?;
         ns.ip(&[
             &format!("addr add {address}/24 dev eth0"),
-            // With direct server return, a backend's answers to clients are routed through Weir's
-            // port.
+            // Answers that a backend sends directly to clients are routed through Weir.
             &format!("route add default via {EGRESS} dev eth0"),
         ])?;
         let server = Server::start(&ns, name, (Ipv6Addr::UNSPECIFIED, HTTP).into())?;
@@ -246,7 +245,7 @@ impl Lab {
     }
 }
 
-/// Connects two namespaces by a veth pair, both ends up, without offloads.
+/// Connects two namespaces by a veth pair, with both ends up and offloads disabled.
 pub fn veth((a, one): (&Netns, &str), (b, two): (&Netns, &str)) -> Result<()> {
     a.ip(&[&format!(
         "link add {one} mtu {MTU} txqueuelen 10000 type veth peer name {two} mtu {MTU} \
@@ -260,8 +259,8 @@ pub fn veth((a, one): (&Netns, &str), (b, two): (&Netns, &str)) -> Result<()> {
     Ok(())
 }
 
-/// Disables offloads: a virtual wire passes on what real hardware would have completed, 64 kB
-/// frames and missing checksums, which no poll loop can be expected to accept.
+/// Disables offloads. With offloads a veth passes on frames of 64 kB and without checksums, which
+/// real hardware would have divided and completed.
 fn no_offloads(ns: &Netns, name: &str) -> Result<()> {
     let args = ["-K", name, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
     ns.command("ethtool", &args).map(drop)
@@ -275,12 +274,12 @@ pub fn set_up_for(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
 
 /// Keeps the kernel of the appliance's namespace from using the ports.
 ///
-/// With the af_packet PMD the kernel sees every frame too. The ports have no address, but the
-/// exception TAPs beside them do, and a Linux host answers for all its addresses on all its
-/// interfaces: it would answer ARP and probes a second time. Verified with Linux 6.18 and
-/// nftables 1.0.6: a packet socket takes its copy before the `netdev` ingress hook, so a drop
-/// in that hook hides frames from the kernel and not from the PMD. Without nf_tables, `arp_ignore`
-/// 8 and `rp_filter` 1 suppress most answers; they are set too.
+/// With the af_packet PMD the kernel receives every frame too. The ports have no address, but the
+/// exception TAPs do, and a Linux host answers for all its addresses on all its interfaces: the
+/// kernel would answer ARP and probes a second time. A packet socket takes its copy before the
+/// `netdev` ingress hook, so a drop in that hook hides frames from the kernel and not from the PMD
+/// (verified with Linux 6.18 and nftables 1.0.6). `arp_ignore` 8 and `rp_filter` 1, which suppress
+/// most answers where nf_tables is missing, are set too.
 fn silence_kernel(ns: &Netns, ports: &[&str]) -> Result<()> {
     let chains: Vec<String> = ports
         .iter()
@@ -302,7 +301,7 @@ fn enable_arp(ns: &Netns, ports: &[&str]) -> Result<()> {
     ports.iter().try_for_each(|port| set_arp_policy(ns, port, ["0", "0"]))
 }
 
-/// Removes the lab's table, whether it exists or not.
+/// An nft script that removes the lab's table, whether it exists or not.
 const NO_TABLE: &str = "table netdev lab\ndelete table netdev lab\n";
 
 fn set_arp_policy(ns: &Netns, port: &str, [arp_ignore, rp_filter]: [&str; 2]) -> Result<()> {

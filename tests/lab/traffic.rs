@@ -1,5 +1,5 @@
-//! Six concurrent clients: through each gateway to the service, to the service on long-lived
-//! connections, and to a server without a service.
+//! Six concurrent clients, three per gateway: to the service, to the service on long-lived
+//! connections, and to a server for which Weir has no service.
 
 use super::client::{Client, ClientStats, Load};
 use super::error::Result;
@@ -8,10 +8,10 @@ use patience::{check, poll};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// The time limit for a number of responses.
+/// The time limit of a wait for responses.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The clients that determine the progress.
+/// The main clients; the slower one determines the progress of a scenario.
 const MAIN: [&str; 2] = ["aws", "azure"];
 
 /// The clients of servers without a service.
@@ -36,9 +36,9 @@ impl Traffic {
         let mut clients = Vec::new();
         for ((ns, sources, beyond), names) in paths.into_iter().zip(names) {
             let short = Load { sources, pause, per_connection: 10, ..Load::new(web, u64::MAX) };
-            // Enough connections that each backend gets some: of three backends, a given one is
-            // missed by 48 connections once in 280 million times. Their request rate equals that of
-            // six workers with the others' pause.
+            // Enough connections that each backend gets some: a given one of three backends gets
+            // none of the 48 steady connections once in 280 million runs. The 24 workers of a
+            // client make as many requests as six workers with the other clients' pause.
             let pause = pause * 4;
             let steady = Load { workers: 24, per_connection: u64::MAX, pause, ..short.clone() };
             let beyond = Load { target: beyond, workers: 2, ..short.clone() };
@@ -49,12 +49,12 @@ impl Traffic {
         Ok(Self(clients))
     }
 
-    /// Returns the responses of the slower main client so far, correct or not.
+    /// Returns the number of responses of the slower main client so far, correct or not.
     pub fn answered(&self) -> u64 {
         self.fewest_responses(&MAIN)
     }
 
-    /// Returns the responses of the client with the fewest among `names`.
+    /// Returns the number of responses of the client among `names` that has the fewest.
     fn fewest_responses(&self, names: &[&str]) -> u64 {
         let stats = self.stats().into_iter().filter(|(name, _)| names.contains(name));
         stats.map(|(_, stats)| stats.right + stats.failed).min().unwrap_or(0)

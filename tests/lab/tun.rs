@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
-/// Buffer size that exceeds any packet of a lab device.
+/// A buffer size in bytes that exceeds any packet of a lab device.
 pub const LARGEST: usize = 65_536;
 
 /// The longest wait for a packet, after which a reading thread checks whether to stop.
@@ -40,8 +40,8 @@ impl Tun {
         ns.run(move || Self::create(&name, mtu))?
     }
 
-    /// Returns the next packet that the kernel sends into the device. If there is none, waits for
-    /// one for at most [`POLL_INTERVAL`] and returns `None`; the next call returns it.
+    /// Returns the next packet that the kernel has sent into the device. If there is none, waits
+    /// for one for at most [`POLL_INTERVAL`] and returns `None`; the next call returns the packet.
     pub fn read<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         match self.0.recv(buffer) {
             Ok(len) => return Ok(Some(&mut buffer[..len])),

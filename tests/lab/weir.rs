@@ -7,6 +7,7 @@ use super::netns::Netns;
 use super::process::{Process, find};
 use super::settings::{Plane, Service, Settings, write_services};
 use super::topology::Lab;
+use super::units::Units;
 use control_client::{Request, StatusCode};
 use patience::{TimeoutError, poll};
 use serde::Deserialize;
@@ -18,7 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::reason::DropReason;
 
-/// The time limit of a wait for the daemons, and for an idle response of the control socket.
+/// The time limit of a wait for the daemons, and of the control socket for the next bytes of a
+/// response.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A service in `GET /services` of the control socket, with the fields that the lab uses.
@@ -85,7 +87,7 @@ pub struct FlowsNow {
 pub struct FlowNow {
     /// The client's address and port.
     pub client: String,
-    /// Name of the tunnel that it arrived through.
+    /// Name of the gateway tunnel through which the flow arrived.
     pub gateway: String,
     /// Seconds since its last packet.
     pub idle_s: u32,
@@ -133,22 +135,29 @@ pub struct Weir {
     pub fastpath: Option<Process>,
     /// The control process, if it runs.
     pub slowpath: Option<Process>,
+    /// The units under which the daemons run; `None`: they are this process's children, as root.
+    units: Option<Units>,
 }
 
 impl Weir {
     /// Writes the configuration, starts both daemons and waits until Weir is able.
     pub fn start(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
         let mut weir = Self::prepare(lab, settings, services)?;
-        weir.start_slowpath()?;
-        weir.start_fastpath()?;
-        weir.wait_until_able()?;
-        weir.wait_for_next_hops()?;
+        weir.launch()?;
         Ok(weir)
     }
 
-    /// Waits until all backends' next hops are resolved. Weir is able before that, since a
-    /// backend that is down must not prevent service, but a first packet would be dropped as
-    /// `no_neighbor`.
+    /// Starts both daemons and waits until Weir is able.
+    pub fn launch(&mut self) -> Result<()> {
+        self.start_slowpath()?;
+        self.start_fastpath()?;
+        self.wait_until_able()?;
+        self.wait_for_next_hops()
+    }
+
+    /// Waits until all backends' next hops are resolved. Weir is able before that, because a
+    /// backend that is down must not prevent service, but until then packets to such a backend are
+    /// dropped as `no_neighbor`.
     pub fn wait_for_next_hops(&mut self) -> Result<()> {
         self.wait_for("the MAC addresses of all next hops", TIMEOUT, |weir| {
             let now = weir.status()?;
@@ -165,16 +174,30 @@ impl Weir {
     }
 
     /// Creates an appliance in this namespace with the `weir.toml` of this directory; starts
-    /// nothing.
+    /// nothing. If `WEIR_LAB_UNITS` is set in the environment, the daemons run under their units.
     pub fn in_namespace(ns: &Arc<Netns>, folder: &Arc<Folder>, plane: Plane) -> Result<Self> {
         [plane.program(), "slowpath"]
             .into_iter()
             .try_for_each(|name| find(name, name).map(drop))?;
         let (ns, folder, environment) = (ns.clone(), folder.clone(), Vec::new());
-        Ok(Self { ns, folder, plane, environment, fastpath: None, slowpath: None })
+        let mut weir =
+            Self { ns, folder, plane, environment, fastpath: None, slowpath: None, units: None };
+        if std::env::var_os("WEIR_LAB_UNITS").is_some() {
+            weir.use_units()?;
+        }
+        Ok(weir)
     }
 
-    /// Switches to the plane of `settings`, as README.md describes for operators.
+    /// Has daemons that are started from now on run under their units: with their users,
+    /// capabilities and restrictions. The test fails if these refuse something.
+    pub fn use_units(&mut self) -> Result<()> {
+        if self.units.is_none() {
+            self.units = Some(Units::boot(&self.ns, &self.folder)?);
+        }
+        Ok(())
+    }
+
+    /// Switches to the plane of `settings`, as docs/src/operate/xdp.md describes for operators.
     pub fn switch_plane(&mut self, lab: &Lab, settings: &Settings) -> Result<()> {
         self.end()?;
         settings.write(&lab.folder)?;
@@ -190,6 +213,9 @@ impl Weir {
     }
 
     fn process(&self, program: &str) -> Result<Process> {
+        if let Some(units) = &self.units {
+            return units.start(program, &self.environment);
+        }
         let args = ["--config".to_owned(), self.folder.file("weir.toml").display().to_string()];
         let log = self.folder.file(&format!("{program}.log"));
         Process::start(&self.ns, &find(program, program)?, &args, &self.environment, log)
@@ -222,8 +248,8 @@ impl Weir {
         write_services(&self.folder, services)
     }
 
-    /// Ends both with SIGTERM, the data plane first. Returns an error with the log's end if one
-    /// does not end with status 0.
+    /// Ends both daemons with SIGTERM, the data plane first. Returns an error with the end of the
+    /// log if a daemon does not end with status 0 in ten seconds.
     pub fn stop(mut self) -> Result<()> {
         self.end()?;
         if self.plane.is_xdp() { self.detach(&["--purge"]) } else { Ok(()) }
@@ -234,7 +260,7 @@ impl Weir {
         both.into_iter().flatten().try_for_each(|process| process.stop(Duration::from_secs(10)))
     }
 
-    /// Detaches the XDP programs.
+    /// Detaches the XDP programs; `more` are further arguments of the loader.
     fn detach(&self, more: &[&str]) -> Result<()> {
         let loader = self.plane.program();
         let (program, config) = (find(loader, loader)?, self.folder.file("weir.toml"));
@@ -260,7 +286,8 @@ impl Weir {
         })
     }
 
-    /// Waits until `look` returns true; an error of `look` counts as false.
+    /// Waits until `look` returns true; an error of `look` counts as false. Its text describes what
+    /// was found. Fails early if a daemon ends.
     pub fn wait_for(
         &mut self,
         what: &str,
@@ -296,7 +323,7 @@ impl Weir {
             .collect()
     }
 
-    /// Makes one HTTP probe of the health endpoint, on the appliance itself.
+    /// Makes one HTTP probe of the health endpoint, from the appliance's namespace over loopback.
     pub fn probe(&self) -> Result<String> {
         probe(&self.ns, [127, 0, 0, 1].into())
     }
@@ -354,7 +381,7 @@ impl Weir {
         }
     }
 
-    /// Returns the metrics, by name with labels.
+    /// Returns the values of all metrics.
     pub fn metrics(&self) -> Result<Metrics> {
         Ok(Metrics::parse(&self.get("/metrics")?))
     }
@@ -382,7 +409,7 @@ fn get(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// A scrape in Prometheus' text format.
+/// The values of one scrape, by name with labels.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(pub BTreeMap<String, f64>);
 

@@ -1,5 +1,5 @@
-//! Packet parsing and building for the emulated gateway, deliberately independent of the `packet`
-//! crate so that both do not share a mistake.
+//! Packet parsing and building for the emulated gateway, independent of the crate `packet`, so that
+//! both do not have the same defect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -73,13 +73,13 @@ pub struct Header {
     pub dst: IpAddr,
     /// The protocol after the header (after IPv6 extension headers).
     pub protocol: u8,
-    /// The offset of its header.
+    /// The offset of the protocol's header.
     pub l4: usize,
     /// The offset of the packet's end; frames may be longer.
     pub end: usize,
-    /// A fragment other than the first, so without ports.
+    /// Whether the packet is a fragment other than the first, and so has no ports.
     pub later_fragment: bool,
-    /// Any fragment, including the first.
+    /// Whether the packet is a fragment, the first included.
     pub fragment: bool,
 }
 
@@ -147,8 +147,8 @@ impl Header {
         })
     }
 
-    /// Returns whether the checksums of header and payload are correct, as far as one fragment of
-    /// a datagram shows. A UDP checksum of 0 over IPv4 means "none".
+    /// Returns whether the checksums of header and payload are correct. The payload of a fragment
+    /// is not checked. A UDP checksum of 0 over IPv4 means "none".
     pub fn sums_are_right(&self, packet: &[u8]) -> bool {
         if self.src.is_ipv4() && checksum(&[&packet[..self.l4]]) != 0 {
             return false;
@@ -259,7 +259,8 @@ impl Options {
     }
 }
 
-/// Returns the packet after this many hops: TTL or hop limit decreased, the checksum updated.
+/// Returns the packet after this many hops: with a lower TTL or hop limit, and the IPv4 header's
+/// checksum updated.
 pub fn aged(packet: &[u8], hops: u8) -> Box<[u8]> {
     let mut aged: Box<[u8]> = packet.into();
     match aged[0] >> 4 {

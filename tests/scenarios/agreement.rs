@@ -4,11 +4,10 @@
 //!
 //! The pipeline receives them as bursts of 1 to 64, and the kernel one by one.
 //!
-//! Every case gets an equal share, and every default setup client traffic in addition. A seed
-//! decides the order of the frames: those of the cases, mutations of them, requests of a few
-//! clients, and answers to frames that left.
-//! Flows survive between frames, so that a difference between the planes affects later frames
-//! too.
+//! Every case gets an equal share of the frames, and every default setup gets client traffic in
+//! addition. A seed selects the frames and their order: frames of the cases, mutations of them,
+//! requests of a few clients, and answers to frames that left. Flows survive between frames, so
+//! that a difference between the planes affects later frames too.
 
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
@@ -42,20 +41,20 @@ use tests::lab::netns::Netns;
 const FRAMES: usize = 100_000;
 /// The seed of their selection.
 const SEED: u64 = 0x5745_4952;
-/// Frames of each setup that are client traffic only, so that flows live long.
+/// Frames of each default setup, client traffic only, so that flows live long.
 const TRAFFIC: usize = 2_500;
 /// Frames of the longest burst; the pipeline splits it into bursts of its own size.
 const LONGEST: usize = 64;
 /// Recent frames that are kept, to be mutated or answered.
 const REMEMBERED: usize = 24;
-/// Flows of a step that begins many.
+/// The number of flows that are begun for a step of many flows.
 const MANY: u16 = 150;
 /// The maximum number of failures printed.
 const MAX_REPORTED: usize = 12;
 /// The minimum number of drop reasons that must occur; fewer would mean too uniform frames.
 const REASONS: usize = 20;
 
-/// The test run: both planes, and the frames so far.
+/// The test run: both planes, and the recent frames.
 struct Run {
     both: PlanePair,
     /// The seed of the frames, [`SEED`] unless it is set in the environment: `WEIR_SEED=1 cargo
@@ -86,7 +85,7 @@ impl Run {
         }
     }
 
-    /// Passes one frame to both. `None` if the planes have diverged.
+    /// Passes one frame to both planes. Returns `None` if the planes have diverged.
     fn show(&mut self, mutation: &Mutation, trial: Trial) -> Option<()> {
         self.shown += 1;
         match self.both.show(&trial) {
@@ -116,7 +115,7 @@ impl Run {
 
     fn remember(&mut self, trial: Trial, output: Output) {
         self.arrived.push_back(trial);
-        // Most frames return to a gateway, and few of those are answered.
+        // Most frames return to a gateway. Of these, every fourth is kept to be answered.
         let often = self.shown.is_multiple_of(4);
         let some = output.into_iter().filter(|(exit, _)| often || *exit == Exit::Port(EGRESS));
         self.left.extend(some);
@@ -171,12 +170,12 @@ impl Run {
         self.end_burst()
     }
 
-    /// Passes a case's frames, each followed by `share` others.
+    /// Passes a case's frames, each followed by `share` frames of all kinds.
     fn play(&mut self, case: &Case, share: usize) -> Option<()> {
         for step in &case.steps {
             self.end_burst()?;
             match &step.act {
-                Act::Services(file) => self.both.change(file),
+                Act::Change(change) => self.both.change(change),
                 Act::Wait(seconds) => self.both.advance_s(*seconds),
                 Act::Until { arm, make, .. } | Act::Flood { arm, make, .. } => {
                     for n in 0..MANY {
@@ -197,7 +196,7 @@ impl Run {
         self.end_burst()
     }
 
-    /// Loads a setup's tables and runs `frames`.
+    /// Loads a setup's tables into both planes, and runs `frames`.
     fn with(&mut self, setup: &Setup, frames: impl FnOnce(&mut Run) -> Option<()>) {
         if self.failed.len() > MAX_REPORTED {
             return;

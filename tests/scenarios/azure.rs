@@ -11,8 +11,9 @@ use tests::lab::client::{Client, Load};
 use tests::lab::gateway::wire_socket::PacketSocket;
 use tests::lab::topology::{AZURE_SERVER, Lab};
 
-/// Returns the answer to an ARP request for 10.0.1.10, or the packet of one tunnel as it is sent
-/// back through the other; `None` for other frames.
+/// Returns the frame with which the minimal appliance answers `frame`: a reply to an ARP request
+/// for 10.0.1.10, or the packet of one tunnel, sent back through the other. `None` for other
+/// frames.
 fn crossed(frame: &[u8]) -> Option<Vec<u8>> {
     let mut back = frame.to_vec();
     back[0..6].copy_from_slice(&frame[6..12]);
@@ -52,7 +53,7 @@ fn tcp_crosses_the_kernels_two_tunnels() -> Result<(), Box<dyn Error>> {
         let mut buffer = vec![0; 65_536];
         while !stopped.load(Ordering::Relaxed) {
             let Some(frame) = frames.receive(&mut buffer)? else { continue };
-            // A packet socket for all protocols also sees its own frames.
+            // A packet socket for all protocols also receives the frames that it sends.
             if frame[6..12] != [2, 0, 0, 0, 0, 0x10]
                 && let Some(back) = crossed(frame)
             {
@@ -69,7 +70,7 @@ fn tcp_crosses_the_kernels_two_tunnels() -> Result<(), Box<dyn Error>> {
     assert_eq!((stats.right, stats.failed), (200, 0), "{stats}");
     assert_eq!(stats.by_backend.get("beyond-azure"), Some(&200));
     assert!(crossings.load(Ordering::Relaxed) >= 600);
-    // The appliance's kernel saw nothing: otherwise it would count datagrams without a port.
+    // The appliance's kernel received nothing: otherwise it would count datagrams without a port.
     let counted = lab.weir.command("nstat", &["-az", "UdpNoPorts", "IpInReceives"])?;
     assert!(counted.lines().skip(1).all(|line| line.split_whitespace().nth(1) == Some("0")));
     Ok(())

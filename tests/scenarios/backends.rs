@@ -1,5 +1,5 @@
-//! Backend health: measures how long a dead or hanging backend still gets new flows, and checks
-//! that no verdict is lost in a restart of slowpath, and probes through a tunnel.
+//! Backend health: how long a dead or hanging backend still gets new flows, health verdicts across
+//! a restart of slowpath, and probes through a tunnel.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -23,13 +23,13 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const FALL: u32 = 2;
 const SOON: Duration = Duration::from_secs(60);
 
-/// The maximum detection time by the settings: `fall` intervals after the last successful probe,
-/// the jitter of 10 %, and the timeout.
+/// Returns the maximum detection time that the settings of [`checked`] give: `fall` intervals after
+/// the last successful probe, the jitter of 10 %, and the timeout.
 fn detection_limit() -> Duration {
     INTERVAL * FALL + INTERVAL / 10 + TIMEOUT
 }
 
-/// The lab's service with HTTP health checks.
+/// Returns the lab's service with HTTP health checks.
 fn checked(lab: &Lab) -> Service {
     let web = service(lab, &[(0, "active"), (1, "active"), (2, "active")]);
     let mode = "mode = \"nat\"\nhealth = { kind = \"http\", path = \"/1/10\", interval_ms = 1000, \
@@ -37,7 +37,7 @@ fn checked(lab: &Lab) -> Service {
     Service { mode: mode.into(), ..web }
 }
 
-/// Starts clients that begin one flow after the other and tolerate failures.
+/// Starts clients that begin a new flow for each request; requests may fail.
 fn clients(lab: &Lab) -> Result<Client, Box<dyn Error>> {
     let load = Load {
         sources: AWS_CLIENTS.iter().map(|address| IpAddr::V4(*address)).collect(),
@@ -56,7 +56,7 @@ fn new_flows(weir: &Weir, address: &str) -> Result<u64, Box<dyn Error>> {
     Ok(backends.filter(|one| one.address == address).map(|one| one.new_flows).sum())
 }
 
-/// Waits until the health checker reports a backend in this state.
+/// Waits until slowpath reports a backend's health in this state.
 fn wait_for_state(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Error>> {
     let start = format!("{address}:");
     weir.wait_for(&format!("state {state} of {address}"), SOON, |weir| {
@@ -154,7 +154,7 @@ fn dead_or_hung_backends_get_no_new_flows_and_no_verdict_is_lost() -> Outcome {
     Ok(())
 }
 
-/// A tunnel service whose single backend has a reserved probe source.
+/// A tunnel service whose single backend has a probe source.
 const TUNNELED: &str = r#"
 [[service]]
 name = "lab/chain"
@@ -186,6 +186,8 @@ fn a_tunnel_backend_is_probed_through_the_xdp_programs() -> Outcome {
     through_the_tunnel(Plane::Xdp { native: false }, Answer::Tunnel)
 }
 
+/// Checks that a tunnel backend is probed through its tunnel, and that a stopped server and a
+/// stopped tunnel end make it unhealthy.
 fn through_the_tunnel(plane: Plane, answers: Answer) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new(&["web-1"])?;
@@ -204,15 +206,15 @@ fn through_the_tunnel(plane: Plane, answers: Answer) -> Outcome {
     weir.start_slowpath()?;
     weir.start_fastpath()?;
     weir.wait_until_able()?;
-    // The operator's setup for such probes: the kernel routes packets for the frontend to the
-    // arm, via any neighbor. With XDP the probes' mark does that. The source address is added
-    // automatically.
+    // With DPDK the operator adds a route by which probes to the frontend leave through the arm,
+    // via any neighbor. With XDP the probes' mark does that. Weir itself adds the source address.
     if plane == Plane::Dpdk {
         lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
     }
     wait_for_state(&mut weir, "10.0.2.11", "healthy")?;
     assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "probes use the tunnel");
-    // The host still answers on its own address: only the path of client packets is probed.
+    // The health check fails although the host's other server still answers on its own address:
+    // probes take the path of client packets.
     drop(server);
     wait_for_state(&mut weir, "10.0.2.11", "unhealthy")?;
     let _server = Server::start(&host.ns, "web-1", web)?;

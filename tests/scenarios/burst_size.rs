@@ -10,20 +10,22 @@ mod planes {
 }
 
 use config::checked::{Idle, MAX_BURST};
-use dpdk_bindings::{Burst, Eal, Mbuf, Mempool, Port, PortOptions};
+use dpdk_bindings::{Eal, Mbuf, Mempool, Port, PortOptions};
 use fastpath::burst::BURST;
 use fastpath::exception::LcoreRings;
-use fastpath::poll::{self, ArmQueues, LcoreQueues};
+use fastpath::exchange::ArmQueues;
+use fastpath::poll::{self, LcoreQueues};
 use planes::loaded::Loaded;
 use rtrb::{Producer, RingBuffer};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tables::counters::{ArmCounter, Counter, LcorePage};
 use tests::cases::setups::aws_return;
 
-/// Frames that the kernel sends at once.
+/// The number of frames from the kernel that wait in the ring.
 const FROM_KERNEL: usize = 150;
 
-/// Creates an lcore's exception path with waiting frames of the kernel.
+/// Creates an lcore's end of the exception path, and the producer of the kernel's frames.
 fn exception() -> (LcoreRings, Producer<(u8, Mbuf)>) {
     let (to_kernel, _) = RingBuffer::new(1);
     let (kernel, from_kernel) = RingBuffer::new(FROM_KERNEL);
@@ -64,23 +66,24 @@ fn a_poll_takes_at_most_the_configured_burst() {
         tx_ring: 64,
         mtu: None,
         rss: false,
+        fast_free: false,
         pool: &pool,
     };
     port.configure(&options).unwrap();
     let mut queues = port.start().unwrap();
     let (rx, tx) = (queues.rx.pop().unwrap(), queues.tx.pop().unwrap());
-    let arm = ArmQueues { rx: Some(rx), tx, sends_chains: true };
-    let rows = vec![Burst::new()];
-    let mut ends = LcoreQueues { arms: vec![arm], kernel: exception().0, rows, burst: 1 };
+    let arm = ArmQueues { rx: Some(rx), tx: Some(tx), sends_chains: true };
+    let mut ends = LcoreQueues::new(vec![arm], Arc::default(), exception().0, 1);
     assert_eq!(BURST, usize::from(MAX_BURST));
     for burst in [1, 7, 32, BURST] {
         let mut loaded = Loaded::new(&aws_return());
         let page = loaded.region.counters().lcore(0).unwrap();
         ends.burst = burst;
-        // net_null returns as many packets as requested.
+        // net_null returns as many packets as requested. The stop flag is set from the start, so
+        // that the poll loop makes a bounded number of iterations.
         poll::run(&mut loaded.lcore, &mut ends, &AtomicBool::new(true), Idle::Yield);
         let [bursts, received, _] = counted(&page);
-        assert!(bursts > 1, "the poll loop becomes idle within the bound");
+        assert!(bursts > 1, "a stopped poll loop still makes some iterations");
         assert_eq!(received, bursts * burst as u64);
 
         let (end, mut kernel) = exception();

@@ -1,5 +1,5 @@
-//! Packets of one burst that depend on each other, and the effect of ICMP errors on later
-//! packets.
+//! Packets of one burst that depend on each other, among them ICMP errors and the packets after
+//! them; and outer sources of IPIP.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -46,13 +46,13 @@ fn at_once(plane: &mut Memory, frames: &[(u8, Vec<u8>)]) -> Vec<(u8, Vec<u8>)> {
     left.0
 }
 
-/// Two backends without a port of their own, with IPIP and direct server return.
+/// Creates a setup of two backends with IPIP and direct server return.
 fn two_backends() -> Setup {
     let keys = "mode = \"dsr\"\ntunnel = \"ipip\"";
     let backends = r#"{address = "10.0.2.11"}, {address = "10.0.2.12"}"#;
     let setup = plain_dsr("ipip", "10.0.2.11");
     let services = service("web", keys, WEB, backends);
-    // Capacity for all flows before they are confirmed.
+    // The flow table holds all flows of a test while they are unconfirmed.
     Setup { services, seed: Some(0x5745_4952), max_flows: 4096, ..setup }
 }
 
@@ -91,7 +91,8 @@ fn an_icmp_error_reaches_its_flows_backend_and_creates_no_flow() {
     assert_eq!(backends, BTreeSet::from([11, 12]));
 }
 
-/// A burst's lookups precede its inserts.
+/// The pipeline looks up a burst's packets before it inserts new flows. Packets of a flow that
+/// begins in their own burst must find the flow nevertheless.
 #[test]
 fn packets_find_a_flow_created_in_their_own_burst() {
     let mut plane = Memory::new();
@@ -118,8 +119,8 @@ fn packets_find_a_flow_created_in_their_own_burst() {
     assert_eq!(arms, [EGRESS, INGRESS, INGRESS], "drops: {:?}", plane.counts());
 }
 
-/// The second packet of a flow that begins in the same burst belongs to an established flow:
-/// where answers bypass the appliance, it confirms the flow.
+/// The second packet of a flow finds the flow that began in the same burst. With direct server
+/// return, where answers bypass the appliance, it confirms the flow.
 #[test]
 fn two_packets_of_a_new_flow_in_one_burst_create_and_confirm_one_flow() {
     let mut plane = Memory::new();
@@ -127,7 +128,7 @@ fn two_packets_of_a_new_flow_in_one_burst_create_and_confirm_one_flow() {
     let packets = [flags::SYN, flags::ACK];
     let client = |port| format!("198.51.100.7:{port}");
     let sends = |port, flags| from_router(tcp(&client(port), "203.0.113.10:80", flags)).bytes();
-    // Other flows begin between them.
+    // Other flows begin between the two packets.
     let other = |port| (INGRESS, sends(port, flags::SYN));
     let [first, second] = packets.map(|flags| (INGRESS, sends(4_000, flags)));
     let burst = [other(5_000), first, other(5_001), second, other(5_002)];
@@ -145,7 +146,7 @@ fn two_packets_of_a_new_flow_in_one_burst_create_and_confirm_one_flow() {
 /// states of TCP flows.
 type Outcome = (Vec<u32>, Vec<u8>, u64, Vec<Option<TcpState>>);
 
-/// Forwards the first `alone` frames one by one and the others in bursts of this length. Returns
+/// Forwards the first `alone` frames one by one and the others in bursts of `burst` frames. Returns
 /// the plane and the outgoing frames. With `traced` all packets are traced.
 fn in_bursts(
     setup: &Setup,
@@ -190,7 +191,8 @@ fn outcome(
     (cookies, left.iter().map(|(arm, _)| *arm).collect(), changes, states.collect())
 }
 
-/// An answer has the options of its flow at its arrival, whatever follows it in the burst.
+/// An answer leaves with the options that its flow has when the answer arrives, whatever follows in
+/// the burst.
 #[test]
 fn a_reply_uses_the_leg_from_before_a_later_packet_of_its_burst_changes_it() {
     let setup = Setup { seed: Some(0x5745_4952), ..aws_nat() };
@@ -225,7 +227,7 @@ fn a_reply_uses_the_leg_from_before_a_later_packet_of_its_burst_changes_it() {
     }
 }
 
-/// Unconfirmed flows, each of which takes the entry or the port of an older one.
+/// The flows are unconfirmed, and each takes the entry or the port of an older one.
 #[test]
 fn new_flows_that_evict_others_get_the_same_ports_in_bursts() {
     let by_port = Setup { nat_ports: "2000-2007", ..plain_nat() };
@@ -246,7 +248,7 @@ fn new_flows_that_evict_others_get_the_same_ports_in_bursts() {
     }
 }
 
-/// A packet before a router's error about Weir's tunnel is not yet too big.
+/// A router's error about Weir's tunnel makes packets of its burst too big only if they follow it.
 #[test]
 fn a_path_mtu_applies_to_packets_after_the_error_in_its_burst() {
     let setup = aws_tunnel("ipip");
@@ -263,8 +265,8 @@ fn a_path_mtu_applies_to_packets_after_the_error_in_its_burst() {
     }
 }
 
-/// A source address per flow, independent of its backend, which a backend's NIC uses to spread
-/// packets over its queues.
+/// The flow's hash selects the outer source, independently of the backend, so that the backend's
+/// NIC distributes flows over its queues.
 #[test]
 fn each_backends_flows_come_from_many_sources() {
     let mut plane = Memory::new();
@@ -282,8 +284,8 @@ fn each_backends_flows_come_from_many_sources() {
     for (backend, sources) in of_backend {
         let flows = sources.len() as f64;
         let distinct = sources.into_iter().collect::<BTreeSet<_>>().len() as f64;
-        // The expected number of distinct values of as many draws of 256, within a tenth of the
-        // network.
+        // The expected number of distinct values in `flows` random selections from 256; the
+        // tolerance is a tenth of the network.
         let expected = 256.0 * (1.0 - (1.0 - 1.0 / 256.0_f64).powf(flows));
         assert!((distinct - expected).abs() < 25.6, "backend {backend}: {distinct} of {flows}");
     }

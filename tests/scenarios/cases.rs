@@ -1,5 +1,5 @@
-//! Runs every case on the pipeline in memory and on the XDP program, and checks that the cases
-//! are complete.
+//! Runs every case on the pipeline in memory and on the XDP programs, and checks that the cases
+//! cover all verdicts and drop reasons.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -19,7 +19,7 @@ use tables::reason::DropReason;
 use tests::cases::{self, COVERED_ELSEWHERE};
 use tests::lab::netns::Netns;
 
-/// The test reports all failures at once: the first one is rarely the most informative.
+/// All failures are reported together, because the first one is rarely the most informative.
 #[test]
 fn every_case_passes_in_memory() {
     let mut failed = Vec::new();
@@ -34,7 +34,7 @@ fn every_case_passes_in_memory() {
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
 }
 
-/// Cases that are known to differ in the kernel must not hold there.
+/// A case that is listed in `DIFFERENCES` must fail in the kernel.
 #[test]
 fn every_case_passes_in_the_kernel() -> Result<(), Box<dyn Error>> {
     let namespace = Netns::new("cases-xdp")?;
@@ -83,7 +83,7 @@ fn legs_shared_by_both_directions_are_counted() {
         (same, counters.sum(|page| page.lcore_count(Counter::GatewayLegsShared)))
     };
     assert_eq!(shared(1), (true, 1));
-    // With more capacity the case takes another path, and nothing is shared.
+    // With one more slab the case fails, because each direction keeps its own options.
     assert_eq!(shared(2), (false, 0));
 }
 
@@ -113,7 +113,7 @@ fn claims_are_unique_sentences_and_cases_have_steps() {
 }
 
 #[test]
-fn every_drop_reason_is_shown() {
+fn every_drop_reason_has_a_case_or_a_named_test() {
     let shown = cases::reasons_shown(&cases::all());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a parent of tests");
     let mut missing = Vec::new();
@@ -144,7 +144,7 @@ fn every_drop_reason_is_shown() {
 }
 
 #[test]
-fn every_verdict_is_shown() {
+fn every_verdict_has_a_case() {
     let shown = cases::verdicts_shown(&cases::all());
     let all: BTreeSet<&str> = VerdictCounter::ALL
         .iter()

@@ -1,6 +1,6 @@
 //! Runs every case through real DPDK ports on veth, with the pcap and the af_packet driver.
 //!
-//! DPDK can be started once per process, so there is a single test here. It ends with the two
+//! DPDK can be started once per process, so there is a single test here. It also causes the two
 //! drop reasons that need a buffer pool or a NIC.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
@@ -47,8 +47,8 @@ fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs all cases that the driver supports: with af_packet the kernel would reassemble fragments
-/// on the wire, so those cases run on the other driver alone.
+/// Runs all cases that the driver supports. With af_packet the kernel would reassemble fragments,
+/// so cases with fragments on the wire run on the pcap driver alone.
 fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
     let mut all = cases::all();
     if driver == Driver::AfPacket {
@@ -59,7 +59,7 @@ fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
     failed
 }
 
-/// An answer that needs more headers than the buffer's headroom, without a further buffer.
+/// An answer needs more headroom than its buffer has, and no further buffer is free.
 fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
     plane.load(&aws_nat());
     let mut options = aws_options(ENDPOINT, 0, 1);
@@ -79,7 +79,7 @@ fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
     assert_eq!(plane.counts().entered(), plane.counts().ended());
 }
 
-/// The link is down, and the driver's ring fills.
+/// While the link is down, the driver's transmit ring fills, and further packets are dropped.
 fn a_nic_that_takes_no_more_is_counted(plane: &mut Wire) {
     let cable = |state: &str| {
         let done = Command::new("ip").args(["link", "set", "ain0", state]).status();

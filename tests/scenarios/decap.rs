@@ -31,7 +31,7 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
         }
         Ok(())
     });
-    // The lan's bridge has Weir's address.
+    // The test takes the place of Weir: the bridge has Weir's address.
     lab.lan.ip(&[&format!("addr add {EGRESS}/24 dev br0")])?;
     let capture = Capture::start(&lab.lan, "h0", lab.folder.file("lan.pcap"))?;
     let inner = udp4((CLIENT, 4_000), (FRONTEND, 7), &[b"who is there?"], true);
@@ -76,7 +76,8 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
     Ok(())
 }
 
-/// Asserts that the inner answer is complete, correct, and of the request's reverse direction.
+/// Asserts that `payload` has these headers and then an inner answer that is complete, correct, and
+/// of the request's reverse direction.
 #[track_caller]
 fn assert_answer(payload: &[u8], front: &[u8]) {
     assert_eq!(&payload[..front.len()], front);

@@ -1,4 +1,5 @@
-//! The main scenario of `make demo PLANE=xdp`: every claim must hold with XDP too.
+//! The program behind `make demo PLANE=xdp`: it must end with status 0, which it does if every
+//! claim holds.
 
 use std::process::Command;
 

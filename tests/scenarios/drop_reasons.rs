@@ -1,5 +1,5 @@
-//! Drop reasons that the cases cannot cause: of tables that configuration checks would reject, of a
-//! table full of confirmed flows, of a locked bucket, and of a packet without a decision.
+//! Drop reasons that the cases cannot cause. They need tables that slowpath would not write, a flow
+//! table full of confirmed flows, a locked bucket, or a packet without a decision.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -26,7 +26,7 @@ use tests::cases::setups::aws_nat;
 use tests::cases::{Exit, Plane, Setup};
 use tests::lab::folder::Folder;
 
-/// Opens a connection with tables that `change` corrupts, and returns the drop reasons.
+/// Sends a SYN with tables that `change` has made inconsistent, and returns the drop reasons.
 fn dropped(change: impl FnOnce(&mut Writer<'static>)) -> Vec<DropReason> {
     let mut plane = Memory::new();
     plane.load(&aws_nat());
@@ -99,9 +99,9 @@ fn a_table_full_of_confirmed_flows_drops_new_ones() {
     assert_eq!(drops(&mut plane), [(DropReason::FlowTableFull, 1)]);
 }
 
-/// The lock words of an empty index are 0, and bits 0 to 23 of one identify its holder: here an
-/// lcore of another process, which never unlocks. The words are written through the region's
-/// file, as another process would.
+/// The lock words of an empty index are 0. Bits 0 to 23 of a word identify the holder: here an
+/// lcore of another process, which never unlocks. The words are written through the region's file,
+/// as that process would.
 #[test]
 fn a_locked_bucket_is_contended_until_the_flow_table_recovers() {
     let folder = Folder::new().expect("the region's directory");

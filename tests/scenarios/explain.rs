@@ -1,7 +1,7 @@
-//! Compares `weir explain` with the plane: at least 20,000 packets of all setups of the cases and
-//! of services with every policy, well-formed and broken, in both directions, are each explained
-//! before the pipeline in memory forwards them. Verdict, reason, service and backend are compared
-//! with its counters, and the reported MTU with the error's.
+//! Compares `weir explain` with the pipeline in memory. At least 20,000 packets of the cases' main
+//! setups and of services with every policy, well-formed and broken, in both directions, are each
+//! explained before the pipeline forwards them. The explained verdict, reason, service and backend
+//! are compared with the pipeline's counters, and the explained MTU with that of an ICMP error.
 
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
@@ -34,7 +34,7 @@ use tests::cases::setups::{
     WEB, aws_chain, aws_nat, aws_return, aws_translated, aws_tunnel, azure_nat, azure_return,
     azure_translated, plain_dsr, plain_nat, plain_translated, service,
 };
-use tests::cases::{Exit, Plane, Setup};
+use tests::cases::{Change, Exit, Plane, Setup};
 use tests::frames::udp;
 
 /// Frames, and the port through which each left.
@@ -44,11 +44,11 @@ type Sent = Vec<(Exit, Vec<u8>)>;
 const PACKETS: usize = 20_000;
 /// The seed of their selection; `WEIR_SEED` sets another.
 const SEED: u64 = 0x6578_706c;
-/// Packets of a setup before and after the change of its services file.
+/// Packets of a setup before the change of its services file, and after it.
 const CHANGE: usize = 150;
 /// Seconds after which no unconfirmed tunnel flow is left.
 const ENDED_S: u32 = 60;
-/// The explained outcome of an answer whose flow is in no table.
+/// The name of an outcome: an answer whose flow is in no table leaves by its own options.
 const OWN_OPTIONS: &str = "by its own options";
 /// Recent outgoing frames that are kept, to be answered.
 const REMEMBERED: usize = 24;
@@ -61,7 +61,7 @@ const OBJECTS: u32 = 16;
 /// The minimum number of verdicts and reasons that must occur; fewer would mean too uniform
 /// packets.
 const OUTCOMES: usize = 30;
-/// Outcomes without which a policy would be untested.
+/// Outcomes (verdict and reason) that must occur, or a policy would be untested.
 const EXPECTED: [(&str, &str); 16] = [
     ("return", ""),
     ("nat", ""),
@@ -163,7 +163,8 @@ fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), Str
     }
 }
 
-/// Returns whether the outgoing frame has the explained ends and length, and an error the MTU.
+/// Returns whether the outgoing frame has the explained addresses, ports and length, and an ICMP
+/// error the explained MTU.
 fn is_explained(explanation: &Explanation, frame: &[u8]) -> bool {
     if !matches!(explanation.verdict.as_str(), "nat" | "redirect" | "reply") {
         return true;
@@ -190,8 +191,8 @@ fn is_explained(explanation: &Explanation, frame: &[u8]) -> bool {
     rewrite.starts_with(&ends) && (!rewrite.contains("translated") || mentions(&len))
 }
 
-/// Selects the next packet: a client's, an answer to an outgoing frame, or one with a flipped
-/// bit.
+/// Selects the next packet: a client's or an answer to an outgoing frame, some of them with a
+/// flipped bit, truncated, or sent by the kernel.
 fn next(setup: &Setup, rng: &mut Rng, left: &VecDeque<(Exit, Vec<u8>)>) -> Trial {
     let answered = match rng.usize(..16) {
         0..7 => left.get(rng.usize(..left.len().max(1))),
@@ -227,7 +228,7 @@ fn cut() -> tests::frames::Ip {
     datagram.sized(600).part(0, 256, true)
 }
 
-/// Builds the response of the appliance's kernel, or a proxy on it, to a frame.
+/// Builds the response of the appliance's kernel, or of a proxy on the appliance, to a frame.
 fn of_kernel(arm: u8, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
     let error = rng.usize(..8) == 0;
     let mut trial = match error {
@@ -256,7 +257,7 @@ const ANY: &str = r#"{address = "203.0.113.20"}"#;
 const FOUR: [&str; 3] = ["10.0.2.11", "10.0.2.12", "10.0.2.13"];
 const SIX: [&str; 2] = ["fd00:2::11", "fd00:2::12"];
 
-/// Services with session affinity, from some networks only.
+/// Adds services with session affinity and source ranges.
 fn with_affinity(setup: Setup, mode: &str) -> Setup {
     let mode = format!("{mode}\ntable_size = 251\naffinity_s = 30");
     let some = format!("{mode}\nsource_ranges = [\"198.51.100.0/29\", \"2001:db8:c::7\"]");
@@ -267,7 +268,7 @@ fn with_affinity(setup: Setup, mode: &str) -> Setup {
     Setup { services, ..setup.named("affinity and source ranges") }
 }
 
-/// The services of [`with_affinity`] with backends of the other family.
+/// Adds services as [`with_affinity`], with backends of the other family.
 fn with_affinity_across(setup: Setup) -> Setup {
     let keys = |policy: &str| {
         format!(
@@ -282,7 +283,7 @@ fn with_affinity_across(setup: Setup) -> Setup {
     Setup { services, ..setup.named("affinity and source ranges across families") }
 }
 
-/// Proxies for all ports, for some ports, and over IPv6 for one client.
+/// Adds services with proxies: for all ports, for some ports, and over IPv6 for one client.
 fn proxied(setup: Setup) -> Setup {
     let all = "mode = \"nat\"\nproxy_redirect = {port = 9000}";
     let some = "mode = \"nat\"\nproxy_redirect = {port = 9001, ports = [53]}";
@@ -294,7 +295,7 @@ fn proxied(setup: Setup) -> Setup {
     Setup { services, ..setup.named("proxies") }
 }
 
-/// A setup with capacity for few endpoints.
+/// Limits the setup to few gateway endpoints.
 fn narrow(setup: Setup) -> Setup {
     Setup { max_scopes: FEW, ..setup.named("few endpoints") }
 }
@@ -309,7 +310,7 @@ fn set_mtu(plane: &mut Memory, setup: &Setup, mtu: u16) {
     }
 }
 
-/// A service of four backends with a table, one of a network, and one for a single endpoint.
+/// Adds a service with four backends, a service of a network, and one of a single endpoint.
 fn several(setup: Setup, mode: &str) -> Setup {
     let port = if mode.contains("nat") { ", port = 8080" } else { "" };
     let backend = |last| format!("{{address = \"10.0.2.{last}\"{port}}}");
@@ -320,7 +321,7 @@ fn several(setup: Setup, mode: &str) -> Setup {
         + &service("network", &mode, r#"{address = "203.0.113.0/24"}"#, &backend(12))
         + &service("endpoint", &mode, &of_endpoint, &backend(11));
     let mut setup = Setup { services, ..setup.named("several backends") };
-    // The MAC address of one of them is not known.
+    // The MAC address of one backend is not known.
     setup.neighbors.retain(|neighbor| neighbor.address != "10.0.2.14");
     setup
 }
@@ -371,17 +372,18 @@ fn explain_matches_the_data_plane() {
         let mut left: VecDeque<(Exit, Vec<u8>)> = VecDeque::new();
         for n in 0..2 * CHANGE {
             shown += 1;
-            // `explain` does not know how much of its punt limits this lcore has used in the
-            // current second.
+            // The clock also advances to refill the punt limits: `explain` does not know how much
+            // of them this lcore has used in the current second.
             plane.advance_s(match rng.usize(..128) {
                 0 => ENDED_S,
                 1..8 => 4,
                 _ => 0,
             });
             if n == CHANGE {
-                // Replace one of the backends.
+                // Each service replaces one of its backends.
                 let moved = setup.services.replace("10.0.2.12\"", "10.0.2.15\"");
-                plane.change(&moved.replace("fd00:2::12\"", "fd00:2::15\""));
+                let moved = moved.replace("fd00:2::12\"", "fd00:2::15\"");
+                plane.change(&Change::Services(moved));
                 set_mtu(&mut plane, setup, mtu);
             }
             let trial = next(setup, &mut rng, &left);

@@ -1,6 +1,6 @@
-//! Floods of spoofed packets beside real clients, on both planes: established connections lose
-//! nothing, and new ones succeed. Time is counted in packets, so that a rate is a ratio: the
-//! number of flood packets between two packets of a client.
+//! Floods of spoofed packets beside clients, on both planes: established connections lose nothing,
+//! and new ones succeed. Time is counted in packets: the rate of a flood is the number of its
+//! packets between two packets of the clients.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -28,14 +28,14 @@ const DNS_BACKEND: &str = "10.0.2.11:5353";
 const MAX_FLOWS: u32 = 4096;
 /// Connections established before the flood.
 const ESTABLISHED: u32 = 500;
-/// Clients that begin during it, one per round.
+/// Clients that connect during the flood, one per round.
 const NEW: u32 = 600;
 /// Packets of the flood in each round.
 const FLOOD: u32 = 20;
-/// Rounds between a client's packet and its answer, and from there to the client's next packet.
+/// Rounds from a client's packet to its answer, and from the answer to the client's next packet.
 const DELAYS: [usize; 3] = [1, 10, 20];
 
-/// A setup with NAT, or with a tunnel whose answers return through Weir.
+/// Creates a setup with NAT, or with a tunnel whose answers return through Weir.
 fn setup(mode: &'static str) -> Setup {
     let keys = match mode {
         "nat" => "mode = \"nat\"",
@@ -53,7 +53,7 @@ fn setup(mode: &'static str) -> Setup {
 #[derive(Clone, Copy)]
 struct Client {
     number: u32,
-    /// The NAT port of its connection; with a tunnel its own port.
+    /// The NAT port of the client's connection; with a tunnel the client's own port.
     port: u16,
 }
 
@@ -69,7 +69,7 @@ impl Client {
 
 /// Returns the source port of a TCP or UDP packet, plain or in GENEVE with Weir's options.
 fn source_port(mode: &str, frame: &[u8]) -> u16 {
-    // Ethernet, and in a tunnel IPv4, UDP, GENEVE with 32 bytes of options; then IPv4.
+    // After Ethernet, in a tunnel IPv4, UDP and GENEVE with 32 bytes of options, and IPv4.
     let at = if mode == "nat" { 14 + 20 } else { 14 + 20 + 8 + 8 + 32 + 20 };
     u16::from_be_bytes([frame[at], frame[at + 1]])
 }
@@ -112,7 +112,7 @@ impl Fixture<'_> {
         self.sends_request(Client::packet(client.number, flags::ACK)) == Some(client.port)
     }
 
-    /// Sends one spoofed packet, and the backend's answer to it.
+    /// Sends one spoofed packet, and for "answered udp" the backend's answer.
     fn spoofed(&mut self, kind: &str, n: u32) {
         let from = format!("10.{}.{}.{}:{}", 64 + n / 62_500, n / 250 % 250, 1 + n % 250, 9_999);
         match kind {
@@ -192,21 +192,22 @@ fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, delay: usize) {
     );
 }
 
-/// Milliseconds between a client's packet and its answer, and from there to its next packet.
+/// Milliseconds from a client's packet to its answer, and from the answer to its next packet.
 const ROUND_TRIP_MS: u32 = 100;
-/// Packets of a flood per millisecond: without a limit, its flows are evicted 20 ms after they
-/// began.
+/// Packets of the flood per millisecond. Without a limit of new flows, an unconfirmed flow is
+/// evicted after 20 ms.
 const FAST_FLOOD: u32 = 100;
 
-/// Runs a SYN flood with one new client per millisecond. Returns the number of clients whose SYN
-/// passed, and how many of these could continue after two round trips.
+/// Runs a SYN flood with one new client per millisecond. Returns how many clients' SYNs passed (of
+/// those that the test follows to the end), and how many of these clients could continue after two
+/// round trips.
 fn play_fast(new_flows: &'static str) -> (u32, u32) {
     let mut plane = Memory::new();
     plane.load(&Setup { new_flows, ..setup("nat") });
     let ack = flags::ACK;
     let mut established = Vec::new();
     for number in 0..ESTABLISHED {
-        // Slowly, so that none of them is limited.
+        // Slowly, so that the limit of new flows rejects none of them.
         plane.loaded().lcore.advance_us(10_000);
         let mut fixture = Fixture { plane: &mut plane, mode: "nat" };
         let client = fixture.connects(number).expect("a connection before the flood");
@@ -219,7 +220,8 @@ fn play_fast(new_flows: &'static str) -> (u32, u32) {
         plane.loaded().lcore.advance_us(1_000);
         let mut fixture = Fixture { plane: &mut plane, mode: "nat" };
         for n in 0..FAST_FLOOD {
-            // At a varying position among the packets that the bucket has tokens for.
+            // The client's position in the millisecond varies, because the token bucket is refilled
+            // and emptied in the course of each.
             if n == ms * 37 % FAST_FLOOD
                 && let Some(client) = fixture.connects(ESTABLISHED + ms)
             {

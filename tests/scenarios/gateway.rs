@@ -1,5 +1,5 @@
 //! The emulated gateway with a minimal appliance that swaps addresses: real TCP passes, and the
-//! appliance's faults are detected on a real wire as well.
+//! gateway detects the appliance's faults.
 
 use nix::sys::socket::SockProtocol;
 use std::error::Error;
@@ -60,7 +60,7 @@ impl Drop for Reflector {
     }
 }
 
-/// Runs client, gateway, appliance, gateway, server with some hundreds of HTTP requests.
+/// Makes 300 HTTP requests from a client through gateway, appliance and gateway to a server.
 fn run_traffic(churn: u32, fault: fn(&mut Vec<u8>)) -> Outcome<(Report, ClientStats)> {
     let [client, cloud, appliance, server] =
         ["client", "cloud", "appliance", "server"].map(Netns::new);

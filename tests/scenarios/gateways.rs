@@ -17,15 +17,17 @@ use tests::lab::weir::Weir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// A gateway node that is not configured at first, and a client behind it.
+/// A gateway node that is not configured at first.
 const NODE: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 49);
+/// A client behind that node.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 
+/// The gateway's configuration without and with the subnet of [`NODE`].
 const SOURCES: &str = "sources = [\"10.0.1.16/28\"]";
 const BOTH: &str = "sources = [\"10.0.1.16/28\", \"10.0.1.48/28\"]";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Starts the part of the gateway behind the node that is added later.
+/// Starts a second emulated gateway at [`NODE`]; returns its clients' namespace as well.
 fn later_gateway(lab: &Lab) -> Outcome<(Netns, Gateway)> {
     lab.cloud.ip(&[&format!("addr add {NODE}/24 dev wire")])?;
     let client = Netns::new("aws-later")?;
@@ -55,8 +57,8 @@ fn change(lab: &Lab, weir: &mut Weir, from: &str, to: &str) -> Outcome {
     let generation = weir.status()?.generation;
     edit(lab, from, to)?;
     weir.wait_for_generation(generation + 1)?;
-    let refused = weir.status()?.config_file.error;
-    assert_eq!(refused, None);
+    let error = weir.status()?.config_file.error;
+    assert_eq!(error, None);
     Ok(())
 }
 
@@ -73,7 +75,8 @@ fn idle_connection(ns: &Netns) -> Outcome<TcpStream> {
     Ok(opened??)
 }
 
-/// An idle connection expires by the new timeout, not by the one it began with.
+/// Shortens the timeout: an idle connection expires by the new timeout, not by the one with which
+/// it began.
 fn shorter_timeout(lab: &Lab, weir: &mut Weir, idle: SocketAddr) -> Outcome {
     assert_eq!(weir.flows_of(idle)?.len(), 1);
     change(lab, weir, "[health]", "[flows]\ntcp_established_s = 4\n\n[health]")?;
@@ -84,16 +87,17 @@ fn shorter_timeout(lab: &Lab, weir: &mut Weir, idle: SocketAddr) -> Outcome {
     Ok(())
 }
 
-/// A device can't change while it is polled: the whole edit is rejected.
+/// Changes the device and the timeout in two edits: both are rejected, because a device cannot
+/// change while it is polled. Then restores the file.
 fn other_device(lab: &Lab, weir: &mut Weir) -> Outcome {
     let generation = weir.status()?.generation;
     let text = std::fs::read_to_string(lab.folder.file("weir.toml"))?;
     edit(lab, "iface=in0", "iface=in9")?;
     edit(lab, "tcp_established_s = 4", "tcp_established_s = 9")?;
     weir.wait_for("the rejection", TIMEOUT, |weir| {
-        let refused = weir.status()?.config_file.error.unwrap_or_default();
-        let named = refused.contains("ingress.device = \"net_af_packet0,iface=in9");
-        Ok((named && refused.contains("restart fastpath and slowpath"), refused))
+        let error = weir.status()?.config_file.error.unwrap_or_default();
+        let named = error.contains("ingress.device = \"net_af_packet0,iface=in9");
+        Ok((named && error.contains("restart fastpath and slowpath"), error))
     })?;
     assert_eq!(weir.status()?.generation, generation);
     lab.folder.write("weir.toml", &text)?;
@@ -115,7 +119,7 @@ fn gateways_and_timeouts_change_under_traffic_and_a_device_change_is_rejected() 
     let traffic = Traffic::start(&lab, Duration::from_millis(5))?;
     traffic.wait_for_responses(200)?;
 
-    // A node that is not configured is rejected; after it is configured, all its clients are
+    // Packets of a node that is not configured are dropped. After it is configured, its clients are
     // served.
     let web = SocketAddr::from((FRONTEND, 80));
     let once = Load { workers: 1, patience: Duration::from_millis(500), ..Load::new(web, 1) };
@@ -130,7 +134,7 @@ fn gateways_and_timeouts_change_under_traffic_and_a_device_change_is_rejected() 
     shorter_timeout(&lab, &mut weir, idle.local_addr()?)?;
     other_device(&lab, &mut weir)?;
 
-    // A node that is removed: clients connected through it continue.
+    // After the node is removed from the configuration, clients connected through it continue.
     let steady = Load { workers: 4, per_connection: u64::MAX, ..Load::new(web, u64::MAX) };
     let steady = Load { pause: Duration::from_millis(5), ..steady };
     let steady = Client::start(&later_client, steady)?;

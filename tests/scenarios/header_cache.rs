@@ -1,5 +1,5 @@
-//! Cached headers give the same result as the stages without a cache: for every frame of the
-//! cases, and for some hundred thousand mutations of them.
+//! The header cache gives the same result as the stages without a cache: for every frame of the
+//! cases, and for some hundred thousand mutations of these frames.
 //!
 //! An lcore caches a frame's headers; then it receives a mutation of the frame. The resulting
 //! packet state (all that the later stages read) is compared with the result of the stages up to
@@ -30,9 +30,9 @@ use fastrand::Rng;
 use packet::flow::{FlowKey, Side};
 use planes::loaded::Loaded;
 use planes::memory::Memory;
-use tests::cases::{self, Act, Case, Counts, Exit, Plane, Setup};
+use tests::cases::{self, Act, Case, Change, Counts, Exit, Plane, Setup};
 
-/// Mutations of one frame that combine two others.
+/// The number of mutations per frame that combine two others.
 const DOUBLE: usize = 400;
 /// The maximum number of failures printed.
 const MAX_REPORTED: usize = 12;
@@ -44,13 +44,13 @@ struct Tally {
     cached: usize,
     mutations: usize,
     hits: usize,
-    /// Returned immediately.
+    /// Packets that the cached headers sufficed to return to their gateway.
     returned: usize,
     failed: Vec<String>,
 }
 
-/// One lcore, and the burst for its frames. Data of the previous frame stays in the burst, as in
-/// the poll loop.
+/// One lcore, and the burst for its frames. As in the poll loop, the burst is reused and contains
+/// data of the previous frame.
 struct Comparison {
     loaded: Loaded,
     burst: Burst<Frame>,
@@ -65,7 +65,7 @@ impl Comparison {
         &self.loaded.lcore
     }
 
-    /// Returns the packet state after the loop that uses the cache, and the frame.
+    /// Passes a frame through the stages that use the cache; returns packet state and frame.
     fn open(&mut self, trial: &Trial) -> (PacketState, Vec<u8>) {
         self.burst.len = 0;
         self.burst.push(trial.frame(), trial.arm, trial.arrival);
@@ -74,7 +74,7 @@ impl Comparison {
         (self.burst.packets[0], frame.to_vec())
     }
 
-    /// Returns the result of the stages without a cache, and the frame as it arrived.
+    /// Passes a frame through the stages without a cache; returns packet state and frame.
     fn uncached(&self, trial: &Trial) -> (PacketState, Frame) {
         let (mut frame, mut work) = (trial.frame(), PacketState::default());
         work.reset(trial.arm, trial.arrival);
@@ -117,7 +117,7 @@ fn is_cached(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
     entry.is_some_and(|entry| entry.packet_fields(&window, &entry.layout()).is_ok())
 }
 
-/// Returns the flow key, its hash and the sending end of an open packet.
+/// Returns the flow key, its hash and the sending end of a packet that is not decided yet.
 fn flow_of(work: &PacketState) -> Option<(FlowKey, u64, Side)> {
     (work.hash != 0).then_some((work.key, work.hash, work.side))
 }
@@ -135,7 +135,7 @@ impl Trial {
     }
 }
 
-/// Caches `seed` and passes each of `others`, which are paired with their mutations.
+/// Caches the headers of `seed`, and compares each of `others`, a mutation and the mutated frame.
 fn prime_and_compare<'a>(
     comparison: &mut Comparison,
     seed: &Trial,
@@ -158,13 +158,13 @@ fn prime_and_compare<'a>(
     }
 }
 
-/// Runs the frames of a case that arrive, each against its mutations and all others.
+/// Compares the frames of a case: each with its mutations and with all earlier frames in the cache.
 fn compare_case(case: &Case, tally: &mut Tally, rng: &mut Rng) {
     let mut comparison = Comparison::new(Loaded::new(&case.setup));
     let mut shown: Vec<Trial> = Vec::new();
     for step in &case.steps {
-        if let Act::Services(file) = &step.act {
-            comparison.loaded.change(file);
+        if let Act::Change(change) = &step.act {
+            comparison.loaded.apply(change);
             // Headers that were cached with the previous tables must not be used again.
             for trial in &shown {
                 if let Err(text) = comparison.compare(trial, tally) {
@@ -214,13 +214,13 @@ fn cached_headers_are_handled_like_uncached_ones() {
          returned"
     );
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
-    // Otherwise only the uncached stages would have been compared with themselves.
+    // With few hits, the uncached stages would only have been compared with themselves.
     assert!(cached > 50 && hits > 50_000, "{cached} cached, {hits} hits");
     assert!(mutations - hits > 50_000, "{mutations} compared, {hits} hits");
     assert!(returned > 5_000, "{returned} returned");
 }
 
-/// The plane `memory` whose lcore has cached each frame's headers just before the frame arrives.
+/// The plane `memory`, whose lcore caches each frame's headers just before the frame arrives.
 struct PrimedMemory {
     memory: Memory,
     hits: usize,
@@ -245,8 +245,8 @@ impl Plane for PrimedMemory {
         self.memory.load(setup);
     }
 
-    fn change(&mut self, services: &str) {
-        self.memory.change(services);
+    fn change(&mut self, change: &Change) {
+        self.memory.change(change);
     }
 
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {

@@ -1,4 +1,4 @@
-//! The health endpoint as a cloud's probe sees it, on the wire, through the exception path.
+//! The health endpoint, probed locally and as a cloud does: over the wire and the exception path.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tests::lab::topology::{INGRESS, Lab};
 use tests::lab::weir::{Weir, probe};
 
 #[test]
-fn health_probes_report_the_state_at_any_time() -> Result<(), Box<dyn Error>> {
+fn health_probes_follow_the_start_death_and_restart_of_fastpath() -> Result<(), Box<dyn Error>> {
     let lab = Lab::new(&["web-1"])?;
     let services = [service(&lab, &[(0, "active")])];
     let mut weir = Weir::prepare(&lab, &Settings::default(), &services)?;
@@ -20,7 +20,7 @@ fn health_probes_report_the_state_at_any_time() -> Result<(), Box<dyn Error>> {
     })?;
     weir.start_fastpath()?;
     weir.wait_until_able()?;
-    // ARP, TCP and HTTP of the probe all pass gateway, wire, poll loop, TAP, kernel and back.
+    // ARP, TCP and HTTP of the probe pass wire, poll loop, TAP and kernel, and return that way.
     let response = probe(&lab.cloud, INGRESS)?;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     weir.wait_for("the probe's packets in the exception path's counters", soon, |weir| {
@@ -50,8 +50,8 @@ fn only_weir_answers_for_its_addresses() -> Result<(), Box<dyn Error>> {
     let services = [service(&lab, &[(0, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &services)?;
     assert!(probe(&lab.cloud, INGRESS).is_ok());
-    // The TAPs, their addresses and the health endpoint still exist; only the poll loop has
-    // ended. If the kernel used the ports as well, it would answer now.
+    // The TAPs, their addresses and the health endpoint still exist. Only the poll loop has ended:
+    // if the kernel used the ports as well, it would answer the probe.
     weir.kill_fastpath()?;
     assert!(probe(&lab.cloud, INGRESS).is_err());
     Ok(())

@@ -16,8 +16,8 @@ const NAT66: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 const FOUR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 30);
 const SIX: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x30);
 
-/// The combinations: the frontend's port and address, the backends' family, and the kind of
-/// tunnel that the backend counts.
+/// The combinations: the frontend's port and address, whether the backends are IPv6, and the kind
+/// of tunnel that the backends count.
 const MIXES: [(u16, IpAddr, bool, TunnelKind); 4] = [
     (81, IpAddr::V4(FOUR), false, TunnelKind::Ip4In4),
     (82, IpAddr::V4(FOUR), true, TunnelKind::Ip4In6),
@@ -80,7 +80,7 @@ fn ipv6_is_returned_translated_and_tunneled() -> Result<(), Box<dyn Error>> {
     };
     fetch((AWS_SERVER6.into(), 80))?;
     fetch((NAT66.into(), 80))?;
-    // From here on the backends' answers to these clients use the tunnel.
+    // From here on the backends' answers to IPv6 clients use the tunnel.
     for host in &lab.hosts {
         host.ns.ip(&["route add 2001:db8:c::/64 dev decap0"])?;
     }

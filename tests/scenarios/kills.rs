@@ -1,4 +1,5 @@
-//! Daemons killed under load: packets that must not be lost, and flows that must not move.
+//! Daemons killed and stopped under load: slowpath's death loses no packet, and no daemon's death
+//! moves a flow.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::error::Error;
@@ -45,7 +46,7 @@ fn slowpath_killed_under_load_loses_no_packet_and_moves_no_flow() -> Outcome {
     traffic.wait_for_responses(300)?;
     let generation = weir.status()?.generation;
     weir.kill_slowpath()?;
-    // A change of the file in the meantime is applied at the restart.
+    // The services file changes while slowpath is dead; the change is applied at the restart.
     traffic.wait_for_responses(600)?;
     weir.change_services(&[service(&lab, &[(0, "active"), (1, "active"), (2, "active")])])?;
     traffic.wait_for_responses(800)?;
@@ -98,7 +99,8 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcom
     Ok(())
 }
 
-/// Instructions to step after a bucket is locked, so that the new flow's entry is incomplete.
+/// The number of instructions to step after a bucket is locked, so that a new flow's entry is
+/// incomplete.
 const DEEP: u32 = 600;
 
 /// Begins connections that are not continued, a few hundred per second, until `stop` is set.
@@ -113,7 +115,8 @@ fn begin_connections(stop: &AtomicBool) {
     }
 }
 
-/// Runs the lcore until it has locked one of some buckets, and steps it a little further.
+/// Runs the lcore until it has locked one of the watched buckets, and steps it further while it
+/// holds the lock.
 fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
     let words = flows.lock_words();
     stepper.watch([1, 3, 5, 7].map(|eighth| &words[words.len() * eighth / 8]))?;
@@ -123,8 +126,8 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
             break;
         }
         stops += 1;
-        // Other writes are those of tags, and the unlocking. After each stop without a lock the
-        // depth is reduced, in case the program was optimized better.
+        // A stop may also be the write that unlocks, or one of a tag in the word. After each stop
+        // the depth is reduced: a better optimized program holds the lock for fewer instructions.
         let (mut steps, deep) = (0, DEEP / stops);
         while steps < deep && flows.locked() > 0 {
             stepper.step()?;
@@ -138,7 +141,7 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
     Err(format!("the lcore never stopped in a bucket's lock, {stops} stops").into())
 }
 
-/// Returns the last number in front of `what` that the fastpath logged at its start.
+/// Returns the number in front of the last `what` in the log.
 fn logged_count(log: &str, what: &str) -> Option<u64> {
     let (before, _) = log.rsplit_once(what)?;
     before.trim_end().rsplit(' ').next()?.parse().ok()
@@ -198,7 +201,7 @@ fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Ou
 }
 
 #[test]
-fn a_stopping_poll_loop_forwards_everything_it_received() -> Outcome {
+fn a_stopped_poll_loop_accounts_for_every_packet_it_received() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1"])?;
     let gateway =

@@ -1,10 +1,10 @@
-//! The lifecycle of an appliance at AWS: it registers itself, gets traffic once AWS reports
-//! healthy, is killed and returns, and deregisters on SIGTERM under live flows, none of which
-//! loses a packet.
+//! The lifecycle of an appliance at AWS: it registers itself and gets traffic once AWS reports it
+//! healthy; its slowpath is killed and restarted; on SIGTERM it deregisters under live flows, none
+//! of which loses a packet.
 //!
-//! AWS is an emulator. It listens on the appliance's loopback, and probes as the load balancer
-//! does: from the gateway's side, over the wire, through the data path. The emulated gateway
-//! sends the packets that the target's state permits.
+//! AWS is an emulator. Its API listens on the appliance's loopback, and it probes as the load
+//! balancer does: from the gateway's side, over the wire, through the data plane. The emulated
+//! gateway sends the packets that the target's state permits.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use tests::lab::weir::Weir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The emulator's address in the appliance's namespace.
+/// The address of the emulator's API in the appliance's namespace.
 const API: &str = "127.0.0.1:4566";
 const SOON: Duration = Duration::from_secs(60);
 /// The interval between the emulator's steps.
@@ -44,13 +44,13 @@ struct Aws {
     emulator: Emulator,
     gateway: Arc<Gateway>,
     observations: Arc<Mutex<Vec<Observation>>>,
-    /// Set when it starts to probe.
+    /// Whether the emulator probes.
     probes: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<LabResult<()>>>,
 }
 
-fn current() -> tokio::runtime::Runtime {
+fn current_thread_runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime of one thread")
 }
@@ -84,7 +84,7 @@ impl Aws {
         let (hand, handed) = std::sync::mpsc::channel();
         let stopped = Arc::clone(&stop);
         let serving = lab.weir.thread("aws", move || {
-            current().block_on(async move {
+            current_thread_runtime().block_on(async move {
                 let listener = tokio::net::TcpListener::bind(API).await.expect("a free port");
                 let _ = hand.send(Emulator::listen(listener, state).expect("the bound address"));
                 while !stopped.load(Ordering::Relaxed) {
@@ -98,7 +98,7 @@ impl Aws {
         let begins = Arc::clone(&probes);
         // The probes' sockets are opened here, in the gateway's namespace.
         let probing = lab.cloud.thread("aws-probes", move || {
-            current().block_on(async move {
+            current_thread_runtime().block_on(async move {
                 while !stopped.load(Ordering::Relaxed) {
                     tokio::time::sleep(STEP).await;
                     if !begins.load(Ordering::Relaxed) {
@@ -147,8 +147,8 @@ impl Aws {
     }
 }
 
-/// Returns the packets that a gateway sends to its only target in that state. With `rebalance`
-/// the flows of an unhealthy target are moved, and here there is no other target.
+/// Returns the packets that a gateway sends to its only target in that state. With `rebalances` the
+/// gateway would move the flows of an unhealthy target, and there is no other target.
 fn admits(state: Option<State>, rebalances: bool) -> Admits {
     match state {
         Some(State::Healthy) => Admits::All,
@@ -165,7 +165,7 @@ fn long_lived(lab: &Lab) -> Outcome<[Client; 2]> {
         sources,
         workers: 16,
         per_connection: u64::MAX,
-        // Long responses too, so that flows are interrupted in the middle.
+        // Some responses are long, so that events occur in the middle of one.
         lengths: vec![10, 1_000, 100_000],
         pause: Duration::from_millis(40),
         ..Load::new((FRONTEND, 80).into(), u64::MAX)
@@ -200,12 +200,20 @@ fn assert_no_new_flows(lab: &Lab, gateway: &Gateway) -> Outcome {
 /// The counters of Weir and of the wires before the first probe.
 type Before = (Totals, Wires);
 
-/// Starts everything and waits until AWS reports healthy.
-fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, Before)> {
+/// Starts everything, the daemons under their units if `under_units`, and waits until AWS reports
+/// healthy.
+fn begin(
+    lab: &mut Lab,
+    (failover, unhealthy): (&str, u32),
+    under_units: bool,
+) -> Outcome<(Aws, Weir, Before)> {
     let gateway = lab.aws_gateway(changing_gateway())?;
     let settings = Settings { more: AWS.into(), ..Settings::default() };
     let services = [service(lab, &[(0, "active"), (1, "active")])];
     let mut weir = Weir::prepare(lab, &settings, &services)?;
+    if under_units {
+        weir.use_units()?;
+    }
     let url = format!("http://{API}");
     let names = ["AWS_ENDPOINT_URL", "AWS_EC2_METADATA_SERVICE_ENDPOINT"];
     weir.environment = names.map(|name| (name.to_owned(), url.clone())).to_vec();
@@ -214,7 +222,7 @@ fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, B
     let mac = mac[0]["address"].as_str().ok_or("in0 has no address")?;
     let aws = Aws::start(lab, gateway, state(mac, failover, unhealthy))?;
     weir.start_slowpath()?;
-    // Without a fastpath it is not able: 503, and no target.
+    // Without a fastpath the appliance is not able: probes get 503, and it does not register.
     weir.wait_for("503 with the reason", SOON, |weir| {
         let response = weir.probe()?;
         let why = response.contains("no kernel interface") || response.contains("not registered");
@@ -230,7 +238,7 @@ fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, B
     Ok((aws, weir, before))
 }
 
-/// Waits for slowpath to end by itself with status 0, while clients may continue.
+/// Waits until slowpath ends by itself with status 0, and returns its log.
 fn wait_for_exit(weir: &mut Weir) -> Outcome<String> {
     let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
     let status = slowpath.wait(SOON)?;
@@ -239,7 +247,7 @@ fn wait_for_exit(weir: &mut Weir) -> Outcome<String> {
     Ok(log)
 }
 
-/// Ends both clients' flows, waits for slowpath, stops fastpath, and checks that all packets are
+/// Ends both clients' flows, waits for slowpath to leave AWS, and checks that all packets are
 /// accounted for.
 fn shut_down(
     lab: &Lab,
@@ -253,13 +261,13 @@ fn shut_down(
     beyond.stop_requests();
     assert_all_continued(&[("web", web.finish()?), ("beyond", beyond.finish()?)]);
     let log = wait_for_exit(&mut weir)?;
-    assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Drained"), "{log}");
+    assert!(log.contains("cloud lifecycle ended cloud=\"AWS\" outcome=Drained"), "{log}");
     assert_eq!(aws.state(), Some(State::Draining), "deregistration ended before the delay");
     let calls = aws.emulator.take_calls();
     let counts = ["RegisterTargets", "DeregisterTargets"].map(|name| aws.calls(name, &calls));
     assert_eq!(counts, [1, 1], "one registration in the whole test");
     let (gateway, observations) = aws.finish()?;
-    // Restarted without AWS for its counters alone: the fastpath has them, and was not stopped.
+    // slowpath is restarted without AWS to read the counters of the fastpath, which kept running.
     Settings::default().write(&lab.folder)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;
@@ -277,9 +285,20 @@ fn shut_down(
 
 #[test]
 fn registers_recovers_from_a_kill_and_deregisters_without_packet_loss() -> Outcome {
+    complete_lifecycle(false)
+}
+
+/// The stop timeout of slowpath's unit is shorter than the deregistration: systemd ends the unit
+/// with an error unless slowpath extends it.
+#[test]
+fn registers_recovers_from_a_kill_and_deregisters_under_the_units() -> Outcome {
+    complete_lifecycle(true)
+}
+
+fn complete_lifecycle(under_units: bool) -> Outcome {
     let begun = Instant::now();
     let mut lab = Lab::new(&["web-1", "web-2"])?;
-    let (aws, mut weir, before) = begin(&mut lab, "no_rebalance", 10)?;
+    let (aws, mut weir, before) = begin(&mut lab, ("no_rebalance", 10), under_units)?;
     let clients = long_lived(&lab)?;
     clients[0].wait_for(300, SOON)?;
 
@@ -293,7 +312,8 @@ fn registers_recovers_from_a_kill_and_deregisters_without_packet_loss() -> Outco
     assert_ne!(aws.state(), Some(State::Draining));
     aws.until(&mut weir, "a healthy target", |aws| aws.state() == Some(State::Healthy))?;
 
-    // AWS fails once: the probes' responses in between show the order.
+    // The first deregistration fails. The probes' results until the retry show whether slowpath
+    // returns 503 before it deregisters.
     let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
     aws.emulator.fault(Rule::first(1, "DeregisterTargets", busy));
     let looked = aws.observations();
@@ -315,10 +335,11 @@ fn registers_recovers_from_a_kill_and_deregisters_without_packet_loss() -> Outco
 fn deregisters_before_returning_503_where_unhealthy_targets_lose_flows() -> Outcome {
     let begun = Instant::now();
     let mut lab = Lab::new(&["web-1", "web-2"])?;
-    let (aws, mut weir, before) = begin(&mut lab, "rebalance", 2)?;
+    let (aws, mut weir, before) = begin(&mut lab, ("rebalance", 2), false)?;
     let clients = long_lived(&lab)?;
     clients[0].wait_for(100, SOON)?;
-    // Long enough for two failed probes: a response of 503 would by now have ended all flows.
+    // The first deregistration fails. The retry takes long enough for two probes: if slowpath
+    // returned 503 before it deregisters, the target would be unhealthy and lose its flows.
     let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
     aws.emulator.fault(Rule::first(1, "DeregisterTargets", busy));
     let slowpath = weir.slowpath.as_ref().ok_or("no slowpath")?;

@@ -1,11 +1,11 @@
-//! The lifecycle of an appliance at Azure: it joins the pool by its interface, takes ports and
-//! VNIs of the tunnels from the pool, is killed and returns, follows changed tunnels under live
-//! flows, and leaves on SIGTERM without ending one.
+//! The lifecycle of an appliance at Azure: it joins the pool by its interface and takes ports and
+//! VNIs of the tunnels from the pool; its slowpath is killed and restarted; it follows changed
+//! tunnels under live flows; on SIGTERM it leaves without ending a flow.
 //!
-//! Azure is an emulator, over TLS on the appliance's loopback. It probes as the load balancer
-//! does: from the gateway's side, over the wire, through the data path. The gateway is the
-//! kernel's VXLAN, and packets that Azure would not send to the member are dropped at its clients'
-//! side.
+//! Azure is an emulator. Its API listens on the appliance's loopback (TLS), and it probes as the
+//! load balancer does: from the gateway's side, over the wire, through the data plane. The gateway
+//! is the kernel's VXLAN; packets that Azure would not send to the member are dropped on the
+//! clients' side.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,11 +32,13 @@ const SOON: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(100);
 const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 
-/// VNI and port of the external and of the internal tunnel: the pool's at first, and after each
-/// change.
+/// VNI and port of the external and of the internal tunnel.
 type Ends = [(u32, u16); 2];
+/// The pool's tunnels at first.
 const FIRST: Ends = [(901, 2001), (900, 2000)];
+/// The pool's tunnels after the first change.
 const OTHER_VNIS: Ends = [(911, 2001), (910, 2000)];
+/// The pool's tunnels after the second change.
 const ALL_OTHER: Ends = [(921, 3001), (920, 3000)];
 
 /// The result of one step of the emulator: the administrative state of the appliance's entry, or
@@ -90,7 +92,7 @@ struct Azure {
     threads: Vec<JoinHandle<LabResult<()>>>,
 }
 
-/// Ends the threads on drop, also when a test fails: the holder of a namespace waits for them.
+/// Ends the emulator's threads on drop, also if the test fails: they hold their namespaces.
 struct Stop(Arc<AtomicBool>);
 
 impl Drop for Stop {
@@ -99,7 +101,7 @@ impl Drop for Stop {
     }
 }
 
-fn current() -> tokio::runtime::Runtime {
+fn current_thread_runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime of one thread")
 }
@@ -111,7 +113,7 @@ impl Azure {
         let (hand, handed) = std::sync::mpsc::channel();
         let stopped = Arc::clone(&stop.0);
         let serving = lab.weir.thread("azure", move || {
-            current().block_on(async move {
+            current_thread_runtime().block_on(async move {
                 let [resources, metadata] = API.map(tokio::net::TcpListener::bind);
                 let resources = resources.await.expect("a free port");
                 let metadata = metadata.await.expect("a free port");
@@ -127,7 +129,7 @@ impl Azure {
             (emulator.clone(), Arc::clone(&observations), Arc::clone(&stop.0));
         // The probes' sockets are opened here, in the gateway's namespace.
         let probing = lab.cloud.thread("azure-probes", move || {
-            current().block_on(async move {
+            current_thread_runtime().block_on(async move {
                 while !stopped.load(Ordering::Relaxed) {
                     tokio::time::sleep(STEP).await;
                     azure.probe().await;
@@ -177,7 +179,7 @@ fn entry(state: &AzureState) -> Observation {
     (backend.map(state), backend.is_some_and(|backend| backend.good))
 }
 
-/// The packets that the gateway sends.
+/// The packets that the gateway sends: none, those of established connections, or all.
 #[derive(Clone, Copy)]
 enum Sends {
     Nothing,
@@ -190,7 +192,7 @@ fn gateway(clients: &Netns, sends: Sends) -> LabResult<()> {
     let rule = match sends {
         Sends::Nothing => "drop",
         Sends::Known => "ct state new drop",
-        // Tracked from their beginning, or they would be new later on.
+        // This rule enables connection tracking, or established connections would later be new.
         Sends::All => "ct state new accept",
     };
     let text = format!(
@@ -205,11 +207,11 @@ fn long_lived(lab: &Lab) -> Outcome<[Client; 2]> {
     let web = Load {
         workers: 16,
         per_connection: u64::MAX,
-        // Long responses too, so that flows are interrupted in the middle.
+        // Some responses are long, so that events occur in the middle of one.
         lengths: vec![10, 1_000, 100_000],
         pause: Duration::from_millis(40),
-        // Tunnels may differ for half a minute, and TCP's retransmission timeouts double: a
-        // segment lost in a change may be sent again 102 s after the first time.
+        // Weir's tunnels may differ from the pool's for half a minute, and TCP's retransmission
+        // timeouts double: a segment lost then may be sent again 102 s after the first time.
         patience: Duration::from_secs(150),
         ..Load::new((FRONTEND, 80).into(), u64::MAX)
     };
@@ -245,7 +247,7 @@ fn assert_no_new_flows(lab: &Lab) -> Outcome {
     Ok(())
 }
 
-/// Waits until the appliance is ready and its status and its tables have these tunnels.
+/// Waits until the appliance is ready and reports these tunnels as in force.
 fn ready_with(weir: &mut Weir, ends: Ends) -> LabResult<()> {
     weir.wait_for("the pool's tunnels", Duration::from_secs(90), |weir| {
         let status: Value = weir.document("/cloud")?;
@@ -278,7 +280,7 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     std::fs::write(&ca, &azure.emulator.ca)?;
     weir.environment = vec![("SSL_CERT_FILE".to_owned(), ca.display().to_string())];
     weir.start_slowpath()?;
-    // Without a fastpath it is not able: 503, and no member.
+    // Without a fastpath the appliance is not able: probes get 503, and it is not in the pool.
     weir.wait_for("503 with the reason", SOON, |weir| {
         let response = weir.probe()?;
         Ok((response.starts_with("HTTP/1.1 503") && response.len() > 80, response))
@@ -292,13 +294,13 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     Ok((azure, weir))
 }
 
-/// Waits for slowpath to end by itself with status 0, and removed from the pool.
-fn ended(azure: &Azure, weir: &mut Weir) -> Outcome {
+/// Waits until slowpath ends by itself with status 0, and checks that it has left the pool.
+fn wait_for_exit(azure: &Azure, weir: &mut Weir) -> Outcome {
     let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
     let status = slowpath.wait(SOON)?;
     let log = slowpath.log();
     assert!(status.success(), "{status}\n{}", slowpath.log_tail());
-    assert!(log.contains("left the cloud cloud=\"Azure\" outcome=Drained"), "{log}");
+    assert!(log.contains("cloud lifecycle ended cloud=\"Azure\" outcome=Drained"), "{log}");
     let interface = network("networkInterfaces", "weir-0-data");
     let interface = azure.emulator.with(|state| state.find(&interface).cloned());
     let body = interface.ok_or("the interface does not exist")?.body;
@@ -331,8 +333,8 @@ fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow
         lab.azure_tunnels(ends)?;
         ready_with(&mut weir, ends)?;
         complete_requests(&clients, 50)?;
-        // Otherwise TCP's next retransmission may fall into the next change, and the one after it
-        // comes minutes later.
+        // Otherwise a retransmission may fall into the next change, and TCP would repeat it only
+        // minutes later.
         for client in &clients {
             client.wait_for_open(Duration::from_secs(150))?;
         }
@@ -354,16 +356,16 @@ fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow
     web.stop_requests();
     beyond.stop_requests();
     assert_all_continued(&[("web", web.finish()?), ("beyond", beyond.finish()?)]);
-    ended(&azure, &mut weir)?;
+    wait_for_exit(&azure, &mut weir)?;
     let observations = azure.finish()?;
-    // The entry was down before it was removed, so that flows had time to end.
+    // The entry was `Down` before it was removed, so that flows had time to end.
     let states: Vec<Option<&str>> =
         observations.iter().map(|(state, _)| state.as_deref()).collect();
     let mut order: Vec<Option<&str>> = states;
     order.dedup();
     assert_eq!(order, [None, Some("None"), Some("Down"), None]);
 
-    // Restarted without Azure for its counters alone: the fastpath has them, and was not stopped.
+    // slowpath is restarted without Azure to read the counters of the fastpath, which kept running.
     Settings::default().write(&lab.folder)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;

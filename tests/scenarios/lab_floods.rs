@@ -2,9 +2,9 @@
 //! connections continue, new ones succeed, and far fewer ICMP errors are sent than the flood has
 //! packets.
 //!
-//! The flow table is much smaller than the flood. Three clients are 1, 20 and 100 ms away, so
-//! that their flows wait for confirmation that long; with direct server return the client is next
-//! to Weir, since its answers take another path.
+//! The flow table is much smaller than the flood. The gateway's three clients have round trips of
+//! 1, 20 and 100 ms, and their flows stay unconfirmed that long. With direct server return there is
+//! one client, next to Weir, because answers do not pass the gateway, which delays them.
 
 use patience::{check, poll};
 use std::error::Error;
@@ -27,18 +27,19 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 static ALONE: Mutex<()> = Mutex::new(());
 
 const PLANES: [Plane; 2] = [Plane::Dpdk, Plane::Xdp { native: false }];
-/// `region.max_flows`. Half of them may be unconfirmed: four tenths of a second of the flood, in
-/// which five of eight packets begin flows. That is four of the longest round trips. A tenth of the
-/// flood exceeds this half, should a busy machine lose the rest.
+/// `region.max_flows`. Half of them may be unconfirmed. Five of eight packets of the flood begin a
+/// flow, so an unconfirmed flow is evicted after at least 0.4 s, which is four of the longest round
+/// trips. Even a tenth of the flood exceeds that half, should a busy machine lose the rest.
 const MAX_FLOWS: u32 = 2_048;
 const FLOOD: u32 = 20_000;
-/// At most 4,000 packets per second.
+/// Packets between two pauses of the flood; with [`PAUSE`] at most 4,000 packets per second.
 const BURST: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Round trips of the gateway's clients.
 const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
-/// Connections established before the flood, and the workers that make new ones.
+/// Connections established before the flood.
 const ESTABLISHED: u64 = 12;
+/// Workers that make new connections before and during the flood.
 const NEW: u64 = 12;
 /// New connections after the flood.
 const AFTERWARDS: u64 = 40;
@@ -48,13 +49,13 @@ const WEB: u16 = 80;
 /// The time limit of a condition.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The lab of a mode, with everything beside Weir.
+/// The lab for one mode: everything but Weir.
 struct Fixture {
     gateway: Option<Gateway>,
-    /// Kept alive, since they serve until dropped.
+    /// The backends' programs, which serve until they are dropped.
     _backends: Vec<(Option<Decap>, Vec<Server>)>,
     lab: Lab,
-    /// The address that the clients of the connections use.
+    /// The address to which the clients connect.
     web: SocketAddrV4,
 }
 
@@ -264,7 +265,8 @@ fn assert_established_continued(steady: &ClientStats, about: &str) {
 #[track_caller]
 fn assert_errors_limited(metrics: &Metrics, errors: u64, took: Duration, about: &str) {
     let limited = metrics.sum("weir_icmp_errors_limited_total", &[]) as u64;
-    // Each processor or lcore has its own limit; a flood begins and ends within a second.
+    // Each processor or lcore has its own limit per second. Besides whole seconds, `took` contains
+    // parts of at most two.
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let max = ERRORS_PER_S * processors * (took.as_secs() + 2);
     assert!(errors > 0 && errors <= max, "{errors} errors, at most {max}: {about}");

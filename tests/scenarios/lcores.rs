@@ -14,13 +14,13 @@ use tests::lab::traffic::Traffic;
 use tests::lab::weir::Weir;
 
 /// Enough connections that some have their answers on the lcore of their requests and some on the
-/// other: either has a probability of one half.
+/// other: each case has a probability of one half.
 const CONNECTIONS: usize = 40;
 
-/// Counters of one lcore.
+/// The counters of one lcore.
 #[derive(Debug)]
 struct Page {
-    /// Packets received, by arm: the gateways', the backends'.
+    /// Packets received by arm: from gateways, from backends.
     rx: [u64; 2],
     /// Packets from clients to backends.
     nat: u64,
@@ -75,7 +75,7 @@ fn crossing(lab: &Lab, counters: &Counters<'_>, connections: usize) -> Result<us
 fn directions_of_a_flow_may_be_on_different_lcores() -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
     let gateway = lab.aws_gateway(changing_gateway())?;
-    // Both CPUs poll, and sleep when idle: the lab needs them too.
+    // Both CPUs run an lcore, which sleeps when idle, because the lab needs the CPUs too.
     let settings = Settings { lcores: vec![0, 1], ..Settings::default() };
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let mut weir = Weir::start(&lab, &settings, &all)?;

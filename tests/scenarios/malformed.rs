@@ -1,8 +1,8 @@
 //! Malformed and hostile frames: both planes send the same bytes, count the same and keep the
 //! same flows, and count each frame exactly once.
 //!
-//! The frames are generated from a seed: `WEIR_SEED=7 cargo test -p tests --test agreement
-//! malformed` selects others, `WEIR_FRAMES=5000000` more.
+//! The frames are generated from a seed. `WEIR_SEED=7 cargo test -p tests --test agreement
+//! malformed` runs other frames, `WEIR_FRAMES=5000000` that many.
 
 use super::differential::both::{Exception, PlanePair};
 use super::differential::malformed::{Fault, Malformed};
@@ -18,7 +18,7 @@ use tests::lab::netns::Netns;
 const FRAMES: usize = 250_000;
 /// The seed, unless `WEIR_SEED` is set.
 const SEED: u64 = 0x006d_616c_666f_726d;
-/// One in this many frames is well-formed, so that there are flows to attack.
+/// One in this many frames is a well-formed request, so that malformed frames meet flows.
 const WELL_FORMED_ONE_IN: usize = 6;
 /// Frames per burst, after which counters and flows are compared.
 const BURST: usize = 64;

@@ -1,5 +1,5 @@
-//! The cost of a new NAT flow that finds no port, as the number of examined ports, on both
-//! planes.
+//! The cost of a new NAT flow that finds no free port, measured as the number of examined ports, on
+//! both planes.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -55,7 +55,7 @@ fn connects(plane: &mut dyn Plane, number: u32) {
     assert_eq!(plane.send(INGRESS, &from_gateway(1, ack).bytes()).len(), 1);
 }
 
-/// Returns the position of the port search, summed over all addresses.
+/// Returns the number of ports examined so far: the positions of the port searches of all maps.
 fn examined(loaded: &Loaded) -> u64 {
     let ports = NatPorts::new(loaded.region);
     (0..ports.count()).map(|map| ports.rotation(map)).sum()
@@ -70,19 +70,20 @@ fn play<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'stati
     }
     // The first search finds that an address is exhausted, and records it.
     assert_eq!(opens(plane, all), None);
-    let (before, refused) = (examined(plane), 200);
-    for number in 0..refused {
+    let (before, rejected) = (examined(plane), 200);
+    for number in 0..rejected {
         assert_eq!(opens(plane, all + 1 + number), None, "{about}: all flows are confirmed");
     }
-    let each = (examined(plane) - before) as f64 / f64::from(refused);
+    let each = (examined(plane) - before) as f64 / f64::from(rejected);
     println!("{about}: {each} ports examined per dropped packet");
-    assert_eq!(examined(plane) - before, u64::from(refused * PORTS), "{about}");
+    assert_eq!(examined(plane) - before, u64::from(rejected * PORTS), "{about}");
     let drops = plane.counts().drops[&DropReason::NatPortsExhausted];
-    assert_eq!(drops, u64::from(refused) + 1, "{about}");
+    assert_eq!(drops, u64::from(rejected) + 1, "{about}");
 }
 
-/// The single available port is found, however many others are examined before.
-fn finds_the_free_port(plane: &mut dyn Plane) {
+/// Checks that a new flow takes over the only port of an unconfirmed flow, however many others are
+/// examined before it.
+fn finds_the_only_available_port(plane: &mut dyn Plane) {
     plane.load(&setup(ONE));
     for number in 0..RANGE - 1 {
         connects(plane, number);
@@ -103,13 +104,13 @@ fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_memory() {
     for addresses in [ONE, SEVEN] {
         play(&mut plane, |plane| examined(plane.loaded()), addresses);
     }
-    finds_the_free_port(&mut plane);
+    finds_the_only_available_port(&mut plane);
 }
 
 #[test]
 fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_the_kernel()
 -> Result<(), Box<dyn Error>> {
-    let namespace = Netns::new("nat-refusals")?;
+    let namespace = Netns::new("nat-rejections")?;
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
     namespace.run(|| {
@@ -117,7 +118,7 @@ fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_the_kernel()
         for addresses in [ONE, SEVEN] {
             play(&mut plane, |plane| examined(plane.loaded()), addresses);
         }
-        finds_the_free_port(&mut plane);
+        finds_the_only_available_port(&mut plane);
     })?;
     Ok(())
 }

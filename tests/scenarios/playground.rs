@@ -1,5 +1,5 @@
-//! The playground: it starts in the background, each command that it prints works, and nothing is
-//! left of it.
+//! The playground: it starts in the background, each command that it prints works, and after its
+//! end nothing is left.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first error")]
 
@@ -22,7 +22,7 @@ impl Playground {
 
 impl Drop for Playground {
     fn drop(&mut self) {
-        // Usually stopped already; then this reports that it is not running.
+        // If the test has stopped it already, this only reports that it is not running.
         self.run("stop");
     }
 }
@@ -82,7 +82,7 @@ fn each_printed_command_works_and_nothing_is_left() {
     let report = text(&stopped);
     assert!(stopped.status.success() && report.contains(" 0 failed"), "{report}");
     assert!(report.contains("slowpath ended") && !report.contains("faults"), "{report}");
-    // A process that init has not collected yet has no program any more.
+    // The process may still exist as a zombie, which has no program.
     let program = std::fs::read_link(format!("/proc/{pid}/exe"));
     assert!(!home.exists() && program.is_err(), "{program:?}");
     assert!(text(&playground.run("stop")).contains("not running"));

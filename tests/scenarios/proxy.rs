@@ -12,7 +12,8 @@ use tests::lab::settings::{Plane, Service, Settings};
 use tests::lab::topology::{AWS_CLIENTS, FRONTEND, INGRESS, Lab};
 use tests::lab::weir::Weir;
 
-/// The appliance's kernel answers clients through the router of the ingress side.
+/// The route by which the appliance's kernel answers clients: through the router on the ingress
+/// side.
 const ROUTE: &str = "route replace default via 10.0.1.1 dev weir-in";
 
 fn proxied(lab: &Lab, port: u16) -> Service {
@@ -24,21 +25,37 @@ fn proxied(lab: &Lab, port: u16) -> Service {
 }
 
 #[test]
-fn a_proxy_on_this_machine_answers_for_the_service() -> Result<(), Box<dyn Error>> {
-    proxy_answers(Plane::Dpdk)
+fn a_local_proxy_answers_for_the_service_with_dpdk() -> Result<(), Box<dyn Error>> {
+    proxy_answers(Plane::Dpdk, false)
 }
 
 #[test]
-fn a_proxy_on_this_machine_answers_through_the_xdp_programs() -> Result<(), Box<dyn Error>> {
-    proxy_answers(Plane::Xdp { native: false })
+fn a_local_proxy_answers_for_the_service_with_xdp() -> Result<(), Box<dyn Error>> {
+    proxy_answers(Plane::Xdp { native: false }, false)
 }
 
-fn proxy_answers(plane: Plane) -> Result<(), Box<dyn Error>> {
+/// The TAP devices with their addresses and sysctls are created under the unit.
+#[test]
+fn a_local_proxy_answers_for_the_service_with_dpdk_under_the_units() -> Result<(), Box<dyn Error>> {
+    proxy_answers(Plane::Dpdk, true)
+}
+
+/// The veth pairs, routing rules and sysctls are created under the unit.
+#[test]
+fn a_local_proxy_answers_for_the_service_with_xdp_under_the_units() -> Result<(), Box<dyn Error>> {
+    proxy_answers(Plane::Xdp { native: false }, true)
+}
+
+fn proxy_answers(plane: Plane, under_units: bool) -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::new(&["web-1"])?;
     lab.set_up_for(plane)?;
     let gateway = lab.aws_gateway(changing_gateway())?;
     let settings = Settings { plane, ..Settings::default() };
-    let weir = Weir::start(&lab, &settings, &[proxied(&lab, 9_000)])?;
+    let mut weir = Weir::prepare(&lab, &settings, &[proxied(&lab, 9_000)])?;
+    if under_units {
+        weir.use_units()?;
+    }
+    weir.launch()?;
     if plane == Plane::Dpdk {
         lab.weir.ip(&[ROUTE])?;
     }
@@ -56,7 +73,7 @@ fn proxy_answers(plane: Plane) -> Result<(), Box<dyn Error>> {
     assert_eq!(fetch(80)?, ["proxy"]);
     assert_eq!(fetch(81)?, ["web-1"]);
     drop(proxy);
-    // It sees the clients' own addresses, not one of Weir's.
+    // The proxy sees a client's own address, not one of Weir's.
     let listener = lab.weir.run(|| TcpListener::bind((INGRESS, 9_000)))??;
     let accepted = std::thread::spawn(move || -> std::io::Result<IpAddr> {
         let (mut stream, peer) = listener.accept()?;

@@ -1,4 +1,4 @@
-//! Services and backends without their own counters are counted together, on both planes.
+//! Services and backends without counters of their own are counted together, on both planes.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -19,17 +19,19 @@ use tests::lab::netns::Netns;
 
 const DNS: &str = r#"{address = "203.0.113.11", port = 80, protocol = "tcp"}"#;
 const DNS_BACKEND: &str = r#"{address = "10.0.2.12", port = 8080}"#;
-/// Packets to the first service, and to the second one.
+/// The number of packets to each of the two services.
 const SENT: [u64; 2] = [3, 5];
 
-/// Two services with a backend each, of which `region` gives some their own counters.
+/// Creates a setup of two services with one backend each; the keys `region` set how many of them
+/// have counters of their own.
 fn setup(region: &'static str) -> Setup {
     let nat = "mode = \"nat\"";
     let services = service("dns", nat, DNS, DNS_BACKEND) + &service("web", nat, WEB, WEB_BACKEND);
     Setup { services, region, ..aws_nat() }
 }
 
-/// Returns packets, new flows and bytes: those of each of the two, and of all others.
+/// Returns packets, new flows and bytes: of each of the two services and of all other services,
+/// then the same of backends.
 fn counted(loaded: &Loaded) -> [[Vec<u64>; 3]; 2] {
     let kinds = [ServiceCounter::Packets, ServiceCounter::NewFlows, ServiceCounter::Bytes];
     let counters = loaded.region.counters();

@@ -1,8 +1,9 @@
-//! Cached templates give the same frames as headers built per packet: for every frame of the
-//! cases, for some ten thousand mutations of them, and after every possible change in between.
+//! Cached templates of outer headers give the same frames as headers built per packet: for every
+//! frame of the cases, for some ten thousand mutations of them, and after each kind of change that
+//! makes a template stale.
 //!
 //! Two lcores receive the same frames. One keeps its cached templates, the other discards them
-//! before each frame and builds the headers again; outgoing frames are compared byte for byte.
+//! before each frame and builds the headers again. Outgoing frames are compared byte for byte.
 
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
@@ -35,7 +36,7 @@ use tests::frames::Ip;
 
 /// The number of mutations selected per frame, at equal intervals.
 const MUTATIONS: usize = 200;
-/// Mutations that combine two others.
+/// The number of mutations per frame that combine two others.
 const DOUBLE: usize = 60;
 
 type Output = Vec<(Exit, Vec<u8>)>;
@@ -45,7 +46,7 @@ struct Pair {
     cached: Memory,
     uncached: Memory,
     compared: usize,
-    /// How many of these left through a tunnel with a cached template.
+    /// How many of these left through the egress arm while a template was cached.
     hits: usize,
 }
 
@@ -101,7 +102,7 @@ fn play(case: &Case, rng: &mut Rng) -> (usize, usize) {
     let mut last: Option<Trial> = None;
     for step in &case.steps {
         match &step.act {
-            Act::Services(file) => both.change(|loaded| loaded.change(file)),
+            Act::Change(change) => both.change(|loaded| loaded.apply(change)),
             Act::Wait(seconds) => both.change(|loaded| loaded.advance_s(*seconds)),
             _ => {}
         }
@@ -136,7 +137,7 @@ fn cached_templates_equal_built_headers() {
         (compared, hits) = (compared + played.0, hits + played.1);
     }
     println!("{compared} frames compared, {hits} template cache hits");
-    // Otherwise headers built per packet would have been compared with themselves.
+    // With few hits, headers built per packet would only have been compared with themselves.
     assert!(hits > 1_000, "{hits}");
 }
 
@@ -146,7 +147,7 @@ fn services(keys: &str, backend: &str) -> String {
     service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
 }
 
-/// Writes tables in slowpath's place.
+/// Changes the tables directly, in place of slowpath.
 fn write(loaded: &mut Loaded, change: impl FnOnce(&mut Writer<'static>)) {
     loaded.target = None;
     let mut writer = Writer::attach(loaded.region).expect("the previous writer has ended");
@@ -155,7 +156,7 @@ fn write(loaded: &mut Loaded, change: impl FnOnce(&mut Writer<'static>)) {
     loaded.lcore.poll_control();
 }
 
-/// Sets the next hop of the backend.
+/// Sets the MAC addresses and the MTU of all next hops.
 fn resolve(loaded: &mut Loaded, mac: [u8; 6], src_mac: [u8; 6], mtu: u16) {
     let target = loaded.target.as_mut().expect("slowpath's writer");
     let hops: Vec<_> = target.next_hops().collect();
@@ -164,8 +165,8 @@ fn resolve(loaded: &mut Loaded, mac: [u8; 6], src_mac: [u8; 6], mtu: u16) {
     }
 }
 
-/// Caches a template, applies a change, and returns the outgoing frames, equal for both lcores: of
-/// the existing flows and of one that begins afterwards.
+/// Caches a template, applies a change, and returns the outgoing frames, which are equal for both
+/// lcores, of existing flows and of one that begins afterwards.
 #[track_caller]
 fn sent_after(change: impl FnMut(&mut Loaded)) -> Vec<Output> {
     let mut both = Pair::new(&aws_chain());
@@ -179,7 +180,7 @@ fn sent_after(change: impl FnMut(&mut Loaded)) -> Vec<Output> {
     then.iter().chain(&then).map(|trial| both.show(trial)).collect()
 }
 
-/// Asserts that a template is not used after a change, and that the change has an effect.
+/// Asserts that no stale template is used after a change, and that the change has an effect.
 #[track_caller]
 fn rebuilt_after(what: &str, change: impl FnMut(&mut Loaded)) {
     let now = sent_after(change);

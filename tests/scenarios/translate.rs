@@ -16,7 +16,7 @@ use tests::lab::weir::Weir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The frontends of each family, with backends of the other one.
+/// The frontends of each family. Their backends are of the other family.
 const FOUR: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 46));
 const SIX: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x64));
 /// Frontends with backends behind a narrow link.
@@ -26,8 +26,9 @@ const NARROW: [IpAddr; 2] = [
 ];
 /// The addresses of those backends, which do not exist.
 const BEYOND: [&str; 2] = ["fd00:2::99", "10.0.2.99"];
-/// The narrow link's MTU, and the MTU reported to the clients, in bytes of their own packets.
+/// The narrow link's MTU.
 const LINK: u16 = 1_400;
+/// The MTU that IPv4 and IPv6 clients learn, in bytes of their own packets.
 const REPORTED_MTUS: [u16; 2] = [1_380, 1_420];
 /// A port without a dissector in tshark.
 const DATAGRAMS: u16 = 47_111;
@@ -51,7 +52,7 @@ fn service(frontend: IpAddr, backends: &[String]) -> Service {
     }
 }
 
-/// Exchanges a datagram and its echo; the server must receive it from `source`.
+/// Exchanges datagrams and their echoes; the server must receive them from `source`.
 fn exchange(lab: &Lab, frontend: IpAddr, source: IpAddr) -> Outcome {
     let bind = |ns: &Netns, any: IpAddr, port: u16| -> Outcome<UdpSocket> {
         let socket = ns.run(move || UdpSocket::bind((any, port)))??;
@@ -82,7 +83,7 @@ fn ping(ns: &Netns, to: IpAddr) -> Outcome {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8, 0),
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128, 129),
     };
-    // The groups that may open ping sockets: root's.
+    // Permits ping sockets to root's group.
     ns.sysctl("ipv4/ping_group_range", "0 0")?;
     let mut socket = ns.run(move || Socket::new(domain, Type::DGRAM, Some(protocol)))??;
     socket.set_read_timeout(Some(TIMEOUT))?;
@@ -132,7 +133,7 @@ fn learns_mtu(ns: &Netns, to: IpAddr, reported: u16, why: impl Fn() -> String) -
     let socket = ns.run(move || UdpSocket::bind((any, 0)))??;
     socket.connect((to, DATAGRAMS))?;
     poll(&format!("an MTU of {reported} to {to}"), TIMEOUT, || {
-        // An earlier error may make it fail.
+        // Sending fails if the socket reports an earlier ICMP error.
         let _ = socket.send(&[0x5a; 3_000]);
         std::thread::sleep(Duration::from_millis(50));
         let route = ns.command("ip", &["route", "get", &to.to_string()]);

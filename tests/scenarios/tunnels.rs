@@ -22,7 +22,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// Serializes the tests: two poll loops on two cores would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The keyword in the configuration, its frontend, and the kind that the backend counts.
+/// A kind of tunnel: the value of the key `tunnel`, the frontend, and the kind that backends count.
 type Kind = (&'static str, [u8; 4], TunnelKind);
 
 const KINDS: [Kind; 4] = [
@@ -112,12 +112,13 @@ fn every_kind_of_tunnel_carries_tcp_both_ways() -> Outcome {
 
 #[test]
 fn replies_may_return_without_a_tunnel() -> Outcome {
-    // Not with GENEVE, whose returned options identify the gateway endpoint of a flow.
+    // GENEVE is left out: its answers return in the tunnel, because their options identify the
+    // gateway endpoint of the flow.
     both_gateways(&KINDS[1..], Answer::Plain)
 }
 
-/// Makes requests through two inspection appliances, of which each packet passes one, with a
-/// gateway that checks every byte.
+/// Makes requests through a chain with two inspection appliances, of which each packet passes one.
+/// The gateway checks every byte.
 fn inspected(symmetric: bool) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["look-1", "look-2"])?;
@@ -160,7 +161,7 @@ fn direct_server_return_serves_plain_clients() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new(&["web-1", "web-2"])?;
     let backends = serve(&lab, Answer::Plain)?;
-    // A path from the backends to the clients that bypasses Weir.
+    // Answers of backends take a path to the clients that bypasses Weir.
     veth((&lab.cloud, "back"), (&lab.lan, "router"))?;
     lab.lan.ip(&["link set router master br0"])?;
     lab.cloud.ip(&["addr add 10.0.2.1/24 dev back", "route add 203.0.113.0/24 via 10.0.1.10"])?;

@@ -1,4 +1,5 @@
-//! Frames on the wire as an independent decoder reads them; and packets of the maximum size.
+//! Frames on the wire, as an independent decoder (tshark) reads them, and packets of the maximum
+//! size.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -57,7 +58,7 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
         assert_eq!(ports, "6081", "{row:?}");
         assert!(sources.starts_with("10.0.1.10,"), "{row:?}");
     }
-    // Azure: crossing changes port and VNI together, answers keep the tunnel of the request.
+    // Azure: Weir's frames have the port and VNI of one of the two tunnels, never a mix.
     let rows = tshark(&wire, "vxlan && ip.src == 10.0.1.10", &["udp.dstport", "vxlan.vni"])?;
     let count = |port: &str, vni: &str| rows.iter().filter(|row| row[..] == [port, vni]).count();
     let (external, internal) = (count("10801", "801"), count("10800", "800"));
@@ -75,7 +76,7 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
 fn packets_of_8500_bytes_pass_and_larger_ones_get_an_icmp_error() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1"])?;
-    // This gateway's maximum exceeds AWS's, so that Weir has to reject packets.
+    // This gateway's maximum exceeds that of AWS, so that some packets are too big for Weir.
     let gateway = lab.aws_gateway(Setup { largest_inner: 8_800, ..Setup::default() })?;
     lab.aws[0].ip(&["link set near mtu 8800"])?;
     lab.aws[1].ip(&["link set far mtu 8800"])?;

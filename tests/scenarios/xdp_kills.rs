@@ -6,6 +6,7 @@ use aya::{Ebpf, EbpfLoader};
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tables::flow::Flows;
@@ -13,6 +14,7 @@ use tables::region::{Region, RegionLocation};
 use tests::lab::client::ClientStats;
 use tests::lab::gateway::{Check, Report, Setup};
 use tests::lab::netns::Netns;
+use tests::lab::process::find;
 use tests::lab::scenario::{Totals, Wires, at_rest, changing_gateway, service};
 use tests::lab::settings::{Plane, Settings};
 use tests::lab::topology::{FRONTEND, Lab};
@@ -27,20 +29,21 @@ static ALONE: Mutex<()> = Mutex::new(());
 const PAUSE: Duration = Duration::from_millis(5);
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Connections of each steady client: one per worker, while none has to be renewed.
+/// The connections of a steady client: one per worker, unless one had to be renewed.
 const STEADY: u64 = 24;
 
-/// The maximum number of frames that the appliance's kernel may send in addition to answers:
-/// neighbor solicitations.
+/// The maximum number of neighbor solicitations that the appliance's kernel may send; its other
+/// frames are answers.
 const KERNELS_OWN: u64 = 64;
 
-/// Settings that keep closed flows, so that a decreasing number of flows means a lost one.
+/// Returns settings that keep closed flows, so that the number of flows decreases only if flows are
+/// lost.
 fn settings(plane: Plane) -> Settings {
     Settings { plane, more: "[flows]\ntcp_closed_s = 3600\n".into(), ..Settings::default() }
 }
 
-/// Attaches a program that passes everything, in the driver of a wire's far end, until dropped:
-/// without one there, a veth drops the frames that the other end's program sends.
+/// Attaches a program that passes everything to a wire's far end, in native mode, until it is
+/// dropped. Without a program there, a veth drops the frames that the other end's program sends.
 fn pass_at(ns: &Netns, interface: &'static str) -> Outcome<Ebpf> {
     let attached = ns.run(move || {
         let attach = || -> Outcome<Ebpf> {
@@ -66,8 +69,8 @@ fn assert_all_continued(clients: &[(&str, ClientStats)]) {
     }
 }
 
-/// Asserts that all packets that returned to the gateway are correct; those on the wire in a gap
-/// may be lost.
+/// Asserts that all packets that returned to the gateway are correct. Packets that were on the wire
+/// during a gap may be lost.
 #[track_caller]
 fn assert_only_lost(report: &Report) {
     println!("{report}");
@@ -90,7 +93,7 @@ fn a_loader_killed_under_load_in_native_mode_loses_no_packet_and_moves_no_flow()
     let log = program_log(&weir)?;
     assert!(log.contains("native XDP on in0") && log.contains("native XDP on eg0"), "{log}");
     let (before, wires) = (Totals::now(&weir)?, Wires::now(&lab)?);
-    let region = Region::open(RegionLocation::Maps(lab.folder.maps()))?;
+    let region = Region::open(RegionLocation::maps(lab.folder.maps()))?;
     let flows = Flows::new(&region);
     let traffic = Traffic::start(&lab, PAUSE)?;
     traffic.wait_for_responses(300)?;
@@ -167,7 +170,8 @@ impl IdleConnection {
         Ok(Self { stream, backend })
     }
 
-    /// Asserts that its flow exists before the next request, and that the same backend answers.
+    /// Asserts that the connection's flow exists before the next request, and that the same backend
+    /// answers.
     fn assert_flow_continues(&mut self, weir: &Weir) -> Outcome {
         let flows = weir.flows_of(self.stream.local_addr()?)?;
         assert_eq!(flows.len(), 1, "{flows:?}");
@@ -185,7 +189,7 @@ fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let (xdp, dpdk) = (settings(Plane::Xdp { native: false }), settings(Plane::Dpdk));
     let (maps, file) = (
-        RegionLocation::Maps(lab.folder.maps()),
+        RegionLocation::maps(lab.folder.maps()),
         RegionLocation::from(&lab.folder.shared("region")),
     );
     let mut weir = Weir::start(&lab, &xdp, &all)?;
@@ -202,9 +206,9 @@ fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
         let answered = traffic.answered();
         traffic.wait_for_responses(answered + 1)?;
         println!("now {}, next response after {:.1?}", next.plane.program(), begun.elapsed());
-        // The daemon that starts first takes the region over and logs that.
+        // The daemon that starts first takes over the region of the other plane, and logs that.
         let (logs, taken) =
-            (weir.logs(), format!("other plane's region {}", from.path().display()));
+            (weir.logs(), format!("taken over from the region {}", from.path().display()));
         assert!(logs.contains(&taken), "{taken}: {logs}");
         let log = program_log(&weir)?;
         assert!(log.contains("flows taken over"), "{log}");
@@ -226,4 +230,37 @@ fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
     println!("{totals}; {:?}", totals.drops);
     weir.stop()?;
     Ok(())
+}
+
+/// The other plane's process may end, so that the region that it holds is worth another attempt
+/// (exit code 1). A program that is not that of the configured plane is not (exit code 2).
+#[test]
+fn a_region_that_the_other_plane_holds_is_worth_another_attempt() -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lab = Lab::new(&["web-1"])?;
+    let mut weir = Weir::prepare(&lab, &settings(Plane::Dpdk), &[service(&lab, &[(0, "active")])])?;
+    let config = lab.folder.file("weir.toml");
+    let end = |program: &str, plane: &str| -> Outcome<(Option<i32>, String)> {
+        // If it starts instead, it is ended, and the exit code is another one.
+        let mut command = Command::new("timeout");
+        command.arg("30").arg(find(program, program)?);
+        command.arg("--config").arg(&config).args(["--set", &format!("plane={plane}")]);
+        let output = lab.weir.run(move || command.output())??;
+        Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    };
+    weir.start_fastpath()?;
+    weir.start_slowpath()?;
+    weir.wait_until_able()?;
+    let (code, text) = end("ebpf-fallback", "xdp")?;
+    assert!(code == Some(1) && text.contains("a fastpath of the other plane still uses"), "{text}");
+    for (program, plane, remedy) in [
+        ("fastpath", "xdp", "start ebpf-fallback instead"),
+        ("ebpf-fallback", "dpdk", "start fastpath instead"),
+    ] {
+        let (code, text) = end(program, plane)?;
+        assert!(code == Some(2) && text.contains(remedy), "{program}: {code:?} {text}");
+    }
+    // The next attempt after the other plane has ended succeeds.
+    weir.switch_plane(&lab, &settings(Plane::Xdp { native: false }))?;
+    Ok(weir.stop()?)
 }

@@ -1,4 +1,4 @@
-//! Encapsulation headers: parsing those of a received packet, and building those of its answer.
+//! Encapsulation headers: parses those of a received packet, and builds those of its answer.
 
 use std::net::IpAddr;
 
@@ -58,7 +58,7 @@ impl Envelope {
         let first = *payload.first()?;
         let len = match kind {
             Kind::Geneve if first >> 6 == 0 => 8 + usize::from(first & 0x3f) * 4,
-            // The I flag, and IP in the inner Ethernet frame.
+            // The I flag is set, and the inner Ethernet frame contains IP.
             Kind::Vxlan if first & 8 != 0 => match payload.get(20..22)? {
                 [8, 0] | [0x86, 0xdd] => 22,
                 _ => return None,
@@ -70,7 +70,7 @@ impl Envelope {
         };
         let mut front = payload.get(..len)?.to_vec();
         if kind == Kind::Vxlan {
-            // The answer goes to the sender of the request, also in the inner frame.
+            // The inner frame of the answer goes to the sender of the request's inner frame.
             front[8..20].rotate_left(6);
         }
         payload.get(len).map(|_| Self { peer, front })
@@ -81,7 +81,7 @@ impl Envelope {
         self.front.len()
     }
 
-    /// Returns the other end of the tunnel.
+    /// Returns the address of the other end of the tunnel.
     pub fn peer(&self) -> IpAddr {
         self.peer
     }
@@ -127,13 +127,24 @@ mod tests {
     }
 
     #[test]
-    fn truncated_input_does_not_panic() {
+    fn truncated_input_is_rejected_and_altered_input_does_not_panic() {
         for kind in Kind::ALL {
-            for len in 0..80 {
-                for first in [0, 8, 0x3f, 0x45, 0x60, 0xff] {
-                    let mut bytes = vec![first; len];
-                    bytes.truncate(len);
-                    let _ = read(kind, &bytes);
+            let front = match kind {
+                Kind::Geneve => vec![1, 0, 8, 0, 0, 0, 0, 0, 1, 8, 3, 0],
+                Kind::Vxlan => [&[8, 0, 0, 0, 0, 3, 0x20, 0], &[1; 12][..], &[8, 0]].concat(),
+                Kind::Gue => vec![1, 4, 0, 0, 9, 9, 9, 9],
+                _ => Vec::new(),
+            };
+            let whole = [&front[..], &[0x45]].concat();
+            for len in 0..=whole.len() {
+                let envelope = read(kind, &whole[..len]);
+                assert_eq!(envelope.is_some(), len > front.len(), "{kind:?}, {len} bytes");
+                for at in 0..len {
+                    for altered in 0..=255 {
+                        let mut bytes = whole[..len].to_vec();
+                        bytes[at] = altered;
+                        let _ = read(kind, &bytes);
+                    }
                 }
             }
         }

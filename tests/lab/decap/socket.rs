@@ -1,4 +1,4 @@
-//! One socket per kind of tunnel: UDP if it has a port, raw otherwise.
+//! One socket per kind of tunnel: a UDP socket if the kind has a port, else a raw one.
 
 use super::envelope::Kind;
 use crate::lab::error::{LabError, Result};
@@ -15,7 +15,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens the socket in the calling thread's namespace, for all addresses of both families.
+    /// Opens the socket in the calling thread's namespace, for all local addresses. A UDP socket
+    /// receives from both families, a raw one from the kind's outer family.
     pub fn open(kind: Kind) -> Result<Self> {
         let what = || format!("opening a socket for {kind:?}");
         let (domain, kind_of, protocol) = match kind {

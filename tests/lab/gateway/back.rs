@@ -21,7 +21,7 @@ pub struct IncomingPacket<'f> {
 }
 
 impl<'f> IncomingPacket<'f> {
-    /// Parses an IPv4 packet with UDP; the error names the failed check and describes it.
+    /// Parses an IPv4 packet with UDP and GENEVE. An error is the failed check and a description.
     pub fn read(packet: &'f [u8]) -> Result<Self, (Check, String)> {
         let broken = |reason: &str| {
             (Check::OuterHeader, format!("{reason}: {:02x?}", first(packet, 28 + GENEVE_LEN)))

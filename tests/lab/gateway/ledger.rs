@@ -17,7 +17,7 @@ const MAX_RETURNED: usize = 64;
 /// A direction without packets for this long is removed: the gateway's idle timeout.
 const IDLE: Duration = Duration::from_secs(350);
 
-/// The outer side of a flow at one time.
+/// How the gateway delivers a flow's packets at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leg {
     node: Ipv4Addr,
@@ -27,14 +27,14 @@ struct Leg {
     cookie: u32,
 }
 
-/// How a flow's packets should be handled.
+/// What the appliance should do with a flow's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
-    /// They return unchanged.
+    /// Return them unchanged.
     Return,
-    /// They do not return; packets of the other direction do.
+    /// Forward them to a service, which answers: only packets of the other direction come back.
     Answer,
-    /// Either: the gateway has one side only and cannot tell.
+    /// Either: without a far side, the gateway does not know which.
     Any,
 }
 
@@ -42,6 +42,7 @@ enum Expect {
 struct Sent {
     at: Instant,
     leg: Leg,
+    /// The inner packet as it should return.
     inner: Box<[u8]>,
 }
 
@@ -50,10 +51,14 @@ struct Flow {
     leg: Leg,
     /// Former legs, each with the time until which an answer may still use it.
     former: VecDeque<(Instant, Leg)>,
+    /// The number of packets sent.
     packets: u64,
+    /// The time of the last packet sent.
     last: Instant,
     expect: Expect,
+    /// Packets that may return, in the order in which they were sent.
     sent: VecDeque<Sent>,
+    /// Hashes of the packets that returned last.
     returned: VecDeque<u64>,
 }
 
@@ -90,7 +95,7 @@ impl Ledger {
         Report { awaited, ..self.report.clone() }
     }
 
-    /// Removes a packet that the kernel did not accept, which therefore cannot return.
+    /// Removes the flow's last packet: the kernel did not accept it, so it cannot return.
     pub fn not_sent(&mut self, inner: &[u8]) {
         self.report.sent -= 1;
         self.report.not_sent += 1;
@@ -100,7 +105,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a checked packet that its side did or did not accept.
+    /// Counts a correct packet, by whether the TUN device of its side accepted it.
     pub fn delivered(&mut self, taken: bool) {
         self.report.delivered += u64::from(taken);
         self.report.not_delivered += u64::from(!taken);
@@ -230,13 +235,13 @@ impl Ledger {
         right.then_some((if far { Side::Far } else { Side::Near }, back.inner))
     }
 
-    /// Checks a packet of a direction that was sent: it must be one of those sent.
+    /// Checks a packet of a direction in which the gateway sends: it must be one of those sent.
     fn returned(&mut self, tuple: &Tuple, back: &IncomingPacket<'_>) -> bool {
         let Some(flow) = self.flows.get_mut(tuple) else { return false };
         let hash = self.hash.hash_one(back.inner);
         let same = |sent: &Sent| *sent.inner == *back.inner;
-        // Identical bytes may have been sent twice with different cookies; prefer the matching
-        // one.
+        // Identical bytes may have been sent twice with different cookies; the sent packet with the
+        // matching outer headers is preferred.
         let exact = flow.sent.iter().position(|s| same(s) && s.leg.agrees(back, &self.setup));
         let found = exact.or_else(|| flow.sent.iter().position(same));
         if flow.expect == Expect::Answer {
@@ -306,7 +311,7 @@ impl Ledger {
         right
     }
 
-    /// Removes the packet that an ICMP error quotes: it was dropped and will not return.
+    /// Removes the sent packet that an ICMP error quotes: it was dropped, so it will not return.
     fn remove_quoted(&mut self, tuple: &Tuple, quote: &[u8]) {
         if let Some(flow) = self.flows.get_mut(tuple) {
             let quoted = |sent: &Sent| sent.inner.starts_with(&quote[..quote.len().min(28)]);
@@ -316,7 +321,7 @@ impl Ledger {
         }
     }
 
-    /// Checks everything around the inner packet against the expected values.
+    /// Checks everything around the inner packet: outer addresses, ports, GENEVE header, options.
     fn leg_is_right(&mut self, leg: &Leg, back: &IncomingPacket<'_>, tuple: &Tuple) -> bool {
         let expected = leg.options(&self.setup).geneve(self.setup.class, back.inner[0]);
         let report = &mut self.report;

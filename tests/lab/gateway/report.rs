@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A condition on every packet that returns.
+/// A condition that the gateway checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -27,17 +27,18 @@ pub enum Check {
     InnerBytes,
     /// The checksums of an answer are correct.
     InnerChecksum,
-    /// A packet returned more often than it was sent.
+    /// No packet returns more often than it was sent.
     Duplicate,
-    /// A packet that had to return did not in the time allowed.
+    /// Every packet that has to return does so within [`Setup::patience`](super::Setup::patience).
     Lost,
-    /// A packet arrived at a node that belongs to no flow of the gateway.
+    /// Every packet that arrives at a node belongs to a flow of the gateway.
     Unexpected,
-    /// A packet of a flow to be answered was returned as if no service matched, or the reverse.
+    /// Packets of a flow that a service answers do not return, and packets of a flow that
+    /// matches no service are not answered.
     Direction,
 }
 
-/// The number of failures of a check, and the first examples.
+/// The failures of one check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// The number of failures.
@@ -63,16 +64,16 @@ pub struct Report {
     pub not_sent: u64,
     /// Packets not sent: the gateway did not admit them ([`Admits`](super::Admits)).
     pub held: u64,
-    /// Correct packets that the client's or server's side did not accept.
+    /// Correct packets that the client's or server's TUN device did not accept.
     pub not_delivered: u64,
-    /// Flows, counted by direction.
+    /// Flows; each direction counts as one.
     pub flows: u64,
     /// Cookie changes of live flows.
     pub cookies_changed: u64,
     /// Moves of live flows to another gateway node.
     pub nodes_changed: u64,
-    /// Answers with the options or addresses that the flow had just before: correct when the
-    /// appliance sent them.
+    /// Answers with the flow's former options or addresses, which were the latest when the
+    /// appliance sent the answer.
     pub answered_with_former: u64,
     /// Sent packets whose return is awaited.
     pub awaited: u64,

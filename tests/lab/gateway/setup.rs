@@ -16,35 +16,36 @@ pub struct Setup {
     pub appliances: Vec<Ipv4Addr>,
     /// The interface that leads to the appliances.
     pub wire: String,
-    /// The UDP destination port; 6081.
+    /// The UDP destination port; 6081 by default.
     pub port: u16,
-    /// The option class; 0x0108 for AWS.
+    /// The class of the GENEVE options; 0x0108 for AWS.
     pub class: u16,
-    /// The ids of the gateway endpoints. Not empty; a client's address determines its endpoint.
+    /// The ids of the gateway endpoints. Not empty; a client's address selects its endpoint.
     pub endpoints: Vec<u64>,
     /// The attachment; AWS sends 0.
     pub attachment: u64,
-    /// The maximum inner packet in bytes, beyond which none is sent; 8,500 for AWS.
+    /// The maximum length of an inner packet in bytes; longer ones are not sent. 8,500 for AWS.
     pub largest_inner: usize,
     /// A flow's cookie changes after this many packets; 0: never.
     pub churn: u32,
     /// A flow moves to the next node after this many packets; 0: never.
     pub roam: u32,
-    /// How long an answer may carry the flow's former options: the maximum time of packets under
-    /// way. On a small machine with other load they wait seconds for a core.
+    /// How long after a change an answer may carry the flow's former options: the longest time that
+    /// a packet takes. On a small machine with other load, packets wait seconds for a core.
     pub former_for: Duration,
     /// The time limit for a packet to return.
     pub patience: Duration,
     /// The addresses on the far side. Packets to and from them must return unchanged, packets to
     /// others must be answered. Empty: no far side, and both are correct.
     pub far: Vec<Prefix>,
-    /// Both directions of a flow share cookie, node and source port. Otherwise each direction has
-    /// its own, which is harder for an appliance; cannot be combined with `churn` or `roam`.
+    /// Whether both directions of a flow share cookie, node and source port. Otherwise each
+    /// direction has its own, which is harder for an appliance. Cannot be combined with `churn` or
+    /// `roam`.
     pub symmetric: bool,
-    /// The exact decrease of a returned packet's TTL: 0 for an appliance that only returns, more if
-    /// it routes the packet on its path.
+    /// By how much the TTL of a returned packet must have decreased: 0 for an appliance that only
+    /// returns, more if routers are on the path.
     pub hops: u8,
-    /// Compute outer UDP checksums; gateways send 0.
+    /// Whether outer UDP checksums are computed; real gateways send 0.
     pub outer_checksum: bool,
     /// The delay of packets from the gateway to a client with one of these addresses.
     pub delays: Vec<(Ipv4Addr, Duration)>,

@@ -27,7 +27,7 @@ fn to(dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     udp4((CLIENT, 40_000), (dst, 80), &[payload], true)
 }
 
-/// Returns the frame of an appliance that returns: outer addresses swapped, nothing else.
+/// Returns the frame with which an appliance returns a packet: only outer addresses are swapped.
 fn returned(sent: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 14];
     frame.extend_from_slice(sent);
@@ -36,7 +36,7 @@ fn returned(sent: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the frame of an appliance that answers: the same outside, another packet inside.
+/// Returns the frame with which an appliance answers: the returned outer headers, and `inner`.
 fn answered(sent: &[u8], inner: &[u8]) -> Vec<u8> {
     let at = |at: usize| u16::from_be_bytes([sent[at], sent[at + 1]]);
     let address = |at: usize| Ipv4Addr::from(wire::be32(sent, at).unwrap());
@@ -46,7 +46,7 @@ fn answered(sent: &[u8], inner: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Sends `inner` and returns the packet to the appliance.
+/// Lets the gateway send `inner`, and returns the outer packet to the appliance.
 fn send(ledger: &mut Ledger, inner: &[u8]) -> Vec<u8> {
     ledger.outgoing(inner, Instant::now()).unwrap().1
 }
@@ -101,20 +101,21 @@ fn a_wrong_cookie_is_detected() {
 fn each_changed_byte_is_detected() {
     let inner = to(SERVER, b"hello");
     let len = returned(&send(&mut Ledger::new(setup()), &inner)).len();
-    // All but Ethernet and the first 12 bytes of the outer IPv4 header, which a hop may change.
+    // Ethernet and the first 12 bytes of the outer IPv4 header are left out: hops change them.
     for at in (14..len).filter(|at| !(14..26).contains(at)) {
         let mut ledger = Ledger::new(setup());
         let mut frame = returned(&send(&mut ledger, &inner));
         frame[at] ^= 0x10;
         let accepted = ledger.incoming(&frame, Instant::now()).is_some();
-        // A packet with a wrong destination is counted as lost after its time limit.
+        // A frame that the change makes foreign is ignored, and the packet that was sent counts as
+        // lost after its time limit.
         ledger.expire(Instant::now() + setup().patience * 2);
         assert!(!accepted && !ledger.report().clean(), "a change of byte {at} was not detected");
     }
 }
 
 #[test]
-fn each_kind_of_error_has_its_name() {
+fn wrong_bytes_fail_the_check_of_their_field() {
     let inner = to(SERVER, b"hello");
     let wrong = |at: usize, check: Check| {
         let mut ledger = Ledger::new(setup());
@@ -164,7 +165,7 @@ fn a_duplicate_packet_is_detected() {
 }
 
 #[test]
-fn two_packets_of_one_flow_each_need_their_own_cookie_back() {
+fn identical_packets_of_one_flow_each_need_their_own_cookie_back() {
     let churning = Setup { churn: 1, ..setup() };
     let inner = to(SERVER, b"the same bytes");
     let mut ledger = Ledger::new(churning.clone());
@@ -176,7 +177,7 @@ fn two_packets_of_one_flow_each_need_their_own_cookie_back() {
     }
     assert!(ledger.report().clean(), "{}", ledger.report());
 
-    // Both with the second one's options: the first packet's reply is wrong.
+    // Both return with the options of the second: the return of the first is wrong.
     let mut ledger = Ledger::new(churning);
     let (_, second) = (send(&mut ledger, &inner), send(&mut ledger, &inner));
     assert!(ledger.incoming(&returned(&second), Instant::now()).is_some());
@@ -219,7 +220,7 @@ fn a_reply_with_a_wrong_checksum_is_detected() {
 }
 
 #[test]
-fn a_flow_that_a_service_should_answer_must_not_come_back() {
+fn a_returned_packet_of_a_flow_that_a_service_answers_is_detected() {
     let mut ledger = Ledger::new(setup());
     let sent = send(&mut ledger, &to(FRONTEND, b"hello"));
     assert_rejected(&mut ledger, &returned(&sent), Check::Direction);
@@ -256,7 +257,7 @@ fn an_icmp_error_settles_the_packet_that_it_quotes() {
 }
 
 #[test]
-fn packets_larger_than_the_gateways_mtu_are_not_sent() {
+fn inner_packets_above_the_maximum_are_not_sent() {
     let mut ledger = Ledger::new(setup());
     assert!(ledger.outgoing(&to(SERVER, &[0; 8_500 - 28]), Instant::now()).is_some());
     assert!(ledger.outgoing(&to(SERVER, &[0; 8_501 - 28]), Instant::now()).is_none());
@@ -319,7 +320,7 @@ fn new_flows_without_a_target_are_not_sent_and_existing_ones_continue() {
 fn a_client_keeps_its_endpoint_in_both_directions() {
     let endpoints = vec![0xa1, 0xa2];
     let mut ledger = Ledger::new(Setup { endpoints, ..setup() });
-    // The type, the length and the value of the first option.
+    // The value of the first option.
     let endpoint = |sent: &[u8]| u64::from_be_bytes(sent[40..48].try_into().unwrap());
     let out =
         |port: u16, client: [u8; 4]| udp4((client.into(), port), (SERVER, 80), &[b"request"], true);

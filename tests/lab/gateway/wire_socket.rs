@@ -12,8 +12,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Receive buffer size in bytes. Frames arrive while this process waits for a core, which the
-/// poll loop under test never yields; a frame lost here would be counted against the appliance.
+/// Receive buffer size in bytes. Frames arrive while this process waits for a core that the poll
+/// loop under test may occupy. A frame lost here would be reported as lost by the appliance.
 const SOCKET_BUFFER: usize = 64 << 20;
 
 /// A packet socket for the frames of one interface, of one EtherType or all.
@@ -62,7 +62,8 @@ pub struct Wire {
     frames: PacketSocket,
     packets: OwnedFd,
     /// Is bound to the gateway's UDP port, so that the kernel does not send "port unreachable".
-    /// A second gateway in the namespace can bind it as well. What it receives is never read.
+    /// A second gateway in the namespace can bind the port as well. Datagrams that the socket
+    /// receives are never read.
     _reserved: Socket,
 }
 

@@ -13,11 +13,11 @@ pub struct Claim {
     pub text: String,
 }
 
-/// Drops that the lab itself causes: packets that the namespaces' kernels send on their own.
+/// Drop reasons of packets that the namespaces' kernels send on their own.
 const CHATTER: [&str; 2] = ["foreign_dst_mac", "no_matching_service"];
 
-/// The maximum number of frames that the appliance's kernel may send in addition to answers:
-/// neighbor solicitations.
+/// The maximum number of neighbor solicitations that the appliance's kernel may send; its other
+/// frames are answers.
 const KERNELS_OWN: u64 = 64;
 
 impl Outcome {
@@ -111,7 +111,7 @@ impl Outcome {
             format!("every packet is accounted for: {}", self.totals),
         );
         let (wires, totals) = (&self.wires, &self.totals);
-        // If the NIC is also the kernel's, the kernel sends ARP and answers of its own.
+        // With XDP the kernel uses the NIC as well, and sends ARP requests and answers.
         let own = wires.from_weir.wrapping_sub(totals.tx);
         let by_xdp = Plane::from_env().is_xdp();
         let max = if by_xdp { totals.to_kernel + KERNELS_OWN } else { 0 };

@@ -66,7 +66,8 @@ impl Totals {
         self.drops.iter().map(|(_, count)| count).sum()
     }
 
-    /// Returns the packets that entered, and those that left or were dropped.
+    /// Returns the number of packets that entered or were originated, and the number of those that
+    /// left or were dropped.
     pub fn sides(&self) -> (u64, u64) {
         let entered = self.rx + self.from_kernel + self.originated;
         (entered, self.tx + self.to_kernel + self.dropped())
@@ -105,7 +106,7 @@ impl Wires {
 
     /// Reads the counters of a wire whose far end is this interface.
     pub fn of(ns: &Netns, interface: &str) -> Result<Self> {
-        // `/proc/net` would be that of the process's main thread.
+        // `/proc/net` shows the namespace of the process's main thread.
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
         let text = ns.run(read)?.map_err(LabError::io("reading /proc/thread-self/net/dev"))?;
         let line =
@@ -121,8 +122,9 @@ impl Wires {
     }
 }
 
-/// Waits until the counters stop changing, and returns both since `before`. If they do not agree
-/// in time, they are returned as they are, for the caller to assert on.
+/// Waits until the counters stop changing and agree, and returns the increases since `before` and
+/// `wires`. If they do not agree in 20 s, they are returned as they are, for the caller to assert
+/// on.
 pub fn at_rest(
     lab: &Lab,
     weir: &mut Weir,

@@ -1,9 +1,9 @@
-//! Two planes with the same tables, seed and clock receive the same frames; their outgoing
-//! frames, counters and flows are compared.
+//! Two planes with the same tables, seed and clock receive the same frames. Their outgoing frames,
+//! counters and flows are compared.
 //!
-//! The kernel receives frames one by one, the pipeline in bursts. Each frame is passed to the
-//! kernel immediately, and a later frame of the burst can depend on its result: an answer to a
-//! translated request uses the port that the request was assigned.
+//! The XDP programs ("the kernel") receive frames one by one, the pipeline in memory in bursts.
+//! Each frame is passed to the kernel immediately, so that a later frame of the burst can depend on
+//! the result: an answer to a translated request needs the NAT port of the request.
 
 use super::mutation::Trial;
 use crate::planes::loaded::Loaded;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tables::counters::{ArmCounter, Counter, LcorePage, ServiceCounter, VerdictCounter};
 use tables::flow::{Flows, Snapshot};
 use tables::reason::DropReason;
-use tests::cases::{Exit, Plane, Setup};
+use tests::cases::{Change, Exit, Plane, Setup};
 use tests::frames::{describe, difference};
 
 /// The outgoing frames for one frame, in order.
@@ -37,15 +37,16 @@ pub enum Exception {
     OuterSum,
 }
 
-/// Bytes of the shortest frame that the kernel's test run accepts, and of its first buffer.
+/// The minimum number of bytes that the kernel's test run accepts as a frame and as first buffer.
 const SHORTEST: usize = 14;
-/// Bytes after the first buffer of the longest frame: as many pages as a packet may have.
+/// The maximum number of bytes after the first buffer: as many pages as a packet may have.
 const REST: usize = 17 * 4_096;
-/// The maximum size of its first buffer: a page without headroom and tailroom. The other plane
-/// gets the same buffers.
+/// The maximum number of bytes in a frame's first buffer with the kernel's test run: a page without
+/// headroom and tailroom. The other plane gets the same buffers.
 const FIRST: usize = 4_096 - 256 - 320;
-/// Milliseconds before and after the start of a second in which no frame is sent: the kernel's
-/// coarse clock lags by a tick, and would report another second than the one that was set.
+/// The time in milliseconds before and after the start of each second in which no frame is sent:
+/// the kernel's coarse clock lags by a tick, so that a program might read another second than the
+/// one that was set.
 const TICK_MS: u64 = 12;
 
 /// Both planes.
@@ -60,7 +61,7 @@ pub struct PlanePair {
     shown: Vec<(Trial, Output)>,
     /// The permitted differences that occurred.
     pub exceptions: BTreeMap<Exception, usize>,
-    /// All verdicts and drops of all setups.
+    /// The sum of all counters over all setups, by name.
     pub spread: BTreeMap<String, u64>,
     /// The number of compared flows.
     pub flows: usize,
@@ -82,11 +83,11 @@ impl PlanePair {
         }
     }
 
-    /// Restarts both with these tables.
+    /// Restarts both planes with these tables.
     pub fn load(&mut self, setup: &Setup) {
-        // One seed, since hashes appear in outgoing frames. The kernel's queue accepts
-        // everything. New flows are not limited here, since each plane would limit them by its
-        // own clock, and a burst as a whole: cases test that.
+        // One seed, because hashes appear in outgoing frames. The kernel's queue accepts
+        // everything. New flows are not limited, because each plane would limit them by its own
+        // clock, which the pipeline reads once per burst. Cases test the limits.
         let (seed, kernel_capacity, new_flows) = (Some(SEED), usize::MAX, "nat_new_per_s = 0");
         self.setup = Setup { seed, kernel_capacity, new_flows, ..setup.clone() };
         self.xdp.load(&self.setup);
@@ -98,10 +99,10 @@ impl PlanePair {
         self.shown.clear();
     }
 
-    /// Replaces the services file.
-    pub fn change(&mut self, services: &str) {
-        self.memory.change(services);
-        self.xdp.change(services);
+    /// Changes the control state of both planes.
+    pub fn change(&mut self, change: &Change) {
+        self.memory.change(change);
+        self.xdp.change(change);
         self.totals = totals(&page(self.memory.loaded()));
     }
 
@@ -118,7 +119,8 @@ impl PlanePair {
         self.memory.loaded().lcore.now_s()
     }
 
-    /// Returns the second of this machine's clock, away from its start and end.
+    /// Returns the current second of this machine's clock, after a wait if the second has just
+    /// begun or is about to end.
     fn second(&mut self) -> u32 {
         let region = self.memory.loaded().region;
         loop {
@@ -131,14 +133,15 @@ impl PlanePair {
         }
     }
 
-    /// Synchronizes the kernel plane's clock with the other one.
+    /// Sets the kernel plane's clock to that of the other plane, if `set` or if a new second has
+    /// begun.
     fn sync_clock(&mut self, set: bool) {
         let second = self.second();
         if set || second != self.second {
             self.second = second;
             let now_s = self.now_s();
             self.xdp.set_clock(now_s);
-            // Both reset their counts of punted packets.
+            // Refills the other plane's punt limits, as the kernel's are by its clock.
             self.memory.loaded().lcore.advance_s(0);
         }
     }
@@ -165,8 +168,8 @@ impl PlanePair {
         self.shown.len()
     }
 
-    /// Passes the frames of the kernel plane to the other plane in bursts, and compares the
-    /// outgoing frames of each, then all counters and flows.
+    /// Passes the frames that the kernel plane received since the last burst to the other plane, in
+    /// bursts. Compares the outgoing frames of each frame, then all counters and flows.
     pub fn end_burst(&mut self) -> Result<(), String> {
         let shown = std::mem::take(&mut self.shown);
         // Frames from the kernel arrive through their own ring, and therefore as their own
@@ -249,7 +252,7 @@ impl PlanePair {
         Err(text + &counted)
     }
 
-    /// Compares all counters of both since their start.
+    /// Compares all counters of both planes since their start.
     fn compare_counters(&mut self) -> Result<(), String> {
         let (memory, xdp) = (page(self.memory.loaded()), page(self.xdp.loaded()));
         let (in_memory, kernels) = (totals(&memory), totals(&xdp));
@@ -269,7 +272,7 @@ impl PlanePair {
         Err(text)
     }
 
-    /// Compares all flows of both.
+    /// Compares all flows of both planes.
     fn compare_flows(&mut self) -> Result<(), String> {
         let (in_memory, kernels) = (flows(self.memory.loaded()), flows(self.xdp.loaded()));
         self.flows += in_memory.iter().flatten().count();
@@ -285,7 +288,7 @@ impl PlanePair {
         }
     }
 
-    /// Adds the counters of this setup to the totals.
+    /// Adds the counters of the current setup to `spread`.
     pub fn close(&mut self) {
         for (name, n) in names().into_iter().zip(totals(&page(self.memory.loaded()))) {
             *self.spread.entry(name).or_default() += n;
@@ -330,8 +333,9 @@ fn flows(loaded: &Loaded) -> Vec<Option<Snapshot>> {
     (0..flows.capacity()).map(|path| flows.snapshot(path)).collect()
 }
 
-/// Returns whether two flows are equal. The kernel has its own clock: on a busy machine a second
-/// may begin between reading it and the packet.
+/// Returns whether two flows are equal, except that the times of their last packets may differ by
+/// a second: the kernel has its own clock, and on a busy machine a second may begin between setting
+/// the clock and the packet.
 fn alike(one: Option<&Snapshot>, other: Option<&Snapshot>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) if one.last_seen_s.abs_diff(other.last_seen_s) <= 1 => {
@@ -351,7 +355,7 @@ const COUNTERS: [Counter; 6] = [
     Counter::GatewayLegChanges,
     Counter::GatewayLegsShared,
 ];
-/// Services and backends to compare; the cases have fewer.
+/// The number of services and backends to compare; the cases have fewer.
 const OBJECTS: u32 = 16;
 
 fn totals(page: &LcorePage<'_>) -> Vec<u64> {

@@ -53,7 +53,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
-/// Addresses of clients, frontends, backends, the appliance, and invalid ones.
+/// IPv4 addresses of clients, frontends, backends and the appliance, and invalid ones.
 const FOUR: [[u8; 4]; 11] = [
     [198, 51, 100, 7],
     [198, 51, 100, 8],
@@ -67,6 +67,7 @@ const FOUR: [[u8; 4]; 11] = [
     [224, 0, 0, 1],
     [255, 255, 255, 255],
 ];
+/// The same over IPv6.
 const SIX: [&str; 8] = [
     "2001:db8:c::7",
     "2001:db8:c::8",
@@ -90,7 +91,7 @@ fn often(rng: &mut Rng) -> bool {
     rng.usize(..8) > 0
 }
 
-/// Returns a wrong value for a length field whose correct value is `right`.
+/// Returns a value for a length field whose correct value is `right`; most are wrong.
 fn wrong(right: usize, rng: &mut Rng) -> usize {
     let near = right.wrapping_add(1 + rng.usize(..9)).wrapping_sub(5);
     one_of(&[0, 1, 4, 7, 8, 19, 20, 28, 39, 40, 0x7fff, 0xffff, near, near], rng)
@@ -191,8 +192,8 @@ impl Ends {
     }
 }
 
-/// Builds a transport header and payload with a correct checksum; returns its protocol number
-/// too.
+/// Builds a transport header and payload with a correct checksum; returns the protocol number and
+/// the bytes.
 fn transport(ends: Ends, rng: &mut Rng) -> (u8, Vec<u8>) {
     let ports = [40_000 + rng.u16(..3), one_of(&[80, 53, 8080, 443, 0], rng)];
     let swap = rng.usize(..4) == 0;
@@ -241,7 +242,7 @@ fn well_formed(rng: &mut Rng) -> Vec<u8> {
     ends.packet(proto, &rest)
 }
 
-/// Builds a packet with one or two wrong length fields.
+/// Builds a packet with up to two wrong length fields.
 fn lengths(rng: &mut Rng) -> Vec<u8> {
     let ends = Ends::any(rng);
     let (proto, mut rest) = transport(ends, rng);
@@ -360,8 +361,7 @@ fn fragments(rng: &mut Rng) -> Vec<u8> {
     six(addrs, 44, &all)
 }
 
-/// Builds an ICMP error whose quote is truncated, nested, of the other family, or any packet of
-/// this module.
+/// Builds an ICMP error that quotes any packet of this module, of either family, often truncated.
 fn quote(depth: usize, rng: &mut Rng) -> Vec<u8> {
     let inside = match rng.usize(..8) {
         0 if depth < 3 => quote(depth + 1, rng),
@@ -394,7 +394,7 @@ fn quote(depth: usize, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// The tunnels of a setup.
+/// How a packet reaches the appliance: plain, or in a gateway's tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wrap {
     Plain,
@@ -413,7 +413,7 @@ fn ethernet(from: [u8; 6], to: [u8; 6], packet: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Builds a datagram from a gateway to the appliance.
+/// Builds a datagram from a gateway to the appliance, with defective outer headers if `defective`.
 fn outer(ports: [u16; 2], body: &[u8], defective: bool, rng: &mut Rng) -> Vec<u8> {
     let mut rest = vec![0; 8];
     put(&mut rest, 0, usize::from(ports[0]));
@@ -513,13 +513,13 @@ fn wrapped(wrap: Wrap, packet: &[u8], defective: bool, rng: &mut Rng) -> Vec<u8>
 /// An endless sequence of frames for a setup.
 pub struct Malformed {
     wraps: Vec<Wrap>,
-    /// The frame that is being truncated, and the next length.
+    /// The frame that is being truncated, and the length of the next truncation.
     cutting: Option<(Vec<u8>, usize)>,
     made: usize,
 }
 
-/// One in this many frames is truncated at each byte after its Ethernet header, unless it has 400
-/// bytes or more.
+/// One in this many frames is followed by all its truncations behind the Ethernet header, unless it
+/// has 400 bytes or more.
 const CUT_ONE_IN: usize = 192;
 
 impl Malformed {

@@ -1,4 +1,4 @@
-//! Mutations of frames.
+//! Mutations of frames: changed bytes, lengths, segments, arrivals, and parts of other frames.
 
 use fastpath::burst::Arrival;
 use fastrand::Rng;
@@ -6,7 +6,7 @@ use std::fmt;
 use tests::cases::addresses::{IN_MAC, OUT_MAC};
 use tests::frames::sum::checksum;
 
-/// Bytes from the front that are mutated one by one: more than any cached headers.
+/// The number of bytes from the front that are mutated one by one: more than any cached headers.
 const REACH: usize = 112;
 
 /// A frame as it arrives at the lcore.
@@ -14,7 +14,7 @@ const REACH: usize = 112;
 pub struct Trial {
     /// The arm at which it arrives.
     pub arm: u8,
-    /// From the port or from the kernel.
+    /// Whether it arrives from the port or from the kernel.
     pub arrival: Arrival,
     /// Bytes in the first segment.
     pub first: usize,
@@ -60,11 +60,11 @@ pub enum Mutation {
     Kernel,
     /// Add a VLAN tag.
     Tag(u16),
-    /// Remove its VLAN tag.
+    /// Remove the VLAN tag.
     Untag,
-    /// Add a word of options to its IPv4 header.
+    /// Add a word of options to the outermost IPv4 header.
     Option(u32),
-    /// Apply this mutation, then correct the IPv4 header's checksum.
+    /// Apply this mutation, then correct the outermost IPv4 header's checksum.
     Mended(Box<Mutation>),
     /// Apply both, in this order.
     Both(Box<Mutation>, Box<Mutation>),
@@ -103,7 +103,8 @@ fn mend(bytes: &mut [u8]) {
     set(bytes, at + 10, &sum.to_be_bytes());
 }
 
-/// Sets both lengths for an IP packet of `len` bytes, with UDP after a header without options.
+/// Sets the IP and UDP lengths for an IP packet of `len` bytes, assuming an IP header without
+/// options.
 fn set_lengths(bytes: &mut [u8], len: u16) {
     let at = l3(bytes);
     let (field, header) = if is_v4(bytes) { (at + 2, 20) } else { (at + 4, 40) };
@@ -238,7 +239,7 @@ pub fn all(seed: &Trial, rng: &mut Rng) -> Vec<Mutation> {
     out
 }
 
-/// Returns whether the changed bytes are covered by the checksum of an IP header at `l3`.
+/// Returns whether the mutation changes bytes that the checksum of an IPv4 header at `l3` covers.
 fn is_summed(mutation: &Mutation, l3: usize) -> bool {
     match mutation {
         Mutation::Bit(at, _) | Mutation::Byte(at, _) | Mutation::Word(at, _) => {
@@ -249,13 +250,13 @@ fn is_summed(mutation: &Mutation, l3: usize) -> bool {
     }
 }
 
-/// Returns `count` pairs of mutations, with a correct checksum.
+/// Returns `count` random pairs of mutations, with a corrected IPv4 header checksum.
 pub fn double(single: &[Mutation], count: usize, rng: &mut Rng) -> Vec<Mutation> {
     let mut one = || Box::new(single[rng.usize(..single.len())].clone());
     (0..count).map(|_| Mutation::Mended(Box::new(Mutation::Both(one(), one())))).collect()
 }
 
-/// Returns `seed` with an increasing part of the front of `other`.
+/// Returns variants of `seed` in which 1, 2, 3 and more bytes at the front are those of `other`.
 pub fn splices(seed: &Trial, other: &Trial) -> impl Iterator<Item = (Mutation, Trial)> {
     let max = seed.bytes.len().min(other.bytes.len()).min(REACH);
     (1..max).map(|n| {

@@ -1,4 +1,4 @@
-//! Initial frames: those of the cases, and headers that no case uses.
+//! Frames to mutate: those of the cases, and frames with headers that no case uses.
 
 use super::mutation::Trial;
 use fastpath::burst::Arrival;
@@ -21,7 +21,7 @@ pub fn shown_by(act: &Act) -> Option<Trial> {
         Act::Until { arm, make, .. } | Act::Flood { arm, make, .. } => {
             (*arm, Arrival::Plain, make(0).bytes())
         }
-        Act::Wait(_) | Act::Services(_) => return None,
+        Act::Wait(_) | Act::Change(_) => return None,
     };
     let first = match act {
         Act::ArrivesSplit(_, _, first) => (*first).min(bytes.len()),
@@ -30,7 +30,7 @@ pub fn shown_by(act: &Act) -> Option<Trial> {
     Some(Trial { arm, arrival, first, bytes })
 }
 
-/// A setup of gateways with IPv6 as outer protocol.
+/// Creates a setup of gateways with IPv6 as outer protocol.
 fn gateways_by_six() -> Setup {
     let mut setup = aws_return().named("outer IPv6");
     setup.gateways = r#"
@@ -51,11 +51,13 @@ internal = { port = 10800, vni = 800 }
     setup
 }
 
-fn gateways(inner: &Ip, options: &[u8]) -> Frame {
+/// Returns the AWS gateway's frame with these GENEVE options.
+fn gateway_frame(inner: &Ip, options: &[u8]) -> Frame {
     Frame::new(ROUTER, IN_MAC, inner.clone().in_geneve(NODE, OUR_GENEVE, options.to_vec()))
 }
 
-/// Returns GENEVE options of all forms other than AWS's own.
+/// Returns option areas: AWS's three options, and the same in another order, repeated, with foreign
+/// options, and with reserved bits set.
 fn option_shapes() -> Vec<Vec<u8>> {
     let one = option(0x0108, 1, &ENDPOINT.to_be_bytes());
     let two = option(0x0108, 2, &7u64.to_be_bytes());
@@ -75,10 +77,10 @@ fn option_shapes() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns unusual tunnel headers around the same packet.
-fn dressed(inner: &Ip) -> Vec<Frame> {
+/// Returns frames with the same inner packet and unusual tunnel headers.
+fn with_unusual_headers(inner: &Ip) -> Vec<Frame> {
     let aws = aws_options(ENDPOINT, 0, 1);
-    let plain = gateways(inner, &aws);
+    let plain = gateway_frame(inner, &aws);
     let frame = |ip: Ip| Frame::new(ROUTER, IN_MAC, ip);
     let geneve = || inner.clone().in_geneve(NODE, OUR_GENEVE, aws.clone());
     vec![
@@ -137,7 +139,7 @@ fn outer_six() -> Vec<Step> {
     ]
 }
 
-/// Returns cases of backends' answers through Weir's own tunnels.
+/// Returns cases of packets from backends in Weir's own tunnels.
 fn legs() -> Vec<Case> {
     let backend = |ip: Ip| arrives(EGRESS, from_backend(11, ip));
     let own = |endpoint, attachment: u64| {
@@ -158,20 +160,20 @@ fn legs() -> Vec<Case> {
             vec![gue(0), gue(1), gue(2), gue(7), gue(31), backend(direct)],
         ),
         case(
-            "seeds: a tunnel that goes with its service",
+            "seeds: a tunnel whose service is removed",
             aws_tunnel("vxlan"),
             vec![backend(vxlan), services("")],
         ),
     ]
 }
 
-/// Returns cases of arriving frames only.
+/// Returns cases whose steps only provide frames: they expect nothing.
 pub fn cases() -> Vec<Case> {
     let all = |frames: Vec<Frame>| frames.into_iter().map(|f| arrives(INGRESS, f)).collect();
     let split = |first| arrives_split(INGRESS, from_gateway(1, request()), first);
     let six = syn().from(CLIENT6).to(FRONTEND6);
     let options = option_shapes();
-    let options = options.iter().map(|o| gateways(&request(), o)).collect();
+    let options = options.iter().map(|o| gateway_frame(&request(), o)).collect();
     let vxlan = vec![
         arrives(INGRESS, from_external(request())),
         arrives(INGRESS, from_internal(request())),
@@ -181,9 +183,9 @@ pub fn cases() -> Vec<Case> {
     ];
     let segments = vec![split(95), split(96), split(102), split(104)];
     let mut cases = vec![
-        case("seeds: dress", aws_return(), all(dressed(&request()))),
-        case("seeds: dress with services", aws_nat(), all(dressed(&syn()))),
-        case("seeds: IPv6 inside", aws_nat(), all(dressed(&six))),
+        case("seeds: headers", aws_return(), all(with_unusual_headers(&request()))),
+        case("seeds: headers with services", aws_nat(), all(with_unusual_headers(&syn()))),
+        case("seeds: IPv6 inside", aws_nat(), all(with_unusual_headers(&six))),
         case("seeds: options", aws_return(), all(options)),
         case("seeds: outer IPv6", gateways_by_six(), outer_six()),
         case("seeds: VXLAN", azure_nat(), vxlan),

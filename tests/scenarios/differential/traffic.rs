@@ -1,4 +1,4 @@
-//! Packets of a few clients, so that flows recur, and responses to outgoing packets.
+//! Packets of a few clients and ports, so that flows recur, and responses to outgoing packets.
 
 use super::mutation::Trial;
 use fastpath::burst::Arrival;
@@ -68,7 +68,7 @@ fn packet(rng: &mut Rng) -> Ip {
     }
 }
 
-/// Builds a client's packet, through a gateway of the setup or plain.
+/// Builds a client's packet, through the gateway of the setup or plain.
 pub fn request(setup: &Setup, rng: &mut Rng) -> Trial {
     let ip = packet(rng);
     let by = |kind: &str| setup.gateways.contains(&format!("kind = \"{kind}\""));
@@ -101,7 +101,7 @@ fn ip_at(frame: &[u8], at: usize) -> Option<(usize, u8)> {
     }
 }
 
-/// Returns the offset of the inner packet of a tunnel.
+/// Returns the offset of the inner packet, if the frame is a tunnel's.
 fn inner_at(frame: &[u8]) -> Option<usize> {
     let (header, proto) = ip_at(frame, l3(frame))?;
     let l4 = l3(frame) + header;
@@ -136,8 +136,8 @@ fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
     Some(())
 }
 
-/// Turns the packet at `at` into one of the opposite direction; with `ports`, also its ports, and
-/// its TCP flags into random ones.
+/// Turns the packet at `at` into one of the opposite direction: swaps its addresses, and turns a
+/// ping into a reply. With `ports`, also swaps its ports and sets random TCP flags.
 pub fn reverse(frame: &mut [u8], at: usize, ports: bool, rng: &mut Rng) -> Option<()> {
     let (header, proto) = ip_at(frame, at)?;
     let l4 = at + header;
@@ -183,7 +183,8 @@ pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
     Some(arrives(arm, Frame::new(router, mac, error).bytes()))
 }
 
-/// Builds a response to an outgoing frame: an answer, the same through its tunnel, or an error.
+/// Builds a response to an outgoing frame: an answer, plain or through the frame's tunnel, the
+/// inner packet sent back through the tunnel, or an ICMP error.
 pub fn answer(exit: Exit, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
     let Exit::Port(arm) = exit else { return None };
     if rng.usize(..12) == 0 {

@@ -1,6 +1,6 @@
-//! Cases in which the XDP program differs, each with the reason.
+//! Cases that the XDP programs fail, each with the reason.
 
-/// A case that does not hold with XDP.
+/// A case that fails with XDP.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
     /// The case's claim.

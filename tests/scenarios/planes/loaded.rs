@@ -2,6 +2,7 @@
 //! slowpath from the case's configuration, and an lcore that reads them.
 
 use config::Config;
+use config::checked::VxlanEnd;
 use fastpath::lcore::{Lcore, LcoreConfig};
 use slowpath::kernel::neighbors::Resolved;
 use slowpath::plane::region::RegionPlane;
@@ -21,7 +22,7 @@ use tables::layout::Sizes;
 use tables::reason::DropReason;
 use tables::region::Region;
 use tests::cases::addresses::{IN_MAC, OUT_MAC};
-use tests::cases::{Counts, Setup};
+use tests::cases::{Change, Counts, Setup};
 
 /// Returns the sizes of a region for the tables of `setup`.
 pub fn sizes(setup: &Setup) -> Sizes {
@@ -38,7 +39,8 @@ pub struct Loaded {
     config: Arc<Config>,
     desired: Desired,
     reconciler: Reconciler,
-    /// Slowpath's clock: changes are further apart than its checks of draining backends.
+    /// slowpath's clock. It advances by more than the interval at which slowpath checks draining
+    /// backends with each change.
     slowpath_clock: Instant,
     /// The writer of the tables; `None` if the test writes them itself.
     pub target: Option<RegionPlane<'static>>,
@@ -66,7 +68,7 @@ impl Loaded {
         let routers = setup.routers.iter();
         let routers = routers.map(|router| router.parse().expect("an address")).collect();
         target.set_neighbors(routers);
-        // As the fastpath does before its lcores join.
+        // The fastpath does this before its lcores join.
         Flows::new(region).recover();
         Fragments::new(region).recover();
         Affinities::new(region).recover();
@@ -88,14 +90,36 @@ impl Loaded {
             target,
             undecided: 0,
         };
-        let services = loaded.setup.services.clone();
-        loaded.change(&services);
+        loaded.reconcile();
         loaded
     }
 
-    /// Replaces the services file; the lcore has switched when this returns.
+    /// Changes the control state. When this returns, the lcore uses the new tables.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Services(file) => return self.change(file),
+            Change::Tunnels(ends) => {
+                let [external, internal] = ends.map(|(port, vni)| VxlanEnd { port, vni });
+                let mut config = Config::clone(&self.config);
+                config.gateways.iter_mut().for_each(|g| g.set_vxlan_ends(external, internal));
+                self.config = Arc::new(config);
+                let target = self.target.as_mut().expect("slowpath's writer");
+                target.configure(Arc::clone(&self.config));
+                self.reconciler.start_full_pass();
+            }
+        }
+        self.reconcile();
+    }
+
+    /// Replaces the services file. When this returns, the lcore uses the new tables.
     pub fn change(&mut self, services: &str) {
-        let services = config::services_from_toml(services, &self.config)
+        services.clone_into(&mut self.setup.services);
+        self.reconcile();
+    }
+
+    /// Writes the services to the tables. When this returns, the lcore uses them.
+    fn reconcile(&mut self) {
+        let services = config::services_from_toml(&self.setup.services, &self.config)
             .unwrap_or_else(|e| panic!("{}", e.render()));
         self.slowpath_clock += Duration::from_secs(2);
         let now = Now { steady: self.slowpath_clock, wall: SystemTime::UNIX_EPOCH };
@@ -159,8 +183,8 @@ impl Loaded {
         assert_eq!(undecided, self.undecided, "packets without a verdict, tables {setup}");
     }
 
-    /// Asserts that the address filter contains all flows: packets of others would be returned as
-    /// unmatched.
+    /// Asserts that the address filter contains the target of every flow: packets to addresses that
+    /// the filter lacks are returned as unmatched.
     fn check_addresses(&self) {
         let (filter, flows) = (AddressFilter::of_flows(self.region), Flows::new(self.region));
         for flow in (0..flows.capacity()).filter_map(|path| flows.snapshot(path)) {
@@ -170,7 +194,7 @@ impl Loaded {
     }
 }
 
-/// Runs at the end of every case and test of the planes, also those that check no counters.
+/// Checks at the end of every case and test, also of those that check no counters.
 impl Drop for Loaded {
     fn drop(&mut self) {
         // A second panic would hide why the test fails.

@@ -6,7 +6,7 @@ use fastpath::dispatch::Exits;
 use fastpath::port::memory::{Frame, HEADROOM};
 use tables::counters::{ArmCounter, LcorePage};
 use tables::region::Region;
-use tests::cases::{Counts, Exit, Plane, Setup};
+use tests::cases::{Change, Counts, Exit, Plane, Setup};
 
 /// The pipeline with one lcore.
 pub struct Memory {
@@ -83,8 +83,8 @@ impl Plane for Memory {
         self.kernel_capacity = setup.kernel_capacity;
     }
 
-    fn change(&mut self, services: &str) {
-        self.loaded().change(services);
+    fn change(&mut self, change: &Change) {
+        self.loaded().apply(change);
     }
 
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {

@@ -14,18 +14,20 @@ use dpdk_bindings::{Burst, Eal, Mbuf, Mempool, Port, PortOptions, RxQueue, TxQue
 use fastpath::burst::Arrival;
 use fastpath::dispatch::Exits;
 use fastpath::exception::LcoreRings;
-use fastpath::poll::{self, ArmQueues, LcoreQueues};
+use fastpath::exchange::ArmQueues;
+use fastpath::poll::{self, LcoreQueues};
 use rtrb::{Consumer, Producer, RingBuffer};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tables::counters::{ArmCounter, LcorePage};
-use tests::cases::{Counts, Exit, Plane, Setup};
+use tests::cases::{Change, Counts, Exit, Plane, Setup};
 
 /// The time limit for a frame on a veth pair.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The default capacity of the exception path, in frames.
 const KERNEL_QUEUE: usize = 64;
-/// Bytes of a buffer: the size of the af_packet ring's frames, which that driver requires, and
+/// Bytes of a buffer: the frame size of the af_packet ring, which its driver requires, and
 /// headroom.
 const BUFFER_BYTES: usize = 16_384 + 128;
 
@@ -34,8 +36,8 @@ const BUFFER_BYTES: usize = 16_384 + 128;
 pub enum Driver {
     /// `net_pcap`: libpcap, frame by frame.
     Pcap,
-    /// `net_af_packet`: a packet socket's ring. It always joins a fanout group, for which the
-    /// kernel reassembles IP fragments first.
+    /// `net_af_packet`: a packet socket's ring. The socket is in a fanout group, for which the
+    /// kernel reassembles IP fragments.
     AfPacket,
 }
 
@@ -47,7 +49,7 @@ impl Driver {
         }
     }
 
-    /// Returns the first letter of its interfaces.
+    /// Returns the first letter of the driver's interfaces.
     fn letter(self) -> &'static str {
         match self {
             Driver::Pcap => "p",
@@ -55,12 +57,13 @@ impl Driver {
         }
     }
 
-    /// Returns its ports: ingress, egress, and the tester's far ends of both links.
+    /// Returns the interfaces of the driver's ports: ingress, egress, and the far ends of both
+    /// links, which the tester uses.
     fn interfaces(self) -> [String; 4] {
         ["in0", "out0", "in1", "out1"].map(|name| format!("{}{name}", self.letter()))
     }
 
-    /// Returns `ip` lines for its two links; the MACs are those of the cases.
+    /// Returns the `ip` lines that create the driver's two links, with the MACs of the cases.
     pub fn link_commands(self) -> Vec<String> {
         let [near_in, near_out, far_in, far_out] = self.interfaces();
         let mut lines = Vec::new();
@@ -74,7 +77,7 @@ impl Driver {
         lines
     }
 
-    /// Returns the EAL arguments that open its ports.
+    /// Returns the EAL arguments that create the driver's ports.
     pub fn arguments(self) -> impl Iterator<Item = String> {
         let ring = match self {
             Driver::Pcap => "",
@@ -136,12 +139,13 @@ pub struct Wire {
     testers: Vec<Tester>,
     punted: Consumer<KernelFrame>,
     kernel: Producer<KernelFrame>,
-    /// False if a case limits the kernel's queue: frames then stay in the ring.
+    /// Whether the tester takes frames to the kernel out of the ring. If a case limits the kernel's
+    /// queue, frames stay in the ring.
     kernel_reads: bool,
-    /// Frames in the ring.
+    /// The number of frames that stay in the ring.
     waiting: usize,
     pool: Mempool,
-    /// Stopped on drop, after their queues.
+    /// The ports, which are stopped on drop, after their queues.
     _ports: Vec<Port>,
 }
 
@@ -161,6 +165,7 @@ impl Wire {
                 tx_ring: 64,
                 mtu: None,
                 rss: false,
+                fast_free: false,
                 pool: &pool,
             };
             port.configure(&options).expect("a port that accepts the setup");
@@ -172,15 +177,15 @@ impl Wire {
         let testers = queues.split_off(2);
         let arms = queues.into_iter().map(|((rx, tx), sends_chains)| ArmQueues {
             rx: Some(rx),
-            tx,
+            tx: Some(tx),
             sends_chains,
         });
         let (kernel_end, punted, kernel) = exception(KERNEL_QUEUE);
-        let rows = vec![Burst::new(), Burst::new()];
+        let ends = LcoreQueues::new(arms.collect(), Arc::default(), kernel_end, 32);
         Wire {
             driver,
             loaded: None,
-            ends: LcoreQueues { arms: arms.collect(), kernel: kernel_end, rows, burst: 32 },
+            ends,
             testers: testers.into_iter().map(|((rx, tx), _)| Tester { rx, tx }).collect(),
             punted,
             kernel,
@@ -236,11 +241,11 @@ impl Wire {
     fn settle(&mut self) -> Vec<(Exit, Vec<u8>)> {
         let before = self.counts();
         let deadline = Instant::now() + TIMEOUT;
-        // The stop flag is set from the start: the loop then runs until it is idle.
+        // The stop flag is set from the start: each run then ends at an iteration without packets.
         let stop = AtomicBool::new(true);
         while self.counts().entered() == before.entered() {
             if Instant::now() > deadline {
-                return Vec::new(); // The counters do not change, and the case reports it.
+                return Vec::new(); // The case fails, because no counter has changed.
             }
             let loaded = self.loaded.as_mut().expect("a loaded case");
             poll::run(&mut loaded.lcore, &mut self.ends, &stop, Idle::Yield);
@@ -276,8 +281,8 @@ impl Wire {
     }
 }
 
-/// Creates an lcore's end of the exception path with capacity for `capacity` punted frames, and the
-/// other ends.
+/// Creates the rings of an lcore's exception path, with capacity for `capacity` punted frames: the
+/// lcore's ends, the consumer of punted frames, and the producer of the kernel's frames.
 fn exception(capacity: usize) -> (LcoreRings, Consumer<KernelFrame>, Producer<KernelFrame>) {
     let (to_kernel, punted) = RingBuffer::new(capacity);
     let (kernel, from_kernel) = RingBuffer::new(KERNEL_QUEUE);
@@ -297,8 +302,8 @@ impl Plane for Wire {
         self.loaded = Some(Loaded::new(setup));
     }
 
-    fn change(&mut self, services: &str) {
-        self.loaded().change(services);
+    fn change(&mut self, change: &Change) {
+        self.loaded().apply(change);
     }
 
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
@@ -310,7 +315,7 @@ impl Plane for Wire {
     }
 
     fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
-        // The drivers never create chains, so the chain is passed to the pipeline directly.
+        // The drivers never receive chains, so the chain is passed to the pipeline directly.
         let (head, rest) = frame.split_at(first);
         let mut mbuf = self.buffer(rest);
         mbuf.chain_front(self.buffer(head)).expect("a chain of two segments");

@@ -1,7 +1,7 @@
-//! The plane `xdp`: the XDP program, run packet by packet (BPF_PROG_TEST_RUN).
+//! The plane `xdp`: the XDP programs, run packet by packet (BPF_PROG_TEST_RUN).
 //!
-//! Programs are loaded once per size of the tables, since the verifier takes longer than a case;
-//! a case begins with the region of its size in its initial state.
+//! The programs are loaded once per set of table sizes, because the verifier takes longer than a
+//! case. A case begins with the region of its sizes reset to the initial state.
 
 use super::loaded::{Loaded, checked};
 use aya::TestRunOptions;
@@ -14,7 +14,7 @@ use tables::counters::ArmCounter;
 use tables::layout::Sizes;
 use tables::region::{Region, RegionLocation};
 use tests::cases::addresses::{IN_MAC, OUT_MAC};
-use tests::cases::{Counts, Exit, Plane, Setup};
+use tests::cases::{Change, Counts, Exit, Plane, Setup};
 
 /// The interfaces of the test's namespace: the arms, then those of the kernel's probes.
 pub const DEVICES: [&str; 4] = ["in0", "eg0", "probes0", "probes1"];
@@ -29,17 +29,19 @@ const PASS: u32 = 2;
 const TX: u32 = 3;
 const REDIRECT: u32 = 4;
 
-/// A program with its region.
+/// Programs with their region.
 struct Rig {
     region: &'static Region,
     program: Program,
     folder: PathBuf,
 }
 
-/// The XDP program.
+/// The XDP programs, and the case that is loaded.
 pub struct Xdp {
+    /// Loaded programs by the sizes of their region.
     rigs: HashMap<Vec<(&'static str, u32)>, Rig>,
     config: RuntimeConfig,
+    /// The key of the loaded case in `rigs`.
     now: Option<Vec<(&'static str, u32)>>,
     loaded: Option<Loaded>,
     out: Vec<u8>,
@@ -49,14 +51,15 @@ impl Drop for Xdp {
     fn drop(&mut self) {
         self.loaded = None;
         for rig in self.rigs.values() {
-            // The directory disappears with the kernel's maps; a failed test may leave it.
-            let _ = RegionLocation::Maps(rig.folder.clone()).remove();
+            // An error is ignored: the next test uses another directory.
+            let _ = RegionLocation::maps(rig.folder.clone()).remove();
         }
     }
 }
 
 impl Xdp {
-    /// Creates the plane; must run in the namespace with [`DEVICES`], on the sending thread.
+    /// Creates the plane. Must run on the thread that sends the frames, in the namespace with
+    /// [`DEVICES`].
     pub fn new() -> Xdp {
         on_first_processor();
         let [ingress, egress, probes0, probes1] = DEVICES.map(index);
@@ -103,8 +106,8 @@ impl Xdp {
             PASS => Exit::Kernel(arm),
             TX if plain => Exit::Port(arm),
             REDIRECT if plain => Exit::Port(1 - arm),
-            // The kernel's packets leave through the arm whose device they arrived at, or through
-            // the other one: the return code only means redirected, the counters show the arm.
+            // The return code of a packet from the kernel does not show through which arm it
+            // leaves; the counters do.
             REDIRECT if self.sent(1 - arm) != sent => Exit::Port(1 - arm),
             REDIRECT => Exit::Port(arm),
             ABORTED => panic!("the program was aborted"),
@@ -119,7 +122,7 @@ impl Xdp {
         counters.sum(|page| page.arm_count(arm, ArmCounter::TxPackets))
     }
 
-    /// Sets its clock to `second`, which holds until the kernel's second ends.
+    /// Sets the programs' clock to `second`, which holds until the kernel's current second ends.
     pub fn set_clock(&mut self, second: u32) {
         self.config.skew_s = second.wrapping_sub(self.loaded().region.now_s());
         let config = self.config;
@@ -146,8 +149,8 @@ impl Plane for Xdp {
         self.now = Some(key);
     }
 
-    fn change(&mut self, services: &str) {
-        self.loaded().change(services);
+    fn change(&mut self, change: &Change) {
+        self.loaded().apply(change);
     }
 
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
@@ -173,10 +176,10 @@ impl Plane for Xdp {
     }
 }
 
-/// Creates tables of these sizes in kernel maps, and the program on them.
+/// Creates a region of these sizes in kernel maps, and loads the programs on it.
 fn rig(sizes: &Sizes, number: usize) -> Rig {
     let folder = PathBuf::from(format!("/sys/fs/bpf/weir-cases-{}-{number}", std::process::id()));
-    let location = RegionLocation::Maps(folder.clone());
+    let location = RegionLocation::maps(folder.clone());
     let region = Region::create_or_open(&location, sizes, SEED).unwrap_or_else(|e| panic!("{e}"));
     let region: &'static Region = Box::leak(Box::new(region));
     let program = Program::load(region, &folder, 1).unwrap_or_else(|e| panic!("{e}"));
