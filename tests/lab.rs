@@ -9,10 +9,11 @@
 //!                     ingress ---------- weir --------------------- egress
 //! ```
 //!
-//! The lab is created by code, uses unnamed namespaces, and disappears with its process.
+//! The namespaces have no names in `/run/netns`, and the lab disappears with its process.
 
 pub mod capture;
 pub mod client;
+pub mod container;
 pub mod decap;
 pub mod error;
 pub mod flood;
@@ -29,6 +30,8 @@ pub mod stepper;
 pub mod topology;
 pub mod traffic;
 pub mod tun;
+mod unit;
+mod units;
 pub mod weir;
 pub mod wire;
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 const COLUMNS: usize = 100;
 
-/// The crates with `unsafe` code; clippy requires a reason for each block.
+/// The crates with `unsafe` code; clippy requires a `SAFETY` comment for each block.
 const WITH_UNSAFE: [&str; 4] = ["dpdk-bindings", "ebpf-fallback", "packet", "tables"];
 
-/// Marks of unfinished work, which clippy does not search for in comments. Written in two parts so
-/// that this file does not match.
+/// Marks of unfinished work in comments. Each is written in two parts, so that this file does not
+/// match.
 const UNFINISHED: [&str; 2] = [concat!("TO", "DO"), concat!("FIX", "ME")];
 
 fn root() -> PathBuf {
@@ -20,8 +20,8 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_default()
 }
 
-/// Returns the files below the root with one of these endings, by relative path, without those in
-/// build directories and hidden directories.
+/// Returns the relative paths of the files below the root with one of these endings, without those
+/// in build directories and hidden directories.
 fn files(endings: &[&str]) -> Vec<String> {
     let (root, mut paths, mut folders) = (root(), Vec::new(), vec![root()]);
     while let Some(folder) = folders.pop() {
@@ -48,10 +48,10 @@ fn assert_none(complaints: Vec<String>) {
 }
 
 #[test]
-fn every_file_begins_with_a_doc_sentence() {
+fn every_rust_file_begins_with_a_doc_sentence() {
     let begins = |path: &String| {
         let text = read(path);
-        // The sentence may take several lines; the paragraph ends at the first empty one.
+        // The sentence may take several lines; the paragraph ends at the first empty line.
         let paragraph: Vec<&str> = text.lines().map_while(|l| l.strip_prefix("//! ")).collect();
         paragraph.join(" ").trim_end().ends_with(['.', ':', '!', '?', '`', '|'])
     };
@@ -64,7 +64,7 @@ fn every_file_begins_with_a_doc_sentence() {
 }
 
 #[test]
-fn no_unfinished_code_and_every_ignored_test_can_be_run() {
+fn no_unfinished_code_no_long_lines_and_every_ignored_test_names_its_make_target() {
     let mut complaints = Vec::new();
     for path in files(&[".rs", ".c", ".h"]) {
         for (n, line) in read(&path).lines().enumerate() {
@@ -78,7 +78,7 @@ fn no_unfinished_code_and_every_ignored_test_can_be_run() {
                 ));
             }
             let width = line.chars().count();
-            // A table row whose last cell is a sentence, and a link, cannot be broken.
+            // Lines that end with a string in a table, and lines with a URL, cannot be broken.
             let exempt = line.ends_with("\",") || line.contains("://");
             if width > COLUMNS && !exempt {
                 complaints.push(format!("{place}: {width} columns; break the line at {COLUMNS}"));
@@ -255,12 +255,12 @@ fn the_book_and_the_decisions_list_every_page_once() {
     assert_none(complaints);
 }
 
-/// Documents of bounded length: lines and words.
+/// Documents of bounded length: path, maximum lines, maximum words.
 const LENGTHS: [(&str, usize, usize); 3] =
     [("README.md", 150, 1_800), ("ARCHITECTURE.md", 250, 4_000), ("CONTRIBUTING.md", 100, 1_500)];
 
 #[test]
-fn documents_are_short() {
+fn documents_do_not_exceed_their_lengths() {
     let length = |path: &str| (read(path).lines().count(), read(path).split_whitespace().count());
     let mut complaints = Vec::new();
     let mut check = |path: &str, lines, words| {
@@ -277,7 +277,7 @@ fn documents_are_short() {
         check(path, lines, words);
     }
     let pages = files(&[".md"]);
-    // One screen for a decision, three for a page that is not generated.
+    // One screen for a decision, three for a page of the book that is not generated.
     for page in pages.iter().filter(|page| page.starts_with("docs/decisions/0")) {
         check(page, 60, 400);
     }
@@ -330,7 +330,7 @@ fn dependencies(manifest: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_documents_are_current() {
+fn documents_name_every_crate_and_dependency_and_only_existing_make_targets() {
     let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
     let reasons = read("docs/dependencies.md");
     let mut complaints = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! A [`Netlink`] owns a connection of the crate `rtnetlink` and the tokio runtime that drives it,
 //! on the calling thread and only while a request is pending. The kernel processes a request within
-//! the system call that sends it, and the rest of a dump within those that receive its parts, so
-//! requests are short.
+//! the system call that sends it, and the rest of a dump within those that receive its parts. A
+//! request therefore takes as long as the kernel needs, including its wait for the RTNL lock.
 #![forbid(unsafe_code)]
 
 mod setting;
@@ -25,15 +25,16 @@ use tokio::task::JoinHandle;
 pub use rtnetlink;
 pub use setting::{ChangeError, Setting, Verb, address, family};
 
-/// Flags of a change that adds an object: an existing one is the error `EEXIST`.
+/// Flags of a change that adds an object. If the object exists, the error is `EEXIST`.
 pub const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
-/// Time limit of a request with all parts of its response. A response is lost only if the receive
-/// queue is full.
+/// Time limit of a request with all parts of its response, checked only between system calls: each
+/// of these takes as long as the kernel needs, including its wait for the RTNL lock. The limit ends
+/// the wait for a response that was lost because the socket's receive queue was full.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection to the kernel's rtnetlink. It is opened by the first request, and reopened after a
-/// request that failed for another reason than an error returned by the kernel.
+/// A connection to the kernel's rtnetlink. The first request opens the connection. A request that
+/// fails other than by an error of the kernel closes it, and the next request opens it again.
 ///
 /// Requests panic on a thread that runs async tasks, outside of `tokio::task::block_in_place`.
 #[derive(Default)]
@@ -58,7 +59,7 @@ impl Connection {
 }
 
 impl Netlink {
-    /// Runs one request of `rtnetlink` and returns its result. The error is the kernel's or the
+    /// Runs one request of `rtnetlink` and returns its result: an error is the kernel's or the
     /// connection's.
     ///
     /// # Panics

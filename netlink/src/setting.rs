@@ -1,5 +1,5 @@
-//! Settings in the kernel's network configuration, with the equivalent `ip` command of each: errors
-//! include it, so that an operator can run it.
+//! Settings in the kernel's network configuration, with the equivalent `ip` command of each. Errors
+//! include the command, so that an operator can run it.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::{NEW, Netlink};
 /// An operation on a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
-    /// Adds the setting; it is an error if it exists.
+    /// Adds the setting; an existing setting is an error.
     Add,
     /// Adds the setting, or replaces an existing one.
     Replace,
@@ -64,6 +64,7 @@ impl From<ChangeError> for String {
     }
 }
 
+/// Returns what to do about an error, to be appended to its message.
 fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM) => "; run it as root (CAP_NET_ADMIN)",
@@ -83,8 +84,8 @@ impl Setting {
         addresses.chain(gateways).collect()
     }
 
-    /// Returns the arguments of the `ip` command that adds, replaces or deletes the setting. `ip
-    /// rule` itself has no `replace`.
+    /// Returns the arguments of the `ip` command that adds, replaces or deletes the setting. For a
+    /// rule, `Replace` has no such command: `ip rule` has no `replace`.
     pub fn command(&self, verb: Verb) -> String {
         let family = |family| if family == AddressFamily::Inet6 { "-6" } else { "-4" };
         let (verb, nodad) = match verb {
@@ -227,6 +228,7 @@ pub fn address(index: u32, addr: IpAddr, len: u8) -> AddressMessage {
     message
 }
 
+/// Returns a default route through the interface with this index.
 fn default_route(family: AddressFamily, index: u32) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family;

@@ -1,7 +1,8 @@
 //! `Addr`: one address type for both families, with IPv4 as `::ffff:a.b.c.d` (RFC 4291 §2.5.5.2).
 //!
-//! All table keys use it, so that one table serves IPv4, IPv6 and translation between them. The
-//! bytes are in network order; words are compared and hashed, never used as numbers.
+//! All table keys use this type, so that one table serves IPv4, IPv6 and translation between them.
+//! The bytes are in network order. Words are compared and hashed as they are; arithmetic, such as
+//! that of prefixes, converts them to host order first.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -26,8 +27,8 @@ impl Addr {
         Addr { words: [0, 0, MAPPED, wire] }
     }
 
-    /// Returns a copy made word by word: the BPF compiler copies the whole struct in a loop over
-    /// bytes.
+    /// Returns a copy that is made word by word. The BPF compiler turns a plain copy of the struct
+    /// into a loop over bytes.
     #[inline(always)]
     pub const fn in_words(&self) -> Addr {
         let [a, b, c, d] = self.words;
@@ -40,15 +41,16 @@ impl Addr {
         (self.words[0] | self.words[1] | (self.words[2] ^ MAPPED)) == 0
     }
 
-    /// Returns the four bytes of an IPv4 address in wire order, as one word. Meaningless for IPv6.
+    /// Returns the four bytes of an IPv4 address in wire order, as one word. For an IPv6 address,
+    /// the result is only its last four bytes.
     #[inline(always)]
     pub const fn v4_wire(&self) -> u32 {
         self.words[3]
     }
 
     /// Returns true for an address that must not be a packet's source: loopback (127/8, `::1`),
-    /// multicast, limited broadcast (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3 and §2.7). The unspecified
-    /// address is not among them.
+    /// multicast, limited broadcast (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3 and §2.7). Returns false
+    /// for the unspecified address, a valid source before a host has an address.
     #[inline(always)]
     pub const fn is_martian(&self) -> bool {
         let first = self.words[0].to_ne_bytes()[0];
@@ -95,7 +97,7 @@ impl Addr {
         Addr { words: [a.to_be(), b.to_be(), c.to_be(), d.to_be()] }
     }
 
-    /// Returns the address as two numbers: BPF has no 128-bit arithmetic.
+    /// Returns the address as two numbers, the upper half first: BPF has no 128-bit arithmetic.
     #[inline(always)]
     const fn halves(&self) -> [u64; 2] {
         let [a, b, c, d] = self.words;
@@ -116,7 +118,7 @@ impl Addr {
     }
 }
 
-/// Returns a 128-bit mask of `len` leading ones, as two numbers.
+/// Returns a 128-bit mask of `len` leading ones, as two numbers. A `len` above 128 counts as 128.
 #[inline(always)]
 const fn mask(len: u8) -> [u64; 2] {
     const fn half(len: u8) -> u64 {
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_holds_its_addresses_and_no_other() {
+    fn in_prefix_and_masked_compare_exactly_the_first_bits() {
         let net = Addr::from("10.1.2.0".parse::<IpAddr>().unwrap());
         let inside = Addr::from("10.1.2.255".parse::<IpAddr>().unwrap());
         let outside = Addr::from("10.1.3.0".parse::<IpAddr>().unwrap());

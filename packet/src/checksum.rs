@@ -1,5 +1,5 @@
-//! Internet checksums: full (RFC 1071), incremental (RFC 1624), and the outer UDP checksum, which
-//! is derived from the inner packet's checksum without reading the payload.
+//! Internet checksums: full (RFC 1071), incremental (RFC 1624), and the outer UDP checksum of a
+//! tunnel packet, which is derived from the inner packet's checksum without reading the payload.
 //!
 //! All sums are over raw words: wire order, read with the host's byte order. One's-complement
 //! addition is independent of byte order (RFC 1071 §2 B), so nothing is swapped. A partial sum is a
@@ -10,12 +10,13 @@ use crate::ip::{Fragment, Ip, L4, UDP};
 use crate::ipv6;
 use crate::window::{Short, Window};
 
-/// Folds a partial sum to 16 bits, raw.
+/// Folds a partial sum to a raw 16-bit word by end-around carries.
 #[inline(always)]
 pub const fn fold(sum: u64) -> u16 {
     let (sum, carry) = (sum as u32).overflowing_add((sum >> 32) as u32);
     let sum = sum + carry as u32;
-    // The upper half becomes high + low plus the carry of the lower half, which is the same sum.
+    // Adding the word with its halves exchanged puts high + low into the upper half, and the lower
+    // half, which computes the same sum, carries into it: the end-around carry.
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
@@ -67,10 +68,12 @@ pub const fn udp(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
-/// Returns the checksum field of an ICMPv4 echo after an update. An update yields 0 both for a
-/// message whose words sum to 0xffff and for one of zeros only; without a pseudo-header it cannot
-/// tell them apart. The second needs 0xffff, and a receiver, which sums the whole message (RFC 1071
-/// §1), accepts 0xffff for the first as well.
+/// Returns the checksum field of an ICMPv4 echo, given the result of an update.
+///
+/// An update yields 0 both for a message whose words sum to 0xffff and for a message of zeros only:
+/// without a pseudo-header, the update cannot distinguish the two. A message of zeros needs the
+/// checksum 0xffff. A receiver sums the whole message (RFC 1071 §1), and therefore accepts 0xffff
+/// for the other message as well.
 #[inline(always)]
 pub const fn echo4(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
@@ -109,8 +112,9 @@ pub(crate) const fn words(h: &[u32; 5]) -> u64 {
     h[0] as u64 + h[1] as u64 + h[2] as u64 + h[3] as u64 + h[4] as u64
 }
 
-/// Returns the words of an IPv4 header without options, including its checksum. `second` is the
-/// word of identification, flags and fragment offset.
+/// Returns the words of an IPv4 header without options, including its checksum. `len` is the total
+/// length in bytes, and `second` the word of identification, flags and fragment offset in host
+/// order.
 #[inline(always)]
 pub(crate) fn ipv4_words(
     tos: u8,
@@ -138,7 +142,8 @@ pub fn ipv4_header(w: &Window<'_>, at: usize, len: usize) -> Result<u16, Short> 
     Ok(!fold(w.sum(at, len)? + u64::from(!field)))
 }
 
-/// Returns the offset of the upper-layer checksum field, if the packet has one.
+/// Returns the offset of the upper-layer checksum field, or `None` if the packet has no such field
+/// or its upper layer is not parsed.
 #[inline(always)]
 pub fn l4_field(ip: &Ip) -> Option<u16> {
     match ip.kind {
@@ -172,9 +177,9 @@ pub fn l4_full(w: &Window<'_>, ip: &Ip) -> Result<u16, Short> {
 }
 
 /// Returns the sum of a whole IP packet, derived from its own checksums instead of its payload
-/// (Linux's local checksum offload): a correct IPv4 header sums to zero, and a correct upper layer
-/// to the complement of its pseudo-header. Returns [`Short`] if neither the derivation nor a sum
-/// over the payload is possible.
+/// (Linux's local checksum offload): a correct IPv4 header sums to zero, a correct ICMPv4 message
+/// as well, and another correct upper layer to the complement of its pseudo-header. Returns
+/// [`Short`] if neither the derivation nor a sum over the payload is possible.
 ///
 /// If the inner checksum is wrong, so is the outer one, and the first receiver that verifies one of
 /// them drops the packet.
@@ -197,8 +202,8 @@ pub fn of_packet(w: &Window<'_>, ip: &Ip) -> Result<u64, Short> {
     Ok(header + u64::from(!fold(upper)))
 }
 
-/// Checks for any accepted packet that the full and the derived sum agree once its checksums are
-/// correct.
+/// Corrects the checksums of the packet in `bytes`, if the parser accepts it, and checks that the
+/// full and the derived sum then agree.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let mut w = Window::new(bytes);

@@ -2,8 +2,8 @@
 
 /// An accumulator of 64-bit words.
 ///
-/// The digest is a sum of products, each with its own odd multiplier, so that it depends on the
-/// order of the words.
+/// Each word is multiplied by an odd multiplier of its position, and the digest is the mixed sum of
+/// the products. It therefore depends on the order of the words.
 #[derive(Clone, Copy, Debug)]
 pub struct Digest {
     sum: u64,
@@ -29,9 +29,9 @@ impl Digest {
         Digest { sum: 0, multiplier: FIRST }
     }
 
-    /// Adds a word. Its upper half is first mixed into the lower: flipping bit 63 of a word flips
-    /// only bit 63 of the product, for every odd multiplier, so that it would have the same effect
-    /// in every word.
+    /// Adds a word, after mixing its upper half into its lower half. Without the mixing, flipping
+    /// bit 63 of a word would flip bit 63 of its product, for every odd multiplier: the effect
+    /// would be the same in every word, and two such flips would cancel.
     #[inline(always)]
     pub const fn add(&mut self, word: u64) {
         let word = word ^ word >> 32;

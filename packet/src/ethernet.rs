@@ -16,7 +16,8 @@ pub const HEADER: usize = 14;
 pub struct Ethernet {
     /// Ethernet type of the payload, after the tag if there is one.
     pub ethertype: u16,
-    /// Tag control field (priority, DEI, VLAN ID) in host order; 0 if untagged.
+    /// Tag control field (priority, DEI, VLAN ID) in host order; 0 if untagged or if all of these
+    /// are 0.
     pub vlan: u16,
     /// Offset of the payload.
     pub l3: u16,
@@ -45,8 +46,9 @@ impl Ethernet {
     }
 }
 
-/// Destination and source MAC address in wire order, as two words. They are read, copied and
-/// written in these pieces, so that the CPU never stalls on a load that spans several stores.
+/// Destination and source MAC address in wire order, as two words. All code reads, copies and
+/// writes them in these two pieces, so that the CPU never stalls on a load that spans several
+/// stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Macs {
     /// The destination address and the first two bytes of the source address.
@@ -122,7 +124,7 @@ pub fn harness(bytes: &mut [u8]) {
     assert!(usize::from(eth.l3) <= w.len());
     let macs = (w.load::<[u8; 6]>(0), w.load::<[u8; 6]>(6));
     let (Ok(to), Ok(from)) = macs else { return };
-    // A tag of 0 (priority 0, no VLAN) carries no information and is not preserved.
+    // `write` omits a tag of 0 (priority 0, no VLAN), which carries no information.
     if usize::from(eth.l3) == header_len(eth.vlan) {
         assert!(write(&mut w, &Macs::new(to, from), eth.vlan, eth.ethertype).is_ok());
         assert_eq!(before, bytes);

@@ -1,7 +1,7 @@
 //! `FlowKey`: the key that both directions of a flow share, and its hash.
 //!
 //! The two ends are stored in a fixed order, so that packets of both directions find the same
-//! entry; [`Side`] is the end that sent the packet. The scope separates overlapping networks: two
+//! entry; [`Side`] tells which end sent a packet. The scope separates overlapping networks: two
 //! gateway endpoints may carry the same 5-tuple.
 
 use crate::addr::Addr;
@@ -9,13 +9,13 @@ use crate::addr::Addr;
 /// The scope of plain traffic (no tunnel) and of packets from backends.
 pub const SCOPE_PLAIN: u32 = 0;
 
-/// The end of a [`FlowKey`] that sent the packet.
+/// One of the two ends of a [`FlowKey`], such as the sender of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Side {
-    /// The sender is `key.low`.
+    /// The end `key.low`.
     Low = 0,
-    /// The sender is `key.high`.
+    /// The end `key.high`.
     High = 1,
 }
 
@@ -34,16 +34,17 @@ impl Side {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct FlowKey {
-    /// Interned gateway endpoint or VNI; [`SCOPE_PLAIN`] if there is none.
+    /// Number that the scope table assigned to the gateway endpoint (GENEVE) or tunnel pair
+    /// (VXLAN); [`SCOPE_PLAIN`] if there is none.
     pub scope: u32,
     /// IP protocol number (for IPv6 the upper-layer protocol).
     pub proto: u32,
     /// Ports in host order: that of `low` in the low half, that of `high` in the high half. For an
     /// ICMP echo both halves hold the identifier; 0 for protocols without ports.
     pub ports: u32,
-    /// The lesser end, ordered by address and port.
+    /// Address of the lesser end. Ends are ordered by address (as [`Addr`] is) and port.
     pub low: Addr,
-    /// The greater end.
+    /// Address of the greater end.
     pub high: Addr,
 }
 
@@ -106,7 +107,8 @@ impl FlowKey {
 
     /// Returns a 64-bit hash of the whole key.
     ///
-    /// The low half selects the flow's bucket, the high half the backend and the outer source port.
+    /// Its low half selects the flow's bucket in the flow table, its high half the backend and the
+    /// outer source port.
     #[inline(always)]
     pub fn hash(&self, hash_key: &HashKey) -> u64 {
         let (l, h) = (&self.low.words, &self.high.words);
@@ -122,14 +124,14 @@ impl FlowKey {
     }
 }
 
-/// A hash key derived from a seed: one 64-bit secret, used as two 32-bit halves, per word of a flow
-/// key.
+/// A hash key derived from a seed: one 64-bit secret per 64-bit word of a flow key, used as two
+/// 32-bit halves.
 ///
 /// The hash is a mixed sum of products, one per word: each half of the word is added to a half of
-/// the secret, and the two sums are multiplied (NH of UMAC, RFC 4418 §5.2.2: without the secrets,
-/// two keys chosen by an attacker collide with a probability of 2^-32). The products are
-/// independent of each other, which keeps latency low, and none needs 128 bits, which BPF does not
-/// support.
+/// the secret, and the two sums are multiplied. This is NH of UMAC (RFC 4418 §5.2.2): two keys
+/// chosen by an attacker who does not know the secrets collide with a probability of 2^-32. The
+/// products are independent of each other, which keeps latency low, and none needs 128 bits, which
+/// BPF does not support.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HashKey {
     seed: u64,
@@ -140,7 +142,8 @@ impl HashKey {
     /// Derives the hash key from a seed.
     #[inline(always)]
     pub const fn new(seed: u64) -> HashKey {
-        // SplitMix64: no secret reveals another.
+        // As in SplitMix64: a sequence with a fixed step, each element mixed, so that neither
+        // adjacent secrets nor those of similar seeds resemble each other.
         let (mut secrets, mut i) = ([0; 6], 0);
         while i < secrets.len() {
             secrets[i] =
@@ -167,7 +170,7 @@ impl HashKey {
         self.seed
     }
 
-    /// Returns the hash of up to six words.
+    /// Returns the hash of one to six words; it ignores any further words.
     #[inline(always)]
     pub fn hash<const N: usize>(&self, words: &[u64; N]) -> u64 {
         let mut h = self.seed;
@@ -275,8 +278,8 @@ mod tests {
         (chi - free) / (2.0 * free).sqrt()
     }
 
-    /// Generates 2^19 flows: of `clients` clients, `2^shift` addresses apart, with as many ports
-    /// each, `step` apart.
+    /// Generates 2^19 flows: `clients` clients, whose addresses are `2^shift` apart, each with the
+    /// same number of source ports, which are `step` apart.
     fn regular_flows(clients: u32, shift: u32, step: u16) -> impl Iterator<Item = FlowKey> {
         let ports = ((1 << 19) / clients) as u16;
         (0..clients).flat_map(move |client| {

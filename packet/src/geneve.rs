@@ -15,9 +15,8 @@ pub const CLASS_AWS: u16 = 0x0108;
 /// The length in bytes of the three options that [`own_options`] writes.
 pub const OWN_OPTIONS: usize = 32;
 
-/// The upper half of the attachment in Weir's own tunnels to backends where there is no
-/// [`Origin`](crate::origin::Origin); the lower half is the number of the gateway that the flow
-/// came from.
+/// The upper half of the attachment that Weir sends to a backend with a packet that has no
+/// [`Origin`](crate::origin::Origin). The lower half is the number of the flow's gateway.
 pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
 
 /// The bit of the endpoint in [`GatewayOptions::present`].
@@ -47,7 +46,7 @@ pub struct Geneve {
     pub critical: bool,
 }
 
-/// The values of a gateway's options.
+/// The values of a gateway's options; 0 for an option that is absent.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct GatewayOptions {
     /// Endpoint ID.
@@ -58,7 +57,8 @@ pub struct GatewayOptions {
     pub cookie: u32,
     /// Bit mask of the options that are present with their correct length: [`ENDPOINT`] and so on.
     pub present: u8,
-    /// Whether an unknown option is marked critical: if so, the packet must be dropped (§3.5).
+    /// Whether an unknown option is marked critical: if so, the packet must be dropped (RFC 8926
+    /// §3.5).
     pub unknown_critical: bool,
 }
 
@@ -89,8 +89,8 @@ const KINDS: [u32; 3] = [0x0102, 0x0202, 0x0301];
 /// The mask of the significant bits of an option's first word: all but the three reserved bits.
 const OPTION_MASK: u32 = 0xffff_ff1f;
 
-/// Parses the gateway's options in the `opt_len` bytes at `at`. A known type with a wrong length
-/// counts as absent; the last of several options of one type counts.
+/// Parses the gateway's options in the `opt_len` bytes at `at`. An option of a known type with a
+/// wrong length counts as absent. Of several options of one type, the last one counts.
 #[inline(always)]
 pub fn options(
     w: &Window<'_>,
@@ -104,8 +104,9 @@ pub fn options(
     }
 }
 
-/// Like [`options`], but returns `None` unless they are exactly the gateway's three in the usual
-/// order. For programs that keep the generic walk in a separate function.
+/// Like [`options`], but returns `None` unless the area consists of exactly the gateway's three
+/// options in the usual order. The BPF program calls it directly, and has the generic walk in a
+/// separate function.
 #[inline(always)]
 pub fn usual_options(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option<GatewayOptions> {
     let o = usual(w, at, opt_len, class)?;
@@ -118,7 +119,8 @@ pub fn usual_options(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option
     })
 }
 
-/// Returns the options if they are exactly those that AWS sends, in its order: no loop.
+/// Returns the words of the option area if it consists of exactly the three options, in the order
+/// in which AWS sends them. Needs no loop.
 #[inline(always)]
 fn usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option<[u32; 8]> {
     if usize::from(opt_len) != OWN_OPTIONS {
@@ -143,8 +145,8 @@ pub fn any_options(
     walk(w, usize::from(at), usize::from(opt_len), class)
 }
 
-/// Returns true if these are exactly a gateway's three options in the usual order, in which case
-/// the last four bytes are the cookie.
+/// Returns true if the area consists of exactly the gateway's three options in the usual order. Its
+/// last four bytes are then the cookie.
 pub fn are_usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> bool {
     usual(w, at, opt_len, class).is_some()
 }
@@ -160,8 +162,8 @@ fn is_zero(x: u32) -> u32 {
     sign_bit(!x & x.wrapping_sub(1))
 }
 
-/// Parses options in any order. The loop body has a single path (it records the position of each
-/// known type, and values are read after the loop), so that the BPF verifier has one state per
+/// Parses options in any order. The loop only records the position of each known type, without a
+/// branch, and the values are read after the loop: the BPF verifier then has one state per
 /// iteration.
 #[cfg_attr(target_arch = "bpf", inline(always))]
 #[cfg_attr(not(target_arch = "bpf"), inline(never))]
@@ -265,7 +267,7 @@ pub(crate) fn write(
     w.store(at, [first.to_be(), (vni << 8).to_be()])
 }
 
-/// Checks for arbitrary bytes that the walk ends and agrees with the fast path.
+/// Checks for arbitrary bytes that parsing ends, and that [`options`] agrees with the generic walk.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let w = Window::new(bytes);

@@ -15,15 +15,16 @@ pub struct Gue {
 }
 
 /// Parses the header at `at`, after the UDP header. The two highest bits are the variant; in
-/// variant 1 they are part of the IP version, 4 or 6.
+/// variant 1 they are the first bits of the IP version, 4 or 6. Optional fields of variant 0 are
+/// skipped.
 #[inline(always)]
 pub fn parse(w: &Window<'_>, at: u16) -> Result<Gue, Malformed> {
     let first = w.byte(usize::from(at))?;
     match first >> 4 {
         4 => return Ok(Gue { v6: false, payload: at }),
         6 => return Ok(Gue { v6: true, payload: at }),
-        // Variant 0 without the C bit, which marks a control message; then Hlen, the length in
-        // words of 4 bytes, without the first word.
+        // Variant 0 without the C bit, which marks a control message. The next five bits are Hlen,
+        // the length of the header in words of 4 bytes, without the first word.
         0 | 1 => {}
         _ => return Err(Malformed::Gue),
     }

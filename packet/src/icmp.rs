@@ -16,8 +16,8 @@ pub(crate) const LOCAL_TTL: u8 = 64;
 /// DSCP/ECN byte of error messages: precedence "internetwork control" (RFC 1812 §4.3.2.5).
 const ERROR_TOS: u8 = 0xc0;
 
-/// Parses the packet that an ICMP error quotes. Its ports are present; its payload may be
-/// truncated.
+/// Parses the packet that an ICMP error quotes. An accepted quote contains the ports of TCP and
+/// UDP; the rest may be truncated.
 #[inline(always)]
 pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
     if error.kind != L4::IcmpError {
@@ -30,7 +30,7 @@ pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
     }
 }
 
-/// Returns the length in bytes of a quoted packet by its header; the quote may be shorter.
+/// Returns the length in bytes that a quoted packet's header states; the quote may be shorter.
 #[inline(always)]
 pub(crate) fn stated_len(w: &Window<'_>, quoted: &Ip) -> Result<u16, Short> {
     let at = usize::from(quoted.at);
@@ -52,8 +52,9 @@ pub fn reported_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
 }
 
 /// Returns the path MTU in bytes that a too-big error about a tunnel packet of Weir (`quoted`)
-/// reports. Returns 0 if it reports none or cannot be genuine: Weir's tunnels do not use the quoted
-/// protocol or UDP source port, or the packet was no longer than the reported MTU (RFC 5927 §7.1).
+/// reports. Returns 0 if the error reports none or cannot be genuine: Weir's tunnels do not use the
+/// quoted protocol or UDP source port, or the quoted packet was no longer than the reported MTU
+/// (RFC 5927 §7.1).
 ///
 /// The result is at least 576 bytes for IPv4 (RFC 791 §3.1) and 1,280 bytes for IPv6 (RFC 8200 §5),
 /// so that a forged error does little harm.
@@ -116,8 +117,8 @@ impl IcmpError {
 
 /// Returns true if an error message may be sent about this packet (RFC 1122 §3.2.2, RFC 4443 §2.4
 /// e): never about an ICMP error, a later fragment, a packet whose source is not a single host, or
-/// one to a multicast or broadcast address. For ICMPv6 only about echoes: half of its unknown types
-/// are errors, and neighbor discovery never leaves its link.
+/// one to a multicast or limited broadcast address. Of ICMPv6 messages, only echoes may be
+/// answered: half of the unknown types are errors, and neighbor discovery never leaves its link.
 pub fn may_answer(ip: &Ip) -> bool {
     if ip.kind == L4::IcmpError || ip.fragment == Fragment::Later {
         return false;
@@ -128,13 +129,14 @@ pub fn may_answer(ip: &Ip) -> bool {
     is_host(&ip.src) && !is_multicast(&ip.dst) && ip.dst != Addr::v4(u32::MAX)
 }
 
-/// Returns true for an address that is neither unspecified, loopback, multicast nor broadcast.
+/// Returns true for an address that a single host can have: not unspecified, loopback, multicast or
+/// broadcast, and for IPv4 not reserved either.
 fn is_host(addr: &Addr) -> bool {
     if !addr.is_v4() {
         let loopback = Addr { words: [0, 0, 0, 1u32.to_be()] };
         return *addr != Addr::UNSPECIFIED && *addr != loopback && !is_multicast(addr);
     }
-    // 0/8 "this network", 127/8 loopback, 224/3 multicast, reserved and broadcast.
+    // 0/8 is "this network", 127/8 loopback; 224/3 is multicast, reserved and broadcast.
     !matches!(addr.v4_wire().to_ne_bytes()[0], 0 | 127 | 224..)
 }
 
@@ -153,8 +155,8 @@ pub const fn error_header(about: &Ip) -> usize {
     if about.v6 { 48 } else { 28 }
 }
 
-/// Returns how many bytes of this packet an error quotes: as many as fit in an error of 576 bytes
-/// (RFC 1812 §4.3.2.3) or, for IPv6, 1,280 bytes (RFC 4443 §2.4 c).
+/// Returns how many bytes of the packet `about` an error quotes: as many as fit in an error of 576
+/// bytes (RFC 1812 §4.3.2.3) or, for IPv6, 1,280 bytes (RFC 4443 §2.4 c).
 #[inline(always)]
 pub const fn quote_len(about: &Ip) -> usize {
     let max = if about.v6 { 1280 } else { 576 } - error_header(about);
@@ -177,7 +179,7 @@ pub fn write_error(
     write_error_around(w, at, about, what, sum)
 }
 
-/// Like [`write_error`], with the sum of the quote given.
+/// Like [`write_error`], with the sum of the quoted bytes for the checksum given as `quote`.
 #[inline(always)]
 pub fn write_error_around(
     w: &mut Window<'_>,
@@ -222,7 +224,8 @@ pub(crate) fn write_header(
     w.store(at, ipv4_words(tos, len + 20, 0x4000, (LOCAL_TTL, proto), from, to))
 }
 
-/// Checks for any accepted packet that an error about it is a valid packet that quotes it.
+/// Checks for any accepted packet that an error about it is a valid packet that quotes it, and that
+/// an echo request can be answered.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     use crate::checksum::{ipv4_header_ok, l4_full};

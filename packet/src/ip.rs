@@ -78,7 +78,7 @@ pub struct Ip {
     /// Offset of the byte after the IP header and its options or extension headers.
     pub l4: u16,
     /// Offset of the byte after the packet's last one, by the IP length; Ethernet padding may
-    /// follow. For a quoted packet it does not exceed the end of the quote.
+    /// follow. For a quoted packet, at most the end of the quote.
     pub end: u16,
     /// Source port, host order; echo identifier; 0 for protocols without ports.
     pub sport: u16,
@@ -96,7 +96,7 @@ pub struct Ip {
     pub fragment: Fragment,
     /// The kind of the upper-layer header.
     pub kind: L4,
-    /// IPv4 "don't fragment" flag. Always true for IPv6.
+    /// IPv4 "don't fragment" flag. Always true for IPv6, which routers never fragment.
     pub df: bool,
     /// Identification shared by the datagram's fragments, host order. 0 for IPv6 without a fragment
     /// header.

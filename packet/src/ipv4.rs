@@ -59,7 +59,8 @@ fn fields(ip: &mut Ip, at: u16, h: &[u32; 5], header: u16) -> u16 {
     flags
 }
 
-/// Returns the length in bytes of a header that has options, or an error if it is invalid.
+/// Returns the length in bytes of a header that has options, or an error if the version or the
+/// length is invalid.
 #[cfg_attr(not(target_arch = "bpf"), cold)]
 #[cfg_attr(target_arch = "bpf", inline(always))]
 fn with_options(w: &Window<'_>, at: u16, first: u32) -> Result<u32, Malformed> {
@@ -79,7 +80,8 @@ pub(crate) fn fragment(offset: u16, payload: u32, proto: u8) -> Result<Fragment,
     if offset == 0 {
         return Ok(Fragment::First);
     }
-    // RFC 3128: a second fragment that overwrites the TCP flags. No datagram exceeds 64 KiB.
+    // A fragment at offset 8 would overwrite the TCP flags (RFC 3128). No datagram exceeds 65,535
+    // bytes.
     let overlaps = proto == TCP && offset == 1;
     if overlaps || u32::from(offset) * 8 + payload > 65_535 {
         return Err(Malformed::Fragment);

@@ -121,7 +121,7 @@ fn walk(w: &Window<'_>, proto: u8, l4: u16, end: u32) -> Result<WalkResult, Malf
                 found.fragment = ipv4::fragment(word >> 3, end - at, next)?;
             }
         }
-        // Payload follows the fragment header of a later fragment.
+        // In a later fragment, the fragment header is followed by payload, not by a header.
         if found.fragment == Fragment::Later || !is_extension(next) {
             return Ok(found);
         }

@@ -13,22 +13,24 @@
 //!
 //! The modules, in the order in which a packet passes through them:
 //!
+//! - [`addr`] is the address type of all modules and of the tables.
 //! - [`window`] gives bounds-checked access to the bytes.
 //! - [`ethernet`] and [`ip`] parse the layers, [`geneve`], [`vxlan`] and [`gue`] the tunnel
 //!   headers.
-//! - [`flow`] builds the key of the table lookups.
+//! - [`flow`] builds the key of the table lookups; [`digest`] detects changed headers.
 //! - [`rewrite`], [`tunnel`], [`icmp`] and [`translate`] (between address families) change the
 //!   packet in place; [`checksum`] keeps its checksums correct.
-//! - [`template`] writes the most frequent outer headers, [`reset`] TCP resets, and [`origin`] the
-//!   origin of a flow in GENEVE options.
+//! - [`template`] writes the most frequent outer headers, and [`reset`] TCP resets. [`origin`]
+//!   encodes in GENEVE options which gateway node sent a packet.
 //!
 //! A parse failure is a [`parsed::Malformed`], or a [`window::Short`] where the length is the only
 //! requirement.
 //!
 //! Contract: parsing never panics and never reads outside the window. Every offset that a parser
 //! returns lies in the window, except for the end of a packet, which lies in the frame. Nothing is
-//! allocated and no payload is copied. The same code runs on a NIC's buffers and in the kernel
-//! (BPF), so the packet path has bounded loops and no slices.
+//! allocated, and parsing and rewriting copy no payload. The same code runs on a NIC's buffers and
+//! in the kernel (BPF). Therefore loops over headers have constant bounds, and packet bytes are
+//! accessed through the window, not through slices.
 //!
 //! Invariants: this crate does not depend on services or backends; `unsafe` is confined to
 //! [`window`].

@@ -1,24 +1,26 @@
 //! The origin of a flow's packet, carried to backends in the options of Weir's own GENEVE tunnel.
 //!
-//! A backend that answers through the same tunnel echoes the options, so that its answer can be
-//! forwarded even if the flow is in no table. They carry 20 bytes:
+//! A gateway consists of many nodes, each with an address of its own; the origin says which node
+//! sent a packet. A backend that answers through the same tunnel echoes the options, so that its
+//! answer can be forwarded even if the flow is in no table. The options carry 20 bytes:
 //!
 //! ```text
 //!  endpoint    the gateway's, 64 bits
 //!  attachment  tag 16 | node 16 | port 16 | gateway 16
 //!  cookie      the gateway's, 32 bits
 //! ```
-//! The node is a digest of the gateway node's address, the port the node's UDP source port. The tag
-//! authenticates the options as those of the flow's own packets: it depends on the flow's hash, and
-//! thereby on the region's seed and the endpoint's scope. A backend that names another endpoint,
-//! node, port or cookie would have to guess it. Without an origin, the attachment is
-//! [`ATTACHMENT_MARK`](crate::geneve::ATTACHMENT_MARK) with the gateway's number, and its port
-//! field is 0.
+//! The node field is a digest of the node's address, the port field the node's UDP source port. The
+//! tag is a 16-bit check value over the flow's hash, the node, the port and the cookie. The hash
+//! depends on the region's seed and the endpoint's scope. The tag detects options of another flow;
+//! a forged tag passes once in 65,536 attempts. It is not cryptographic.
+//!
+//! Without an origin, the attachment is [`ATTACHMENT_MARK`](crate::geneve::ATTACHMENT_MARK) with
+//! the gateway's number, and its port field is 0.
 
 use crate::addr::Addr;
 use crate::geneve::ATTACHMENT_MARK;
 
-/// The gateway, its node and the node's port and cookie of one packet.
+/// The gateway, node, port and cookie with which a packet arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The gateway's number.
@@ -31,14 +33,14 @@ pub struct Origin {
     pub cookie: u32,
 }
 
-/// Returns the attachment of a packet to a backend that has no origin.
+/// Returns the attachment for a packet without an origin.
 #[inline(always)]
 pub const fn without_origin(gateway: u16) -> u64 {
     ATTACHMENT_MARK | gateway as u64
 }
 
-/// Returns a 16-bit digest of a gateway node's address. All nodes of one IPv4 /16 or longer prefix
-/// differ.
+/// Returns a 16-bit digest of a gateway node's address. Nodes that share an IPv4 /16 have different
+/// digests.
 #[inline(always)]
 pub const fn node_digest(addr: &Addr) -> u16 {
     let [a, b, c, d] = addr.words;
@@ -56,8 +58,8 @@ impl Origin {
         Some(Origin { gateway, node: node_digest(node), port, cookie })
     }
 
-    /// Returns the origin that a backend's packet names, if its tag matches the flow with this
-    /// hash.
+    /// Returns the origin in the options of a backend's packet, or `None` if the tag does not match
+    /// the flow with this hash.
     #[inline(always)]
     pub const fn of_flow(attachment: u64, cookie: u32, hash: u64) -> Option<Origin> {
         let (gateway, port) = (attachment as u16, (attachment >> 16) as u16);
@@ -100,7 +102,7 @@ mod tests {
 
     /// A 16-bit tag matches by chance once in 65,536 cases; in none of these.
     #[test]
-    fn any_change_invalidates_the_origin() {
+    fn any_change_but_of_the_gateway_number_invalidates_the_origin() {
         let origin = Origin::new(3, &v4([10, 0, 1, 100]), 60_001, 7).unwrap();
         let attachment = origin.attachment(HASH);
         for bit in 0..32 {
@@ -109,8 +111,8 @@ mod tests {
         for bit in 0..64 {
             assert_eq!(Origin::of_flow(attachment, 7, HASH ^ 1 << bit), None, "hash {bit}");
         }
-        // Except for the gateway's number, which is part of the flow's scope and thereby of its
-        // hash.
+        // Bits 0 to 15 are the gateway's number, which the tag does not cover: it is part of the
+        // flow's scope and thereby of its hash.
         for bit in 16..64 {
             assert_eq!(Origin::of_flow(attachment ^ 1 << bit, 7, HASH), None, "{bit}");
         }
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_one_network_differ() {
+    fn digests_of_nodes_in_one_network_differ() {
         let nodes = (0..=u16::MAX).map(|n| [10, 1, (n >> 8) as u8, n as u8]);
         let digests: HashSet<u16> = nodes.map(|octets| node_digest(&v4(octets))).collect();
         assert_eq!(digests.len(), 65_536);

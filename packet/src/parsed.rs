@@ -19,8 +19,7 @@ pub enum Malformed {
     Mapped,
     /// IPv6 extension headers run past the packet, or there are more than eight.
     Extension,
-    /// The fragment is invalid: it ends past 65,535 bytes, or overlaps the TCP header (RFC 1858,
-    /// RFC 3128).
+    /// The fragment is invalid: it ends past 65,535 bytes, or overlaps the TCP header (RFC 3128).
     Fragment,
     /// The TCP, UDP or ICMP header does not fit in the packet.
     Transport,

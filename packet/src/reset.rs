@@ -19,15 +19,17 @@ pub fn may_answer(ip: &Ip) -> bool {
     }
 }
 
-/// Returns the length of the reset in bytes, IP header included. No whole TCP segment is shorter.
+/// Returns the length of the reset in bytes, IP header included. No TCP segment is shorter, so the
+/// reset fits in its place.
 #[inline(always)]
 pub const fn reset_len(about: &Ip) -> usize {
     HEADER + if about.v6 { 40 } else { 20 }
 }
 
 /// Writes the reset over the segment, from its IP header on, [`reset_len`] bytes. The caller
-/// truncates the rest. The reset's source is the segment's destination, and its sequence number is
-/// the segment's acknowledgment number, if there is one.
+/// truncates the rest. The reset's source is the segment's destination. Its sequence number is the
+/// segment's acknowledgment number if the segment has one; otherwise it is 0, and the reset
+/// acknowledges the segment.
 #[inline(always)]
 pub fn write_reset(w: &mut Window<'_>, about: &Ip) -> Result<(), Short> {
     let (at, l4, v6) = (usize::from(about.at), usize::from(about.l4), about.v6);

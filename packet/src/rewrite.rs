@@ -1,6 +1,7 @@
 //! In-place changes of a packet: addresses and ports, TTL, DSCP and ECN, MSS.
 //!
-//! Checksums are updated (RFC 1624), never recomputed: a wrong checksum stays wrong.
+//! Checksums are updated (RFC 1624), never recomputed, so that a wrong checksum stays wrong and the
+//! receiver detects the damage.
 
 use crate::addr::Addr;
 use crate::checksum::{change_addr, change16, change32, echo4, udp, update};
@@ -58,16 +59,17 @@ impl From<Short> for EcnError {
     }
 }
 
-/// Replaces addresses and ports. The header of a first fragment contains the whole datagram's
-/// checksum; later fragments and unknown protocols have addresses only.
+/// Replaces addresses and ports, and updates the checksums. In later fragments and in protocols
+/// other than TCP, UDP and ICMP, only the addresses are replaced. The upper-layer checksum of a
+/// fragmented datagram, which is in its first fragment, thereby stays correct.
 #[inline(always)]
 pub fn nat(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<(), Short> {
     rewrite_packet(w, ip, to).map(|_| ())
 }
 
 /// Replaces the addresses of an ICMP `error` by those of `to`, and addresses and ports of the
-/// packet that it quotes by those of `quote`. Updates the error's checksum, and those of the quote
-/// as far as they are quoted.
+/// packet that it quotes by those of `quote`. Updates the error's checksum, and the quoted packet's
+/// checksums that the quote contains.
 pub fn nat_quoted(
     w: &mut Window<'_>,
     error: &Ip,
@@ -143,8 +145,8 @@ pub(crate) fn set_ports(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64
     Ok(change32(old, new))
 }
 
-/// Updates an ICMP checksum, of which only ICMPv6's covers the addresses. Returns the change to the
-/// sum.
+/// Updates the checksum of an ICMP message after the changes `body` to the message and `ends` to
+/// its addresses, which only the checksum of ICMPv6 covers. Returns the change to the sum.
 #[inline(always)]
 fn icmp_sum(w: &mut Window<'_>, ip: &Ip, body: u64, ends: u64) -> Result<u64, Short> {
     let field = usize::from(ip.l4) + 2;
@@ -239,8 +241,8 @@ fn lower_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> Result<bool, Short> {
         if off > 60 {
             break;
         }
-        // Changes no value that occurs; it bounds `off` for the BPF verifier at the end of each
-        // iteration.
+        // The mask changes no value that occurs. It bounds `off` for the BPF verifier at the end of
+        // each iteration.
         off = mask_header(off);
     }
     Ok(false)
@@ -255,7 +257,8 @@ fn set_mss(w: &mut Window<'_>, l4: usize, off: usize, max: u16) -> Result<bool, 
     }
     let new = max.to_be();
     w.store(l4 + off, new)?;
-    // Options are unaligned: at an odd offset the two bytes are summed in swapped positions.
+    // Options are unaligned: at an odd offset, the checksum counts the two bytes in swapped
+    // positions.
     let change = if off.is_multiple_of(2) {
         change16(old, new)
     } else {
@@ -266,8 +269,8 @@ fn set_mss(w: &mut Window<'_>, l4: usize, off: usize, max: u16) -> Result<bool, 
     Ok(true)
 }
 
-/// Checks for any packet that a rewrite and its reverse restore the same bytes, except for the two
-/// equivalent forms of zero in a UDP checksum.
+/// Checks for any accepted packet that NAT yields the new addresses and ports, that the reverse NAT
+/// restores the parsed headers, and that no rewrite panics.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {

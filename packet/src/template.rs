@@ -1,8 +1,8 @@
 //! Outer header templates: the parts that all packets of one tunnel share are computed once, and
 //! each packet's headers are assembled from them in whole words.
 //!
-//! Templates cover the most frequent headers, GENEVE over IPv4 with a gateway's three options.
-//! [`write_outer`] writes all headers, and the same bytes for these.
+//! Templates cover the most frequent headers: GENEVE over IPv4 with a gateway's three options.
+//! [`write_outer`] supports all outer headers, and writes the same bytes for these.
 
 use crate::checksum::fold;
 use crate::ethernet::{HEADER, IPV4, Macs};
@@ -24,7 +24,7 @@ const ATTACHMENT: usize = LEN - 16;
 pub struct Template {
     /// The bytes from the GENEVE header to before the attachment's value, in wire order.
     middle: [u32; 6],
-    /// The header of the last option (the cookie), raw.
+    /// The first word of the last option (the cookie), raw.
     option: u32,
     /// Outer source address, raw.
     src: u32,
@@ -33,7 +33,7 @@ pub struct Template {
     flags: u8,
 }
 
-// With its lookup key and a few fields it has to fit in one 64-byte cache line.
+// A cache entry of fastpath, which adds the lookup key and a few fields, has 64 bytes.
 const _: () = assert!(size_of::<Template>() == 36 && align_of::<Template>() == 4);
 
 /// The bit of "don't fragment" in [`Template::flags`].
@@ -59,8 +59,8 @@ pub struct PacketFields {
 }
 
 impl Template {
-    /// Returns the parts of `outer` that it shares with other headers of its tunnel, or `None` for
-    /// a layout that only [`write_outer`] supports.
+    /// Creates the template of all headers that differ from `outer` only in [`PacketFields`].
+    /// Returns `None` for a layout that only [`write_outer`] supports.
     pub fn of(outer: &Outer<'_>) -> Option<Template> {
         if !outer.is_usual() || outer.checksum {
             return None;
@@ -79,7 +79,7 @@ impl Template {
     }
 
     /// Writes the outer headers like [`write_outer`], for an inner packet of `inner_len` bytes at
-    /// [`LEN`].
+    /// [`LEN`]. Returns [`Short`] also if more than 65,515 bytes follow the outer IP header.
     #[inline(always)]
     pub fn write(
         &self,

@@ -1,4 +1,4 @@
-//! Samples of real packets; all harnesses are run on them, unchanged and damaged.
+//! Runs all harnesses on sample packets, unchanged, truncated and damaged, and on random bytes.
 
 pub mod samples;
 
@@ -106,7 +106,7 @@ fn no_harness_fails_on_random_bytes() {
     for _ in 0..if cfg!(miri) { 60 } else { 60_000 } {
         let len = rng.usize(..160);
         let mut noise: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
-        // Otherwise nearly every parse ends at the version.
+        // With a random first byte, nearly every parse would end at the IP version.
         if let Some(first) = noise.first_mut() {
             *first = [0x45, 0x46, 0x60, 0x08, 0x00, 0x48][rng.usize(..6)];
         }

@@ -6,9 +6,10 @@
 //! [`Front`]. The caller removes all bytes before [`Front::keeps`], makes space for [`Front::len`]
 //! bytes, and writes the front there.
 //!
-//! Upper-layer checksums are updated (RFC 1624), so a wrong checksum stays wrong. The only one that
-//! is computed anew is that of a UDP datagram without one: [`packet`] returns
-//! [`Untranslatable::ZeroUdpChecksum`], and the caller calls [`complete`] and translates again.
+//! Upper-layer checksums are updated (RFC 1624), so a wrong checksum stays wrong. The exception is
+//! an IPv4 UDP datagram without a checksum: [`packet`] returns
+//! [`Untranslatable::ZeroUdpChecksum`], and the caller computes the checksum by [`complete`] and
+//! translates again.
 
 mod errors;
 mod header;
@@ -28,13 +29,14 @@ pub use untranslatable::Untranslatable;
 const MIN_MTU_V6: u16 = 1280;
 /// The length of an ICMP header in bytes.
 const HEAD: u16 = 8;
-/// The maximum header length of a quoted packet in bytes: IPv4 with all options.
+/// The maximum header length of a quoted packet in bytes: IPv4 with all options, the longest header
+/// that [`Window::sum`] can add up under BPF.
 const MAX_QUOTED: u16 = 60;
 
 /// The headers to write in front of a translated packet's payload or upper-layer header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
-    /// Offset of the first byte that is kept, before anything is moved.
+    /// Offset of the first byte that is kept, in the packet before the translation.
     pub keeps: u16,
     /// Whether [`Front::head`] and [`Front::quote`] follow the IP header.
     pub quotes: bool,
@@ -66,7 +68,8 @@ impl Front {
         self.quote.write(w, usize::from(head + HEAD))
     }
 
-    /// Updates the parsed headers for the translated packet at `at`.
+    /// Updates `before`, the parsed headers of the packet before its translation, for the
+    /// translated packet at `at`. The ports are not updated.
     #[inline(always)]
     pub fn place(&self, at: u16, before: &mut Ip) {
         before.end = at + self.len() + (before.end - self.keeps);
@@ -92,7 +95,7 @@ pub const fn translated_len(ip: &Ip, quoted: Option<&Ip>) -> u32 {
 }
 
 /// Returns the MTU to report to a packet's sender if translated packets of at most `mtu` bytes
-/// pass: the size in the sender's family (§4.2, §5.2), for IPv6 at least 1,280.
+/// pass: the size in the sender's family (RFC 7915 §4.2, §5.2), for IPv6 at least 1,280.
 #[inline(always)]
 pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
     let (six, four) = (header::len(true, ip.fragment), header::len(false, ip.fragment));
@@ -105,7 +108,8 @@ pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
 }
 
 /// Translates a packet that is not an ICMP error to the addresses and ports of `to`: changes in
-/// place what is kept, and returns the headers to write. TTL and traffic class are those of `ip`.
+/// place what is kept, and returns the headers to write. TTL and traffic class are taken from `ip`,
+/// not from the packet's bytes.
 #[inline(always)]
 pub fn packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<Front, Untranslatable> {
     let fragment_bits = fragment_bits(w, ip)?;
@@ -188,7 +192,8 @@ pub fn error_around(
     let mut change = upper(w, quoted, quote, inside.carries)?;
     change += u64::from(!old_header) + inside.sum();
     change += pseudo_header_change(error, error.end - error.l4, to, carries);
-    // Last, since it has the most outcomes for the BPF verifier to follow.
+    // The ICMP header is translated last, since this step has the most outcomes for the BPF
+    // verifier to follow.
     let old: [u32; 2] = w.load(usize::from(error.l4))?;
     let [kind, code, c0, c1] = old[0].to_ne_bytes();
     let icmp = errors::IcmpHeader { kind, code, rest: u32::from_be(old[1]) };
@@ -219,8 +224,9 @@ pub fn complete_by(w: &mut Window<'_>, ip: &Ip, sum: u64) -> Result<(), Short> {
     w.store(l4 + 6, udp(!fold(sum + ends)))
 }
 
-/// Changes ports, identifier, ICMP type and checksum in place; `carries` is the length of the
-/// upper-layer packet by its headers. Returns the change to the sum of these bytes.
+/// Changes ports, identifier, ICMP type and checksum in place. `carries` is the length in bytes
+/// that the headers state for everything after the IP header. Returns the change to the sum of
+/// these bytes.
 #[inline(always)]
 fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64, Untranslatable> {
     let l4 = usize::from(ip.l4);
@@ -271,7 +277,7 @@ fn echo(
     let type_code = u16::from_ne_bytes([kind, first.to_ne_bytes()[1]]);
     let body = change16(first, type_code) + change16(ip.sport.to_be(), id.to_be());
     let new = update(old, body + pseudo_header_change(ip, carries, to, carries));
-    // An IPv6 packet becomes IPv4.
+    // The translation of an IPv6 packet is an ICMPv4 message.
     let new = if ip.v6 { echo4(new) } else { new };
     w.store(l4, [type_code, new])?;
     w.set_be16(l4 + 4, id)?;
@@ -288,8 +294,8 @@ fn pseudo_header_change(ip: &Ip, before: u16, to: &Rewrite, after: u16) -> u64 {
     pseudo(&to.src, &to.dst, true, ICMPV6, u32::from(after))
 }
 
-/// Returns the change from the addresses of one family to those of the other. Length and protocol
-/// are equal in both pseudo-headers.
+/// Returns the change of a TCP or UDP checksum's sum from the addresses of one family to those of
+/// the other. The rest of the pseudo-header, length and protocol, is equal in both families.
 #[inline(always)]
 fn address_change(ip: &Ip, to: &Rewrite) -> u64 {
     let both = |src: &Addr, dst: &Addr, v6| of_addr(src, v6) + of_addr(dst, v6);

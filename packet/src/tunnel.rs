@@ -13,9 +13,9 @@ pub const ETHERNET_INSIDE: u16 = 0x6558;
 /// The TTL of outer headers that Weir writes.
 pub const OUTER_TTL: u8 = 64;
 
-/// The maximum length in bytes of IPv4 headers in GENEVE over IPv4: Ethernet, VLAN, the longest
-/// outer header, UDP, GENEVE with all its options, the longest inner header, a TCP header without
-/// options. They must lie in the first segment of a chained frame.
+/// The maximum length in bytes of the headers of IPv4 in GENEVE over IPv4: Ethernet with a VLAN
+/// tag, the longest outer header, UDP, GENEVE with all its options, the longest inner header, a TCP
+/// header without options. They must lie in the first segment of a chained frame.
 pub const LONGEST_HEADERS: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 
 /// The length in bytes of the most frequently written headers: GENEVE over IPv4 with a gateway's
@@ -38,7 +38,7 @@ pub(crate) const fn is_source_port(port: u16) -> bool {
 const SOURCE_PORTS: u16 = 0xc000;
 
 /// The encapsulation of a tunnel.
-// Table records store the number, configuration and objects the name.
+// Table records store the number; configuration and objects contain the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(
     feature = "serde",
@@ -104,8 +104,8 @@ pub struct Outer<'a> {
     pub options: &'a [u8],
     /// Whether the inner packet is IPv6.
     pub inner_v6: bool,
-    /// Inner Ethernet header: always written for VXLAN (with the outer addresses if `None`),
-    /// optional for GENEVE.
+    /// MAC addresses of the inner Ethernet header. VXLAN always has this header (with the outer MAC
+    /// addresses if `None`), GENEVE only if they are given, and the other kinds never.
     pub inner_eth: Option<Macs>,
     /// Outer DSCP and ECN: those of the inner packet (RFC 6040 §4.1, normal mode).
     pub tos: u8,
@@ -171,8 +171,8 @@ pub fn write_outer(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Resul
     write_outer_as(w, o, inner_len, id)
 }
 
-/// Like [`write_outer`], but the inner packet may lie outside the window. `id` is its
-/// [`datagram_id`], which is used if the outer packet may be fragmented.
+/// Like [`write_outer`], but the inner packet may lie outside the window. `id` is the
+/// [`datagram_id`] of the inner packet; it is used if the outer packet may be fragmented.
 #[inline(always)]
 pub fn write_outer_as(
     w: &mut Window<'_>,
@@ -180,7 +180,8 @@ pub fn write_outer_as(
     inner_len: usize,
     id: u16,
 ) -> Result<(), Short> {
-    // A gateway's headers are by far the most frequent: a specialized copy with constant offsets.
+    // A gateway's headers are by far the most frequent. For them, the compiler generates a copy of
+    // `write_front` with constant offsets.
     if o.is_usual() && cfg!(not(target_arch = "bpf")) {
         w.holds(0, USUAL_LEN)?;
         return write_front(w, o, inner_len, id);
@@ -260,9 +261,9 @@ fn write_ipv6(
     w.store(at, ipv6::words(first, second, &o.src, &o.dst))
 }
 
-/// Returns an identification for an outer datagram that may be fragmented. There is no counter
-/// here, so it is derived from fields in which packets of one flow differ (IPv4 identification, TCP
-/// sequence number).
+/// Returns an identification for an outer datagram that may be fragmented. This crate keeps no
+/// counter, so the identification is derived from fields in which packets of one flow differ (IPv4
+/// identification, TCP sequence number).
 #[inline(always)]
 pub fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
     // A narrow read: a wider one would stall on the TTL, which was just written beside it.
@@ -272,9 +273,9 @@ pub fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
     (mixed >> 48) as u16
 }
 
-/// Fills in the checksum of the UDP header at `l4`, derived from the inner packet's own. The field
-/// stays 0 if the inner packet cannot be parsed, or has no checksum and continues in another
-/// segment.
+/// Fills in the checksum of the UDP header at `l4`, derived from the inner packet's checksums. The
+/// field stays 0 if the inner packet cannot be parsed, or if it has no checksum of its own and
+/// continues in another segment.
 fn outer_checksum(
     w: &mut Window<'_>,
     inner_type: u16,
@@ -290,8 +291,9 @@ fn outer_checksum(
     w.store(l4 + 6, udp(!fold(sum)))
 }
 
-/// Reverses a frame, for the tunnel by which it came: swaps MAC addresses and outer addresses, and
-/// leaves all other bytes, ports included, unchanged. A swap changes no checksum.
+/// Turns a received frame into one that returns through the same tunnel: swaps MAC addresses and
+/// outer addresses, and leaves all other bytes, ports included, unchanged. A swap changes no
+/// checksum.
 #[inline(always)]
 pub fn return_in_place(w: &mut Window<'_>, outer: &Ip) -> Result<(), Short> {
     ethernet::swap(w)?;
@@ -402,13 +404,14 @@ pub fn harness(bytes: &mut [u8]) {
         frame.extend_from_slice(&bytes[..usize::from(inner.end)]);
         let mut w = Window::new(&mut frame[HEADROOM - front..]);
         if write_outer(&mut w, &outer, usize::from(inner.len())).is_err() {
-            continue; // Beyond 65,535 bytes.
+            continue; // The outer packet would exceed 65,535 bytes.
         }
         let eth = ethernet::Ethernet::parse(&w).expect("a frame begins with Ethernet");
         let ip = Ip::parse(&w, eth.l3, eth.ethertype).expect("the outer header is an IP packet");
         assert_eq!((ip.src, ip.dst, usize::from(ip.end)), (outer.src, outer.dst, w.len()));
         assert!(ip.v6 || ipv4_header_ok(&w, &ip));
-        // Correct only if the inner checksums are; that it is filled in can be checked in any case.
+        // The outer checksum is correct only if the inner ones are, so only its presence is
+        // checked.
         assert!(kind == TunnelKind::Ipip || w.be16(usize::from(ip.l4) + 6) != Ok(0));
         assert!(kind == TunnelKind::Ipip || l4_full(&w, &ip).is_ok());
     }

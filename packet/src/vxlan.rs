@@ -33,8 +33,8 @@ pub(crate) fn write(w: &mut Window<'_>, at: usize, vni: u32) -> Result<(), Short
     w.store(at, [VALID.to_be(), (vni << 8).to_be()])
 }
 
-/// Checks for arbitrary bytes that an accepted header lies in the window and is written back
-/// unchanged.
+/// Checks for arbitrary bytes that an accepted header lies in the window, and that it parses to the
+/// same values after it was written back.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let mut w = Window::new(bytes);

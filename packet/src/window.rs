@@ -18,12 +18,12 @@ pub struct Short;
 /// The maximum frame size in bytes: all offsets are `u16`.
 pub const MAX_FRAME: usize = u16::MAX as usize;
 
-/// The maximum number of bytes that [`Window::sum`] adds up under BPF, where loops must be bounded:
-/// enough for the longest IPv4 or TCP header.
+/// Number of bytes that [`Window::sum`] can add up under BPF, where loops must be bounded: enough
+/// for the longest IPv4 or TCP header. For more than 67 bytes it fails there.
 pub const MAX_SUM: usize = 64;
 
-/// The maximum offset that the BPF program accesses. A frame's first buffer, which has to hold all
-/// headers, is one page.
+/// The maximum offset that the BPF program accesses: beyond the end of a frame's first buffer,
+/// which is one page and has to hold all headers.
 #[cfg(target_arch = "bpf")]
 const DEEPEST: usize = 0x3fff;
 
@@ -91,7 +91,8 @@ impl<'a> Window<'a> {
     ///
     /// # Safety
     /// As for [`Window::from_raw`]; `end` is the address after the last accessible byte, at most
-    /// [`MAX_FRAME`] bytes from `start`, and `frame` is no less than the distance.
+    /// [`MAX_FRAME`] bytes from `start`. `frame` is no less than this distance and at most
+    /// [`MAX_FRAME`].
     #[inline(always)]
     pub unsafe fn between(start: *mut u8, end: *mut u8, frame: usize) -> Window<'a> {
         Window { start, end, frame, frame_of: PhantomData }
@@ -260,7 +261,7 @@ impl<'a> Window<'a> {
     }
 
     /// Returns the sum of `n` bytes at `at` as raw 16-bit words for [`crate::checksum`], not
-    /// folded; an odd last byte is padded with zero. Under BPF at most [`MAX_SUM`] bytes.
+    /// folded; an odd last byte is padded with zero. Under BPF, `n` is limited to [`MAX_SUM`].
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn sum(&self, at: usize, n: usize) -> Result<u64, Short> {
@@ -285,8 +286,8 @@ impl<'a> Window<'a> {
         Ok(total)
     }
 
-    /// Returns the sum of `n` bytes, as above. The BPF verifier requires a bounded loop and a
-    /// comparison per access.
+    /// Returns the sum of `n` bytes at `at` as raw 16-bit words, not folded; an odd last byte is
+    /// padded with zero. The BPF verifier requires a bounded loop and a comparison per access.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn sum(&self, at: usize, n: usize) -> Result<u64, Short> {
@@ -327,7 +328,8 @@ pub(crate) fn mask_options(x: usize) -> usize {
     }
 }
 
-/// Returns `x & 0x3f` in the same form: an offset in a header of at most 60 bytes.
+/// Returns `x & 0x3f`, for an offset in a header of at most 60 bytes, in the form of
+/// [`mask_options`].
 #[inline(always)]
 pub(crate) fn mask_header(x: usize) -> usize {
     #[cfg(target_arch = "bpf")]
@@ -343,7 +345,7 @@ pub(crate) fn mask_header(x: usize) -> usize {
     }
 }
 
-/// Returns `x & DEEPEST` in the same form.
+/// Returns `x & DEEPEST` in the form of [`mask_options`].
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 fn mask_deepest(x: usize) -> usize {
@@ -353,8 +355,9 @@ fn mask_deepest(x: usize) -> usize {
     y
 }
 
-/// Returns the highest bit as a number, and prevents a branch under BPF. A mask of all ones would
-/// be more convenient, but newer kernels (6.18) follow both values of such a mask like a branch.
+/// Returns the highest bit as the number 0 or 1, in a form from which the BPF compiler makes no
+/// branch. A mask of all zeros or all ones would be more convenient, but the verifier of newer
+/// kernels (6.18) follows both values of such a mask as if there were a branch.
 #[inline(always)]
 pub(crate) fn sign_bit(x: u32) -> u32 {
     #[cfg(target_arch = "bpf")]

@@ -14,8 +14,9 @@ pub struct Comparison {
     pub title: String,
     /// The cases; the others are stated as ratios of the first one.
     pub cases: Vec<Case>,
-    /// The index of the case that only receives and sends, if some cases rewrite their frames:
-    /// the cost of rewriting is the time of a case that does nothing else, less that of this one.
+    /// The index of the case that only receives and sends, if some cases write their frames. The
+    /// cost of writing is the time of a case that only writes frames and sends them, less the time
+    /// of this case.
     pub passes: Option<usize>,
     /// The unit of the figures in [`Comparison::rows`].
     pub unit: Unit,
@@ -35,15 +36,16 @@ pub enum Unit {
 pub struct Case {
     /// The name in the table.
     pub name: String,
-    /// The programs in the order of their start. The first polls; one with a generator has two.
+    /// The programs in the order of their start: the measured forwarder, and in some cases a
+    /// generator.
     pub programs: Vec<Program>,
     /// The index of the program whose rate counts.
     pub counts: usize,
     /// The socket that connects the programs, if any: the first creates it, the second waits for
     /// it. A stale one of a killed program is removed before each run.
     pub socket: Option<PathBuf>,
-    /// The index of the case that writes the same frames and does nothing else, if this one
-    /// writes each frame before it forwards it.
+    /// The index of the case that writes the same frames and sends them without processing, if this
+    /// case writes each frame before it forwards it.
     pub writes: Option<usize>,
     /// The row and the column of the figure in PROMISES.md.
     pub cell: Option<(String, &'static str)>,
@@ -88,7 +90,7 @@ pub enum RunError {
         case: String,
         /// The complete command.
         command: String,
-        /// Its last lines of output.
+        /// The last lines of output of all programs of the case.
         lines: String,
     },
 }
@@ -216,14 +218,14 @@ impl Comparison {
         median(&rates(samples.get(at)?, min_share))
     }
 
-    /// Returns the cost of writing a frame in nanoseconds, if it is known.
+    /// Returns the cost of writing a frame in nanoseconds, if the case at `at` writes frames.
     fn refill_ns(&self, at: usize, samples: &[Vec<Sample>], min_share: f64) -> Option<f64> {
         let ns = |at| Some(1000.0 / self.median_rate(at, samples, min_share)?);
         Some(ns(self.cases.get(at)?.writes?)? - ns(self.passes?)?)
     }
 
     /// Returns the figures of the cases that have a cell, as rows for PROMISES.md: the columns in
-    /// order of appearance, and the ratio of the last to the first.
+    /// order of appearance, and the ratio of each further column to the first.
     pub fn rows(&self, samples: &[Vec<Sample>], min_share: f64) -> String {
         let (mut rows, mut columns) = (Vec::<&str>::new(), Vec::<&str>::new());
         for (row, column) in self.cases.iter().filter_map(|case| case.cell.as_ref()) {
@@ -269,8 +271,8 @@ impl Comparison {
         text
     }
 
-    /// Formats medians, spread, nanoseconds and ratios to the first case; the last two again net
-    /// of refill where it is known.
+    /// Formats medians, spread, nanoseconds and ratios to the first case. Where the cost of writing
+    /// frames is known, nanoseconds and ratio are repeated without it.
     pub fn table(&self, samples: &[Vec<Sample>], min_share: f64) -> String {
         let net = if self.passes.is_some() { "  net ns net ratio" } else { "" };
         let mut text = format!(
@@ -287,9 +289,9 @@ impl Comparison {
             let high = valid.iter().copied().fold(0.0, f64::max);
             let spread = format!("{low:.2}..{high:.2}");
             let poor = samples.iter().filter(|s| s.share < min_share).count();
-            // Writing to a String cannot fail.
             let (name, ns) = (&case.name, 1000.0 / mpps);
             let ratio = mpps / reference;
+            // Writing to a String cannot fail.
             let _ = write!(text, "  {name:<28} {mpps:>8.2}  {spread:>17} {ns:>8.1} {ratio:>7.3}");
             if let Some(refill_ns) = refill_ns {
                 let net = ns - refill_ns;

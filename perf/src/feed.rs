@@ -65,7 +65,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Reads them from the TCP packet in `ip`, which has no options or extension headers.
+    /// Reads the fields from the TCP packet in `ip`, which has no options or extension headers.
     fn of(ip: &[u8], family: Family) -> Ends {
         let (src, dst) = word_offsets(family);
         let word = |at: usize| ip[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
@@ -94,7 +94,7 @@ struct Template<const LEN: usize, const IP: usize> {
     family: Family,
     /// IPv4: TTL and protocol.
     hops: u64,
-    /// IPv4: the header's sum without its checksum and addresses.
+    /// IPv4: the sum of the header's 16-bit words without checksum and addresses.
     sum: u32,
 }
 
@@ -139,7 +139,7 @@ impl<const LEN: usize, const IP: usize> Template<LEN, IP> {
 fn checksum(others: u32, ends: &Ends) -> u64 {
     let halves = |word: u32| (word >> 16) + (word & 0xffff);
     let sum = others + halves(ends.src) + halves(ends.dst);
-    // At most eleven halves: one carry after the first fold.
+    // The sum of nine halves: the first fold leaves at most one carry.
     let sum = halves(halves(sum));
     u64::from(!sum & 0xffff)
 }
@@ -164,16 +164,18 @@ fn client(family: Family) -> &'static str {
 pub struct Requests {
     /// One per pair of an endpoint and a gateway node; their number is a power of two.
     templates: Vec<Template<REQUEST, INNER>>,
+    /// The ends of flow 0.
     first: Ends,
     /// The number of frontends that the flows are spread over.
     frontends: u32,
-    /// Source and destination are swapped: the other side's packets through the same gateway.
+    /// Whether source and destination are swapped: the other side's packets through the same
+    /// gateway.
     reversed: bool,
 }
 
 impl Requests {
     /// Creates packets of established TCP connections: to frontends, or to addresses without a
-    /// service where the work is to return them.
+    /// service for [`Workload::Return`].
     pub fn new(work: Workload, family: Family) -> Requests {
         Requests::by_pairs(work, family, 1)
     }
@@ -219,7 +221,8 @@ impl Requests {
         if self.reversed { ends.back() } else { ends }
     }
 
-    /// Writes the packet of a flow into `frame`. Returns false if its length is not [`REQUEST`].
+    /// Writes the packet of a flow into `frame`. Returns false if the frame's length is not
+    /// [`REQUEST`].
     #[inline(always)]
     #[must_use]
     pub fn write(&self, flow: u32, frame: &mut [u8]) -> bool {
@@ -237,7 +240,8 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Creates an empty set. With NAT, a backend answers Weir; with a tunnel, the client.
+    /// Creates an empty set. With NAT, a backend's answers have a NAT address of Weir as
+    /// destination; with a tunnel, the client's address.
     pub fn new(work: Workload, family: Family) -> Answers {
         let (src, dst) = match work {
             Workload::Tunnel => (at(frontend_base(family), 80), client(family).to_string()),
@@ -251,8 +255,8 @@ impl Answers {
         Answers { template, flows: Vec::new(), next: 0 }
     }
 
-    /// Creates answers to `flows` requests as if each had reached its backend unchanged, to
-    /// measure writing alone.
+    /// Creates answers to `flows` requests as if each request had reached its backend unchanged, to
+    /// measure the writing of frames alone.
     pub fn to_requests(family: Family, flows: u32) -> Answers {
         let requests = Requests::new(Workload::Tunnel, family);
         let flows = (0..flows).map(|flow| requests.ends(flow).back()).collect();
@@ -281,7 +285,7 @@ impl Answers {
         self.template.write(self.flows[flow as usize], frame)
     }
 
-    /// Writes the next answer into `frame`. Returns false if its length is not [`ANSWER`].
+    /// Writes the next answer into `frame`. Returns false if the frame's length is not [`ANSWER`].
     #[inline(always)]
     #[must_use]
     pub fn write_next(&mut self, frame: &mut [u8]) -> bool {

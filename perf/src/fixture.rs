@@ -1,5 +1,4 @@
-//! The tables and packets of Weir's own cases: 1,000 frontends by default, and many flows in any
-//! order.
+//! The tables of Weir's own cases, by default with 1,000 frontends, and the addresses in them.
 
 use packet::addr::Addr;
 use std::error::Error;
@@ -66,7 +65,8 @@ pub enum Family {
 pub enum Direction {
     /// The client's packets
     Requests,
-    /// The backend's packets; if packets are only returned, through the gateway as the client's
+    /// The backend's packets; with --work return or elsewhere, the other side's packets, which
+    /// arrive through the gateway too
     Answers,
     /// A burst of each in turn
     Both,
@@ -95,7 +95,7 @@ pub const fn frontends(services: u32) -> u32 {
 /// # Errors
 /// The region's error.
 pub fn region(sizes: &Sizes) -> Result<(Region, Option<String>), RegionError> {
-    /// The seed of the bucket order, the same in every run.
+    /// The hash seed, which determines the buckets of the tables; the same in every run.
     const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
     let in_huge_pages = || {
         let folder = PathBuf::from(format!("/run/weir-perf-{}", std::process::id()));
@@ -119,6 +119,7 @@ pub fn region(sizes: &Sizes) -> Result<(Region, Option<String>), RegionError> {
     }
 }
 
+/// Runs `mount` or `umount`.
 fn mounts(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = std::process::Command::new(program).args(arguments).output();
     let output = output.map_err(|e| format!("{program}: {e}"))?;
@@ -126,7 +127,7 @@ fn mounts(program: &str, arguments: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{program}: {}", why.trim())) }
 }
 
-/// Returns the 2 MiB huge pages that a region for `flows` flows takes.
+/// Returns the number of 2 MiB huge pages that a region for `flows` flows takes.
 pub fn region_pages(flows: u32) -> u64 {
     Layout::new(&sizes(flows)).bytes().div_ceil(2 << 20) as u64
 }
@@ -164,7 +165,7 @@ pub fn frontend_base(family: Family) -> IpAddr {
     }
 }
 
-/// Returns the first of as many addresses without a service, in another network.
+/// Returns the first address of another network, which contains no frontend.
 pub fn unmatched_base(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(198, 18, 0, 0).into(),
@@ -180,7 +181,7 @@ pub fn frontend(family: Family, n: u32) -> IpAddr {
     }
 }
 
-/// The services of a region.
+/// The services, gateway and limits that [`fill_tables`] writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// The number of services.
@@ -191,16 +192,16 @@ pub struct Policy {
     pub tunnel: TunnelKind,
     /// The address family of frontends and backends.
     pub family: Family,
-    /// The protocol and port of each frontend's address.
+    /// The protocols and ports of each frontend address.
     pub ports: &'static [(u8, u16)],
     /// Limits of ICMP errors.
     pub error_limits: ErrorLimits,
-    /// The tunnels of the gateway in front of them: GENEVE (AWS) or VXLAN (Azure).
+    /// The tunnels of the gateway in front of the services: GENEVE (AWS) or VXLAN (Azure).
     pub gateway: TunnelKind,
 }
 
 impl Policy {
-    /// Returns the services that the packets of a work match.
+    /// Returns the policy for the packets of a workload.
     pub fn of(work: Workload, family: Family) -> Policy {
         let mode = if work == Workload::Nat { Mode::Nat } else { Mode::Tunnel };
         let error_limits = ErrorLimits::default();
@@ -268,6 +269,7 @@ fn backends(family: Family) -> Tunnel {
     Tunnel { local, flags: TUNNEL_BACKEND, source_count: 0, arm: 1, inner_mtu: 0, ..aws() }
 }
 
+/// Returns the tunnel of an AWS gateway.
 fn aws() -> Tunnel {
     let mut sources = [Prefix::default(); tables::record::TUNNEL_SOURCES];
     sources[0] = Prefix { addr: v4(10, 0, 1, 0), len: 120, pad: [0; 3] };
@@ -286,7 +288,8 @@ fn aws() -> Tunnel {
         no_service: NoService::Return as u8,
         source_count: 1,
         arm: 0,
-        pad: [0; 2],
+        side: 0,
+        successor: 0,
     }
 }
 

@@ -32,10 +32,11 @@ use tables::region::Region;
 use wire::{End, Pool, Tagged, ends};
 
 pub use plan::{Kind, Mode, Plan, ROUND_TRIPS_MS};
-pub use report::{Outcome, Tally};
+pub use report::{Outcome, Tally, unconfirmed_ms};
 
-/// The interval between an established client's packets, and half of its round trip, nanoseconds.
+/// The interval between an established client's packets, nanoseconds.
 const PERIOD_NS: u64 = 250 * MS;
+/// Half of an established client's round trip, nanoseconds.
 const ESTABLISHED_HALF_NS: u64 = MS;
 /// One in this many established clients is silent during the flood.
 const SILENT: u32 = 16;
@@ -83,9 +84,9 @@ struct Simulation<'r> {
 struct Output {
     /// Honest frames: the index in [`Simulation::sent`], the arm, and the bytes.
     honest: Vec<(u32, u8, Vec<u8>)>,
-    /// Flood packets that a backend received and will answer: its own end and the destination.
+    /// Answers that backends will send to flood packets: the backend's end and the destination.
     answerable: Option<VecDeque<(End, End)>>,
-    /// The offset of the IP packet in a frame that a backend received.
+    /// The offset of the IP packet in a frame that a backend receives.
     at: usize,
 }
 
@@ -142,7 +143,8 @@ pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
     Flows::new(&region).recover();
     let mut simulation = Simulation::new(&region, &plan)?;
     simulation.establish()?;
-    // Twice through the ring of unconfirmed flows: in the second pass each insert evicts a flow.
+    // At this rate, a simulated nanosecond is one packet. The first pass fills the ring of
+    // unconfirmed flows; in the second one, which is measured, each insert evicts a flow.
     let ring = u64::from(tables::flow::unconfirmed_ring_slots(flows)[0]);
     simulation.until(simulation.now_ns + ring, true);
     let started = Instant::now();
@@ -216,7 +218,8 @@ impl<'r> Simulation<'r> {
         }
     }
 
-    /// Runs the flood: established clients send a packet each period, silent ones nothing.
+    /// Runs the flood. Established clients send a packet each period, except one in [`SILENT`] of
+    /// them, which sends nothing.
     fn flood(&mut self) {
         (self.established, self.keeps_sending) = (true, true);
         for number in (0..self.plan.established).filter(|n| n % SILENT != 0) {
@@ -238,9 +241,9 @@ impl<'r> Simulation<'r> {
         self.until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, false);
     }
 
-    /// Sends nothing for twelve seconds, longer than the timeout of a flow whose reset was
-    /// accepted. Then all established clients send; then nothing until all unconfirmed flows have
-    /// expired.
+    /// Sends nothing for twelve seconds, which is longer than the idle timeout of a flow that was
+    /// reset: a forged reset that was accepted shows. Then all established clients send once, and
+    /// nothing is sent until all unconfirmed flows have expired.
     fn idle(&mut self) {
         self.keeps_sending = false;
         self.until(self.now_ns + 12_000 * MS, false);
@@ -253,7 +256,7 @@ impl<'r> Simulation<'r> {
 
     /// Runs until `end_ns`, with or without the flood.
     fn until(&mut self, end_ns: u64, flood: bool) {
-        // The remainder of a nanosecond and of a packet is carried over.
+        // Simulated time that is less than a nanosecond is carried over to the next burst.
         let (mut paid, per_s) = (0, self.plan.rate);
         while self.now_ns < end_ns {
             self.send_due();
@@ -264,7 +267,7 @@ impl<'r> Simulation<'r> {
                 self.now_ns += paid / per_s;
                 paid %= per_s;
             } else if self.burst.len == 0 {
-                // A step is at most a millisecond, so that the sweep keeps up.
+                // A step is at most a millisecond, so that the sweep of idle flows keeps up.
                 let next = self.due.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
                 self.now_ns = next.min(end_ns).min(self.now_ns + MS);
             }

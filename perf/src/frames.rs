@@ -14,8 +14,8 @@ pub enum Kind {
     Aws,
 }
 
-/// Builds one frame for each of `flows` flows (1 to 65,536), which differ in the inner source
-/// port and, beyond 32,768 of them, in the address.
+/// Builds one frame for each of `flows` flows (1 to 65,536). The flows differ in the inner source
+/// port and, beyond 32,768 flows, also in the inner source address.
 pub fn frames(kind: Kind, flows: usize) -> Vec<Vec<u8>> {
     (0..flows.clamp(1, 65_536)).map(|flow| frame(kind, flow)).collect()
 }

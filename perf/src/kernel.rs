@@ -1,8 +1,8 @@
 //! Runs the XDP packet path on many packets per call (BPF_PROG_TEST_RUN).
 //!
 //! The kernel does not restore the packet between the repetitions of a test run. Therefore program
-//! `feed` of `xdp_test_programs::BENCH` writes a packet of the next flow at each repetition, and
-//! tail-calls the packet path. Its own cost is measured in the same run and subtracted.
+//! `feed` of `xdp_test_programs::BENCH` writes the next packet at each repetition, and tail-calls
+//! the packet path. The cost of `feed` alone is measured in the same run and subtracted.
 
 mod packets;
 mod setting;
@@ -26,7 +26,7 @@ use tables::record::TunnelKind;
 use tables::region::{Region, RegionLocation};
 use tables::scope::Scopes;
 
-/// The seed of the bucket order, the same in every run.
+/// The hash seed, which determines the buckets of the tables; the same in every run.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Packets per call into the kernel: some tens of milliseconds.
@@ -70,7 +70,7 @@ impl Feeder {
         Ok(self.next.set(0, to.fd()?, 0)?)
     }
 
-    /// Restarts with these packets.
+    /// Starts again with these packets, at the first one.
     ///
     /// # Errors
     /// The map's error.
@@ -90,7 +90,7 @@ impl Feeder {
     /// The kernel's error, or a packet that could not be written.
     pub fn run(&mut self, packets: u32) -> Result<f64, Failure> {
         let before = self.position()?;
-        // As long as the longest packet; the program resizes it as needed.
+        // As long as the longest packet; the program `feed` resizes the frame.
         let frame = [0; packets::LONGEST];
         let ns = repeated(program(&mut self.ebpf, "feed")?, &frame, packets)?;
         match self.position()? - before == u64::from(packets) {
@@ -99,7 +99,7 @@ impl Feeder {
         }
     }
 
-    /// Returns the number of packets so far.
+    /// Returns the number of packets written since [`Feeder::start`].
     fn position(&self) -> Result<u64, Failure> {
         let map = self.ebpf.map("FEED").ok_or("no map FEED")?;
         Ok(Array::<_, packets::FeedState>::try_from(map)?.get(&0, 0)?[0])
@@ -152,7 +152,7 @@ pub struct KernelFixture {
 
 impl Drop for KernelFixture {
     fn drop(&mut self) {
-        // Leftovers of the directory are recognizable by the process id in its name.
+        // If removal fails, the maps remain under a name with this process's id.
         let _ = self.location.remove();
     }
 }
@@ -167,7 +167,7 @@ impl KernelFixture {
         let id = std::process::id();
         let folder = format!("/sys/fs/bpf/weir-bench-{id}-{work:?}-{family:?}-{gateway:?}");
         let folder = PathBuf::from(folder);
-        let location = RegionLocation::Maps(folder.clone());
+        let location = RegionLocation::maps(folder.clone());
         let region = Region::create_or_open(&location, &fixture::sizes(flows * 2), SEED)?;
         let program = match Program::load(&region, &folder, 1) {
             Ok(program) => program,
@@ -241,7 +241,7 @@ impl KernelFixture {
         self.region.counters().sum(|page| page.verdict_count(verdict))
     }
 
-    /// Returns the drop reasons of the ingress arm with nonzero counts.
+    /// Returns the drop reasons of the ingress arm with nonzero counts, and the counts.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
         let counters = self.region.counters();
         let of = |reason| (reason, counters.sum(|page| page.dropped(0, reason)));
@@ -249,6 +249,7 @@ impl KernelFixture {
     }
 }
 
+/// Runs a program repeatedly on one frame, and returns nanoseconds per repetition.
 fn repeated(program: &Xdp, frame: &[u8], packets: u32) -> Result<f64, Failure> {
     let options = TestRunOptions { data_in: Some(frame), repeat: packets, ..Default::default() };
     Ok(program.test_run(options)?.duration.as_nanos() as f64)

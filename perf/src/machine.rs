@@ -35,7 +35,7 @@ impl Pages {
         }
         Err(io::Error::new(
             io::ErrorKind::OutOfMemory,
-            format!("{need} huge pages of 2 MiB are required, the kernel could free {free}"),
+            format!("{need} huge pages of 2 MiB are required, the kernel provides {free}"),
         ))
     }
 }
@@ -43,8 +43,8 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.added > 0 {
-            // The number may have changed meanwhile: remove what was added, no more. If that
-            // fails the pages stay reserved, which affects no figure.
+            // The number of pages may have changed meanwhile, so only as many as were added are
+            // removed. If that fails, the pages stay reserved, which affects no figure.
             let rest = total_pages().map(|now| now.saturating_sub(self.added));
             let _ = rest.and_then(|rest| fs::write(PAGES, rest.to_string()));
         }
@@ -65,7 +65,7 @@ fn number(text: &str) -> io::Result<u64> {
 
 /// Returns the time for a word to travel from core 0 to core 1 and back, the best of many
 /// attempts: about 0.15 µs where the cores share a cache, 0.55 µs where they do not. Two-core
-/// figures are up to three times better in the first case, and the host may change it within
+/// figures are up to three times better in the first case. The host may move the cores within
 /// minutes.
 ///
 /// # Errors

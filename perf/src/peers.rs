@@ -1,4 +1,4 @@
-//! The reference programs, run on the same cores in the same minute.
+//! Command lines of the compared programs, which run in turn on the same two cores.
 
 use crate::process::{Program, Reading};
 
@@ -7,11 +7,12 @@ use crate::process::{Program, Reading};
 pub enum Memory {
     /// Pages of 2 MiB.
     Huge,
-    /// Pages of 4 kB: 3 to 4 times slower, if there are no huge ones.
+    /// Pages of 4 kB, if there are no huge ones: 3 to 4 times slower.
     Small,
 }
 
-/// The core of the forwarding lcore. The other one is the main lcore's, which only prints.
+/// The cores of a program's polling lcores. If there is one, the main lcore, which only prints, has
+/// the other core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Core {
     /// The first core, the generator's in two-core cases.

@@ -1,4 +1,5 @@
-//! One polling lcore of Weir's own cases: it fills received buffers, forwards them, and counts.
+//! One polling lcore of Weir's own cases: it fills received buffers with packets, forwards them,
+//! and counts them.
 
 use crate::feed::{ANSWER, Answers, Order, REQUEST, Requests};
 use crate::fixture::{self, Family, Workload};
@@ -55,7 +56,8 @@ pub const WAITING: usize = 16_384;
 /// The packets that an lcore forwards, and the arm at which they arrive.
 pub struct Feed {
     source: Source,
-    /// Frames written and not yet forwarded, if frames are to be cold, and how many must wait.
+    /// If frames are to be cold: frames written and not yet forwarded, and how many of them must
+    /// wait.
     waiting: Option<(VecDeque<Mbuf>, usize)>,
 }
 
@@ -142,8 +144,8 @@ impl Exits<Mbuf> for Rows<'_> {
 }
 
 /// Sends the first packet of each of `flows` flows, as `requests` writes them, and records the
-/// backends' answers. Uses the order of the flows' numbers, so that table entries lie in another
-/// order than the one in which they are used later.
+/// backends' answers. The flows begin in the order of their numbers, so that their table entries
+/// lie in another order than the one in which they are used later.
 ///
 /// # Errors
 /// [`PollerError`]; each packet must leave as its work demands.
@@ -241,7 +243,7 @@ impl Poller {
                 std::hint::spin_loop();
                 continue;
             }
-            // The fixed cost of an iteration belongs to Weir, not to writing.
+            // The fixed cost of an iteration is Weir's, not that of writing frames.
             if self.work != Workload::Refill {
                 lcore.run_periodic();
             }
@@ -329,9 +331,10 @@ impl Poller {
     }
 }
 
-/// Appends a burst to the waiting frames, and takes the oldest out once there are enough.
-/// Prefetches the headers of the following buffers, because a driver writes them just before it
-/// hands them over, and the frames as the poll loop does.
+/// Appends a burst to the waiting frames, and takes the oldest ones out once enough are waiting.
+/// Returns how many were taken out. Prefetches the headers of the buffers that follow, because a
+/// driver would write these just before it hands them over; prefetches the frames as the poll loop
+/// does.
 fn delay(waiting: &mut VecDeque<Mbuf>, count: usize, row: &mut Row<BURST>) -> usize {
     let received = row.len();
     waiting.extend(row.drain());
@@ -347,7 +350,7 @@ fn delay(waiting: &mut VecDeque<Mbuf>, count: usize, row: &mut Row<BURST>) -> us
     received
 }
 
-/// Returns the position of an lcore in these cases.
+/// Returns the configuration of lcore `index` of `count`.
 pub fn lcore_config(index: u32, count: u32) -> LcoreConfig {
     LcoreConfig { index, count, epoch: 1, macs: fixture::MACS }
 }

@@ -17,7 +17,7 @@ use std::{fs, mem};
 /// The format in which a program prints its rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
-    /// Lines `Mpps <rate>`, one per second: our programs, and the C loop.
+    /// Lines `Mpps <rate>`, one per second: Weir's programs, and the C loop.
     Meter,
     /// testpmd's statistics, one block per port and second: received packets, all ports together.
     Testpmd,
@@ -50,7 +50,7 @@ pub struct Outcome {
     /// Million packets per second, one value per second, without the first two, in which caches,
     /// pools and peers settle.
     pub rates: Vec<f64>,
-    /// Its last lines, for diagnosis.
+    /// The last lines of the program's output, for diagnosis.
     pub last_lines: Vec<String>,
 }
 
@@ -92,17 +92,17 @@ impl Running {
         self.mark = Some((Instant::now(), worker_times(self.child.id())));
     }
 
-    /// Returns whether it is running.
+    /// Returns whether the program is running.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Returns whether it ended by itself with a failure, which invalidates its figures.
+    /// Returns whether the program ended by itself with a failure, which invalidates its figures.
     pub fn has_failed(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(status)) if !status.success())
     }
 
-    /// Ends it and returns its output.
+    /// Ends the program and returns its output.
     pub fn stop(mut self) -> Outcome {
         self.end();
         let lines = |thread: Option<JoinHandle<Vec<String>>>| {
@@ -121,8 +121,8 @@ impl Running {
         Outcome { rates, last_lines }
     }
 
-    /// Returns the minimum share of a core, 0 to 1, of its worker threads since
-    /// [`Running::mark`]; 0 if it has ended.
+    /// Returns the minimum share of a core, 0 to 1, of the program's worker threads since
+    /// [`Running::mark`]; 0 if the program has ended.
     pub fn share(&self) -> f64 {
         let Some((then, before)) = &self.mark else {
             return 0.0;
@@ -174,7 +174,7 @@ fn worker_times(pid: u32) -> BTreeMap<u32, Duration> {
 /// Returns user plus system time of a `stat` line of a worker lcore (DPDK names the threads
 /// lcore-worker-1, rte-worker-1 or dpdk-worker1, depending on its version).
 fn worker_time(stat: &str) -> Option<Duration> {
-    /// USER_HZ, the same on all x86 Linux machines.
+    /// Linux's USER_HZ on x86.
     const TICKS_PER_SECOND: u64 = 100;
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
     if !name.contains("worker") {
@@ -200,7 +200,7 @@ fn testpmd_rates(lines: &[String]) -> Vec<f64> {
         }
     }
     let seconds = ports.values().map(Vec::len).min().unwrap_or(0);
-    // The last block may be the one that testpmd prints when it is stopped.
+    // testpmd may be stopped between the blocks of two ports, so the shortest list counts.
     (2..seconds).map(|at| ports.values().map(|rates| rates[at]).sum::<f64>() / 1e6).collect()
 }
 

@@ -5,7 +5,7 @@ use dpdk_bindings::{
     Eal, Mempool, MempoolError, Port, PortError, PortOptions, RxQueue, TxQueue, port::Queues,
 };
 
-/// Number of buffers that ports and lcores use at a time.
+/// Number of buffers that suffices for the rings of all ports, the caches and the bursts.
 const BUFFERS: u32 = 8191;
 
 /// Size of an lcore's cache of free buffers.
@@ -56,6 +56,7 @@ pub fn start_ports(eal: &Eal, pool: &Mempool) -> Result<Vec<StartedPort>, PortEr
             tx_ring: 512,
             mtu: None,
             rss: false,
+            fast_free: false,
             pool,
         })?;
         let Queues { rx, tx, .. } = port.start()?;

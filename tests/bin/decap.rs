@@ -1,4 +1,5 @@
-//! `weir-decap`: a tunnel backend for machines whose kernel has no GENEVE, IPIP or GUE.
+//! `weir-decap`: terminates tunnels in user space, for a backend whose kernel does not support
+//! them.
 
 #![forbid(unsafe_code)]
 

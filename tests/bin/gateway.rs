@@ -1,4 +1,4 @@
-//! `weir-gateway`: an emulated AWS gateway for an appliance without a cloud.
+//! `weir-gateway`: emulates an AWS Gateway Load Balancer, for an appliance outside AWS.
 
 #![forbid(unsafe_code)]
 
@@ -143,7 +143,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> Result<Report> {
     need_root()?;
-    // Blocked before any thread starts, so that all threads leave the signals to signalfd.
+    // The signals are blocked before any thread starts: all threads inherit this, and the signals
+    // are read from a signalfd only.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
@@ -186,7 +187,7 @@ fn run(arguments: Arguments) -> Result<Report> {
     Ok(report)
 }
 
-/// Waits for the end and prints a progress line every ten seconds.
+/// Waits for a signal or the end of `--seconds`, and prints a report every ten seconds.
 fn watch(gateway: &Gateway, signals: &SigSet, arguments: &Arguments) -> Result<()> {
     let (begun, mut reported) = (Instant::now(), Instant::now());
     let waiting = nix::sys::signalfd::SignalFd::with_flags(

@@ -5,7 +5,7 @@ use super::setups::{aws_nat, aws_return};
 use super::{Case, arrives, case};
 use crate::frames::{Frame, Ip, echo, flags, option, options, raw, tcp, udp};
 
-/// A case in which the frame is returned, identical except for MACs and outer addresses.
+/// A case in which the frame is returned: only MACs and outer addresses are swapped.
 fn returned(claim: &'static str, frame: Frame) -> Case {
     let back = frame.clone().sent_back();
     case(claim, aws_return(), vec![arrives(INGRESS, frame).leaves(INGRESS, back, "return")])
@@ -69,11 +69,11 @@ fn return_cases() -> Vec<Case> {
             from_gateway(1, elsewhere()).with(|ip| ip.options(&[0x94, 4, 0, 0])),
         ),
         returned(
-            "Inner IPv4 options are skipped.",
+            "A packet with inner IPv4 options is returned.",
             from_gateway(1, elsewhere().options(&[7, 7, 4, 0, 0, 0, 0])),
         ),
         returned(
-            "Inner IPv6 extension headers are skipped.",
+            "A packet with inner IPv6 extension headers is returned.",
             from_gateway(
                 1,
                 udp(CLIENT6, ELSEWHERE6)
@@ -91,7 +91,7 @@ fn return_cases() -> Vec<Case> {
             from_gateway(1, raw("198.51.100.7", "192.0.2.80", 47).load(&[0, 0, 8, 0])),
         ),
         returned(
-            "A packet with no byte after its IP header is returned.",
+            "An inner packet with no byte after its IP header is returned.",
             from_gateway(1, raw("198.51.100.7", "192.0.2.80", 59)),
         ),
         returned(
@@ -107,14 +107,14 @@ fn return_cases() -> Vec<Case> {
             from_gateway(1, elsewhere().wrong_by(0x1234)),
         ),
         returned(
-            "Ethernet padding after a short packet is ignored.",
+            "A frame with Ethernet padding is returned with the padding.",
             from_gateway(1, udp(CLIENT, ELSEWHERE)).pad(160),
         ),
     ]
 }
 
 fn cookies() -> Vec<Case> {
-    let twice = |node, cookie| {
+    let own = |node, cookie| {
         let frame = from_node(node, ENDPOINT, cookie, elsewhere());
         let back = frame.clone().sent_back();
         arrives(INGRESS, frame).leaves(INGRESS, back, "return")
@@ -131,7 +131,7 @@ fn cookies() -> Vec<Case> {
             "Two packets of one 5-tuple with different cookies are each returned with their own \
              cookie.",
             aws_return(),
-            vec![twice(NODE, 1), twice(NODE, 2), twice(NODE, 1), twice(OTHER_NODE, 3)],
+            vec![own(NODE, 1), own(NODE, 2), own(NODE, 1), own(OTHER_NODE, 3)],
         ),
         case(
             "A backend's answer carries the flow's latest cookie and goes to the latest node.",

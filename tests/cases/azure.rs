@@ -1,20 +1,20 @@
 //! Azure gateways: external traffic leaves through the internal tunnel, and the reverse.
 
 use super::addresses::*;
-use super::setups::{azure_nat, azure_return, web_by_tunnel};
-use super::{Case, arrives, case};
+use super::setups::{Setup, azure_nat, azure_return, web_by_tunnel};
+use super::{Case, Step, arrives, case, tunnels};
 use crate::frames::{Frame, Ip, echo, end, flags, tcp};
 
 fn elsewhere() -> Ip {
     tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
 }
 
-/// Returns the frame as sent back through the tunnel with this port and VNI.
+/// Returns the frame as Weir returns it through the tunnel with this port and VNI.
 fn crossed(frame: Frame, port: u16, vni: u32) -> Frame {
     frame.sent_back().with(|ip| ip.to_port(port).vxlan(|v| v.vni = vni))
 }
 
-/// Returns the frame of an answer through the request's tunnel, with inner MACs swapped.
+/// Returns the frame of an answer that leaves by the request's tunnel, with inner MACs swapped.
 fn answered(frame: Frame) -> Frame {
     frame.sent_back().with(|ip| {
         ip.may_fragment().id(u32::from(ANY_ID)).vxlan(|v| std::mem::swap(&mut v.from, &mut v.to))
@@ -95,13 +95,83 @@ fn nat() -> Vec<Case> {
     )]
 }
 
-fn chain() -> Vec<Case> {
+/// Ports and VNIs of the pool's tunnels, external and internal: at first, and after changes.
+const POOL: [[(u16, u32); 2]; 3] = [
+    [(10_801, 801), (10_800, 800)],
+    [(10_811, 811), (10_810, 810)],
+    [(10_811, 821), (10_820, 810)],
+];
+
+/// The pool gets these tunnels.
+fn moved([external, internal]: [(u16, u32); 2]) -> Step {
+    tunnels(external, internal)
+}
+
+/// Returns a frame to the gateway as it leaves by another tunnel.
+fn by(frame: Frame, (port, vni): (u16, u32)) -> Frame {
+    frame.with(|ip| ip.to_port(port).vxlan(|v| v.vni = vni))
+}
+
+/// The clients of these flows send nothing after a change, so that no packet updates the flow.
+fn changed_pool() -> Vec<Case> {
+    let plain = response().from(BACKEND).to(OUR_NAT).to_port(NAT_1);
+    let back = |pool: [(u16, u32); 2]| {
+        let frame = by(answered(from_external(response().hop())), pool[0]);
+        arrives(EGRESS, from_backend(11, plain.clone())).leaves(INGRESS, frame, "answer")
+    };
+    let (setup, appliance) = inspection();
+    let inspected = |pool: [(u16, u32); 2]| {
+        let frame = by(crossed(from_external(syn().hop().hop()), 10_800, 800), pool[1]);
+        let frame = frame.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)));
+        arrives(EGRESS, appliance(syn().hop()).sent_back()).leaves(INGRESS, frame, "answer")
+    };
+    let begin = arrives(INGRESS, from_external(syn()));
+    let out = syn().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
+    vec![
+        case(
+            "A NAT answer leaves by the tunnel that replaced the request's, after each change of \
+             the pool.",
+            azure_nat(),
+            vec![
+                begin.clone().leaves(EGRESS, to_backend(11, out), "nat"),
+                back(POOL[0]),
+                moved(POOL[1]),
+                back(POOL[1]),
+                moved(POOL[2]),
+                back(POOL[2]),
+                moved(POOL[0]),
+                back(POOL[0]),
+            ],
+        ),
+        case(
+            "A packet that an inspection appliance returns crosses to the tunnel that replaced the \
+             internal one.",
+            setup,
+            vec![
+                begin.leaves(EGRESS, appliance(syn().hop()), "tunnel"),
+                inspected(POOL[0]),
+                moved(POOL[1]),
+                inspected(POOL[1]),
+                moved(POOL[2]),
+                inspected(POOL[2]),
+            ],
+        ),
+    ]
+}
+
+/// Returns the tables with an inspection appliance behind GENEVE, and the frames to it.
+fn inspection() -> (Setup, fn(Ip) -> Frame) {
     let mut setup = azure_return().named("azure, inspection appliance");
     setup.services = web_by_tunnel("tunnel", "geneve", "10.0.2.11");
     let appliance = |ip: Ip| {
         let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(801));
         to_backend(11, outer.from_port(HASH_1))
     };
+    (setup, appliance)
+}
+
+fn chain() -> Vec<Case> {
+    let (setup, appliance) = inspection();
     let forward = |frame: Frame, ip: Ip| {
         arrives(INGRESS, frame).leaves(EGRESS, appliance(ip.hop()), "tunnel")
     };
@@ -164,5 +234,5 @@ fn replies() -> Vec<Case> {
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     assert_eq!(end(OUR_EXTERNAL).port(), 10_801);
-    [crossing(), nat(), chain(), replies()].into_iter().flatten().collect()
+    [crossing(), nat(), changed_pool(), chain(), replies()].into_iter().flatten().collect()
 }

@@ -1,6 +1,6 @@
 //! The structure of a case: its claim, its setup, its steps.
 
-use super::plane::Exit;
+use super::plane::{Change, Exit};
 use super::setups::Setup;
 use crate::frames::Frame;
 use tables::reason::DropReason;
@@ -10,14 +10,14 @@ use tables::reason::DropReason;
 pub struct Case {
     /// The claim, a sentence.
     pub claim: &'static str,
-    /// The tables it starts with.
+    /// The tables at the start of the case.
     pub setup: Setup,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Case {
-    /// Returns whether a frame on the wire is an IP fragment itself, not only its inner packet.
+    /// Returns whether the outermost packet of a frame on the wire is an IP fragment.
     pub fn has_fragments_on_the_cable(&self) -> bool {
         let outer = |frame: &Wire| match frame {
             Wire::Built(frame) => frame.ip.fragment.is_some(),
@@ -27,11 +27,12 @@ impl Case {
             let arrives = match &step.act {
                 Act::Arrives(_, frame) | Act::ArrivesSplit(_, frame, _) => outer(frame),
                 Act::KernelSends(_, frame) => outer(frame),
-                // A flood does not list its outgoing frames; one may be the tunnel's inner packet.
+                // A flood does not list its outgoing frames. A fragment inside its tunnel may
+                // leave without the tunnel.
                 Act::Until { make, .. } | Act::Flood { make, .. } => {
                     make(0).ip.body.inner().is_some_and(|inner| inner.fragment.is_some())
                 }
-                Act::Wait(_) | Act::Services(_) => false,
+                Act::Wait(_) | Act::Change(_) => false,
             };
             arrives || step.leaves.iter().any(|(_, frame)| outer(frame))
         })
@@ -64,7 +65,8 @@ impl From<Vec<u8>> for Wire {
     }
 }
 
-/// A counter that a step increments: by one, or by at least one if it sends many flows.
+/// A counter that a step increments: by one per mention, or by any number if the step sends many
+/// flows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Counted {
     /// A verdict, by its counter's name.
@@ -78,14 +80,14 @@ pub enum Counted {
 pub enum Act {
     /// A frame arrives at an arm.
     Arrives(u8, Wire),
-    /// A frame arrives whose first buffer segment contains only this many bytes.
+    /// A frame arrives in two buffer segments, of which the first has this many bytes.
     ArrivesSplit(u8, Wire, usize),
     /// The appliance's kernel sends a frame through an arm's exception port.
     KernelSends(u8, Wire),
     /// This many seconds pass.
     Wait(u32),
-    /// The services file is replaced by this text.
-    Services(String),
+    /// The control state changes.
+    Change(Change),
     /// Flows arrive, each built from its number, until one is dropped for the step's reason. All
     /// before it are forwarded: at least `min` and fewer than `max`.
     Until {
@@ -125,7 +127,7 @@ pub fn arrives(arm: u8, frame: impl Into<Wire>) -> Step {
     Step::new(Act::Arrives(arm, frame.into()))
 }
 
-/// Creates a step in which a frame arrives in more than one buffer segment.
+/// Creates a step in which a frame arrives in two buffer segments, `first` bytes in the first.
 pub fn arrives_split(arm: u8, frame: impl Into<Wire>, first: usize) -> Step {
     Step::new(Act::ArrivesSplit(arm, frame.into(), first))
 }
@@ -142,7 +144,12 @@ pub fn wait(seconds: u32) -> Step {
 
 /// Creates a step in which the services change.
 pub fn services(file: impl Into<String>) -> Step {
-    Step::new(Act::Services(file.into()))
+    Step::new(Act::Change(Change::Services(file.into())))
+}
+
+/// Creates a step in which the Azure gateway gets tunnels with these ports and VNIs.
+pub fn tunnels(external: (u16, u32), internal: (u16, u32)) -> Step {
+    Step::new(Act::Change(Change::Tunnels([external, internal])))
 }
 
 impl Step {
@@ -187,7 +194,7 @@ impl Step {
         self
     }
 
-    /// Expects the packet to be dropped for `reason`, and a frame that Weir originates.
+    /// Expects the packet to be dropped for `reason`, and Weir to originate `frame`.
     pub fn answered(mut self, arm: u8, frame: impl Into<Wire>, reason: DropReason) -> Step {
         self.leaves.push((Exit::Port(arm), frame.into()));
         self.counted.push(Counted::Verdict("reply"));

@@ -6,12 +6,14 @@ use super::setups::{Setup, aws_chain};
 use super::{Case, Step, arrives, case, wait};
 use crate::frames::{Frame, Ip, aws_options, error, option, udp};
 
-/// The outer headers of one direction: the gateway's node and port, and all options.
+/// The outer headers of one direction of a flow.
 #[derive(Clone)]
 struct GatewayPath {
+    /// The gateway's node and UDP source port.
     node: &'static str,
+    /// The options that the gateway sends.
     options: Vec<u8>,
-    /// The options of Weir's tunnel to the appliance.
+    /// The options that Weir sends to the inspection appliance.
     own: Vec<u8>,
 }
 
@@ -24,7 +26,7 @@ fn path_of(endpoint: u64, node: &'static str, attachment: u64, cookie: u32) -> G
     GatewayPath { node, options, own: origin_options(endpoint, node, cookie, ANY_TAG) }
 }
 
-/// Creates a path with more options than fit in the flow's record.
+/// Creates a path whose options do not fit in the flow's record and need an option slab.
 fn long(node: &'static str, cookie: u32) -> GatewayPath {
     let mut path = path(node, 0, cookie);
     path.options.extend(option(0x0103, 2, &cookie.to_be_bytes().repeat(20)));
@@ -38,13 +40,13 @@ impl GatewayPath {
         Frame::new(ROUTER, IN_MAC, outer)
     }
 
-    /// Returns the packet as the appliance receives it, from an outer port.
+    /// Returns the frame as the inspection appliance receives it, with `port` as outer source port.
     fn appliance(&self, ip: Ip, port: u16) -> Frame {
         let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", self.own.clone());
         to_backend(11, outer.from_port(port))
     }
 
-    /// A step from the gateway to the appliance.
+    /// A step in which the gateway's packet reaches the inspection appliance.
     fn forward(&self, ip: Ip) -> Step {
         self.forward_as(ip, HASH_1)
     }
@@ -54,7 +56,7 @@ impl GatewayPath {
         arrives(INGRESS, self.outer(ip)).leaves(EGRESS, out, "tunnel")
     }
 
-    /// A step from the appliance back to the gateway.
+    /// A step in which the inspection appliance sends the packet back, and the gateway gets it.
     fn back(&self, ip: Ip) -> Step {
         self.back_as(ip, HASH_1)
     }
@@ -67,7 +69,8 @@ impl GatewayPath {
     }
 }
 
-/// The outer port of a later fragment, which has no ports to hash.
+/// The outer source port of a later fragment: without ports there is no hash, and the first port
+/// of the range is used.
 const LATER: u16 = 49_152;
 
 const ONE: &str = NODE;
@@ -81,8 +84,8 @@ fn legs_of_both_directions() -> Vec<Case> {
     let both = path(ONE, 0, 9);
     vec![
         case(
-            "Both directions of a flow through a chain, with different nodes, ports, cookies and \
-             attachments, are each returned with their own.",
+            "Both directions of a flow through a chain are returned, each with its own node, port, \
+             cookie and attachment.",
             aws_chain(),
             vec![
                 client.forward(syn()),
@@ -233,8 +236,8 @@ const SUCCESSOR: u64 = 0x2004;
 fn scopes() -> Vec<Case> {
     let (first, successor) = (path(ONE, 0, 1), path_of(SUCCESSOR, ONE, 0, 1));
     vec![case(
-        "After an endpoint takes over the scope of an idle one, its packets carry its own \
-         identifier.",
+        "After an endpoint takes over the scope of an idle endpoint, packets carry the identifier \
+         of the new one.",
         Setup {
             max_scopes: 8,
             seed: Some(0x5745_4952),

@@ -17,7 +17,7 @@ pub struct CoveredElsewhere {
     pub test: &'static str,
 }
 
-/// All such reasons.
+/// All drop reasons without a case, with their tests.
 pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
     CoveredElsewhere {
         reason: DropReason::NoRoute,
@@ -56,6 +56,12 @@ pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
         test: "a_nic_that_takes_no_more_is_counted",
     },
     CoveredElsewhere {
+        reason: DropReason::NicUnavailable,
+        because: "the NIC has to be reset or removed",
+        file: "tests/scenarios/nic_trouble.rs",
+        test: "a_nic_in_trouble_works_again_and_every_frame_is_counted",
+    },
+    CoveredElsewhere {
         reason: DropReason::Undecided,
         because: "a stage has to be defective",
         file: "tests/scenarios/drop_reasons.rs",
@@ -63,7 +69,7 @@ pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
     },
     CoveredElsewhere {
         reason: DropReason::StageMissing,
-        because: "the XDP program has to be loaded in part",
+        because: "some of the XDP programs have to be missing",
         file: "ebpf-fallback/tests/pipeline.rs",
         test: "packet_with_a_missing_stage_is_counted",
     },

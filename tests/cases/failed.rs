@@ -8,14 +8,14 @@ use crate::frames::{Frame, Ip, flags, tcp, udp};
 const DNS: &str = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
 const DNS_FRONTEND: &str = "203.0.113.10:53";
 
-/// Builds "web" and "dns" with their first backend in this state, or without it, and the second
-/// one.
+/// Builds "web", "web6" and "dns" with these keys and two backends each, 11 in state `state` and
+/// 12. With `None`, backend 11 is left out.
 fn with_first(keys: &str, state: Option<&str>) -> String {
     let keys = format!("mode = \"nat\"\n{keys}");
     let both = |first: &str, second: &str, port: u16| {
         let one =
             |address: &str, rest: &str| format!("{{address = \"{address}\", port = {port}{rest}}}");
-        // While the first is active, the second takes no new flow.
+        // While backend 11 is active, backend 12 takes no new flow.
         match state {
             Some("active") => {
                 let idle = ", state = \"maintenance\"";
@@ -42,7 +42,7 @@ fn query() -> Ip {
     udp(CLIENT, DNS_FRONTEND).load(b"who?")
 }
 
-/// A step in which the client's packet reaches backend n.
+/// A step in which the client's packet reaches backend n at `port`, from NAT port `nat`.
 fn forwarded(frame: fn(Ip) -> Frame, ip: Ip, n: u8, port: u16, nat: u16) -> Step {
     let (nat_address, backend) = match ip.is_v6() {
         true => (OUR_NAT6, format!("[fd00:2::{n}]:{port}")),
@@ -60,7 +60,7 @@ fn by_gateway(ip: Ip) -> Frame {
     from_gateway(1, ip)
 }
 
-/// A UDP flow: first on backend 11; after the change on `then`.
+/// A case of a UDP flow: on backend 11 before the change, on backend `then` after it.
 fn udp_case(claim: &'static str, keys: &str, state: Option<&str>, then: u8) -> Case {
     let nat = if then == 11 { NAT_1 } else { NAT_2 };
     let after = services(with_first(keys, state));
@@ -76,7 +76,7 @@ fn web(client: &str, flags: u8) -> Ip {
     tcp(client, to, flags).numbers(7_001, 9_001)
 }
 
-/// A TCP flow: on backend 11 before and after the change.
+/// A case of a TCP flow: on backend 11 before and after the change.
 fn tcp_stays(claim: &'static str, keys: &str, state: Option<&str>) -> Case {
     let push = || web(CLIENT, flags::PSH | flags::ACK).load(b"more");
     let steps = vec![
@@ -95,7 +95,8 @@ fn answered(frame: Frame, reset: Frame) -> Step {
     step
 }
 
-/// A TCP flow: the next segment is answered with a reset, and a new SYN goes to backend 12.
+/// A case of a TCP flow: after the change, its next segment is answered with a reset, and a new
+/// SYN goes to backend 12.
 fn reset(
     claim: &'static str,
     setup: Setup,
@@ -125,9 +126,10 @@ pub fn cases() -> Vec<Case> {
     let failed = Some("quarantined");
     let all = "failed_udp = \"move\"\nfailed_tcp = \"reset\"";
     vec![
-        udp_case("A UDP flow of a failed backend moves to another backend.", "", failed, 12),
+        udp_case("By default a UDP flow of a failed backend moves to another one.", "", failed, 12),
         udp_case(
-            "A UDP flow of a backend that no source names any more moves to another backend.",
+            "By default a UDP flow of a backend that no source names any more moves to another \
+             backend.",
             "",
             None,
             12,
@@ -146,8 +148,8 @@ pub fn cases() -> Vec<Case> {
         ),
         udp_case("A UDP flow of a draining backend stays.", all, Some("terminating"), 11),
         udp_case("A UDP flow of a backend in maintenance stays.", all, Some("maintenance"), 11),
-        tcp_stays("A TCP connection to a failed backend stays.", "", failed),
-        tcp_stays("A TCP connection to a removed backend stays.", "", None),
+        tcp_stays("By default a TCP connection to a failed backend stays.", "", failed),
+        tcp_stays("By default a TCP connection to a removed backend stays.", "", None),
         tcp_stays("A TCP connection to a draining backend stays.", all, Some("terminating")),
         tcp_stays("A TCP connection to a backend in maintenance stays.", all, Some("maintenance")),
         reset(

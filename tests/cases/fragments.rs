@@ -1,4 +1,4 @@
-//! Fragments follow their datagram; none is queued.
+//! Fragments: later ones follow the first one of their datagram, and none waits in a queue.
 
 use super::addresses::*;
 use super::setups::{Setup, aws_chain, aws_nat, aws_return};
@@ -6,7 +6,7 @@ use super::{Act, Case, Counted, Step, arrives, case, wait};
 use crate::frames::{Ip, udp};
 use tables::reason::DropReason;
 
-/// Builds a datagram for the service "any", which keeps ports.
+/// Builds a datagram for the service "any", whose backend receives it at the same port.
 fn datagram() -> Ip {
     udp(CLIENT, "203.0.113.20:53").id(4711).load(&[0x5a; 3_000])
 }
@@ -61,7 +61,8 @@ fn nat() -> Vec<Case> {
             ],
         ),
         case(
-            "The fragment table keeps a datagram for fifteen seconds.",
+            "A later fragment is dropped after the fifteen seconds for which the fragment table \
+             keeps its datagram.",
             aws_nat(),
             vec![
                 forward(first),

@@ -1,4 +1,4 @@
-//! ICMP errors are forwarded to the flow that they quote.
+//! ICMP errors are forwarded along the flow whose packet they quote.
 
 use super::addresses::*;
 use super::setups::{aws_nat, aws_return};
@@ -11,7 +11,7 @@ fn open() -> Step {
     arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, to_backend(11, out), "nat")
 }
 
-/// Returns the request as the backend received it, which errors of its side quote.
+/// Returns the request as the backend receives it, and as errors from the backend's side quote it.
 fn as_sent() -> Ip {
     request().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop()
 }
@@ -68,8 +68,8 @@ fn from_the_clients_side() -> Vec<Case> {
     let stray = error("198.51.100.1", "192.0.2.80", (11, 0), 0, udp(ELSEWHERE, CLIENT));
     vec![
         case(
-            "An error from the client's side about an answer reaches the backend from the \
-             appliance, with a quote of the backend's own packet.",
+            "An error from the client's side about an answer reaches the backend from the NAT \
+             address, with a quote of the backend's own packet.",
             aws_nat(),
             vec![
                 open(),

@@ -57,9 +57,9 @@ fn limits() -> Vec<Case> {
     two.punt = "icmp_limit_per_s = 2";
     let mut full = aws_return().named("kernel queue of one frame");
     full.kernel_capacity = 1;
-    let mut refused = arrives(INGRESS, ping()).dropped(DropReason::PuntFull);
-    // The packet counts as punted and as dropped: the kernel did not accept the frame.
-    refused.counted.push(Counted::Verdict("punt"));
+    let mut rejected = arrives(INGRESS, ping()).dropped(DropReason::PuntFull);
+    // The packet counts as punted and as dropped: its verdict is punt, but the queue is full.
+    rejected.counted.push(Counted::Verdict("punt"));
     let mut punts = plain_nat().named("plain_no_service = punt");
     punts.punt = "plain_no_service = \"punt\"";
     vec![
@@ -77,7 +77,7 @@ fn limits() -> Vec<Case> {
         case(
             "A packet for which the queue to the kernel is full is counted.",
             full,
-            vec![arrives(INGRESS, ping()).punted(), refused],
+            vec![arrives(INGRESS, ping()).punted(), rejected],
         ),
         case(
             "With plain_no_service = punt a plain packet that matches no service goes to the \
@@ -88,7 +88,7 @@ fn limits() -> Vec<Case> {
     ]
 }
 
-/// Builds unsolicited packets to the appliance's own address.
+/// Builds packets to the appliance's address that no service of the appliance expects.
 fn unsolicited(n: u16) -> [Frame; 3] {
     let from = format!("198.51.100.99:{}", 1024 + n);
     [
@@ -113,7 +113,7 @@ fn essential(n: u16) -> Vec<Wire> {
         from_router(tcp(&prober, "10.0.1.10:8080", flags::SYN)).into(),
         from_router(tcp(&prober, "10.0.1.10:8081", flags::SYN)).into(),
         from_router(tcp(&router, "10.0.1.10:179", flags::ACK)).into(),
-        // Of a BGP session that the appliance opened.
+        // A packet of a BGP session that the appliance opened.
         from_router(tcp("10.0.1.1:179", &format!("10.0.1.10:{}", 40_000 + n), flags::ACK)).into(),
         from_router(udp(&router, "10.0.1.10:3784").ttl(255)).into(),
         arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false).into(),
@@ -135,7 +135,7 @@ fn classes() -> Vec<Case> {
         let other = |frame| arrives(INGRESS, frame).dropped(DropReason::PuntLimitedOther);
         steps.extend(unsolicited(n).into_iter().map(other));
         steps.push(arrives(INGRESS, ping(n)).dropped(DropReason::PuntLimitedIcmp));
-        // Routed neighbor discovery (TTL below 255) is invalid.
+        // Neighbor discovery that was routed (hop limit below 255) is invalid (RFC 4861 7.1.1).
         let routed = from_router(routed.clone());
         steps.push(arrives(INGRESS, routed).dropped(DropReason::PuntLimitedIcmp));
         steps.extend(essential(n).into_iter().map(|frame| arrives(INGRESS, frame).punted()));
@@ -167,7 +167,7 @@ fn classes() -> Vec<Case> {
     ]
 }
 
-/// Cases of frontends that match the appliance's own ports.
+/// Cases of frontends that contain the appliance's own address and ports.
 fn own_ports() -> Vec<Case> {
     let frontends = |list: &str| {
         let mut setup = plain_nat();
@@ -216,7 +216,7 @@ fn from_kernel() -> Vec<Case> {
     let question = arp(IN_MAC, BROADCAST, [10, 0, 1, 10], [10, 0, 1, 1], false);
     vec![
         case(
-            "A packet from the kernel leaves its arm unchanged.",
+            "A packet that the kernel sends by an arm leaves by that arm unchanged.",
             aws_return(),
             vec![
                 kernel_sends(INGRESS, session.clone()).leaves(INGRESS, session.clone(), "forward"),
@@ -231,7 +231,7 @@ fn from_kernel() -> Vec<Case> {
     ]
 }
 
-/// Returns "web" through GENEVE, with a probe source for its backend.
+/// Returns a setup of "web" through GENEVE, with a probe source for its backend.
 fn probed() -> Setup {
     let mut setup = aws_chain().named("a chain with a probe source");
     setup.services = setup

@@ -1,5 +1,6 @@
-//! Packets that are dropped: malformed headers and options, sources and addresses that are not
-//! admitted, and packets without a service, backend, flow or neighbor.
+//! Packets that are dropped: with malformed headers or options, from sources or to addresses that
+//! are not admitted, and without a service, backend, flow or neighbor. Some valid counterparts are
+//! included.
 
 use super::addresses::*;
 use super::setups::{Setup, aws_nat, aws_return, azure_return, plain_nat, service};
@@ -30,7 +31,7 @@ fn reject(claim: &'static str, setup: Setup, frame: Frame, reason: DropReason) -
     case(claim, setup, vec![arrives(INGRESS, frame).dropped(reason)])
 }
 
-/// Offsets in [`good`]: the outer IP header, UDP, GENEVE, the inner packet.
+/// Offsets in the frame of [`good`]: the outer IP header, UDP, GENEVE, the inner packet.
 const IP: usize = 14;
 const UDP: usize = IP + 20;
 const GENEVE: usize = UDP + 8;
@@ -204,7 +205,7 @@ fn geneve_options() -> Vec<Case> {
 
 fn inner_packets() -> Vec<Case> {
     let reject = |claim, frame, reason| reject(claim, aws_return(), frame, reason);
-    let total = |words: u16| good().set(INNER + 2, &words.to_be_bytes());
+    let total = |len: u16| good().set(INNER + 2, &len.to_be_bytes());
     vec![
         reject("An inner IP version of 9 is dropped.", good().set(INNER, &[0x95]), InnerMalformed),
         reject("An inner length beyond the frame is dropped.", total(4_000), InnerMalformed),
@@ -276,7 +277,8 @@ fn admission() -> Vec<Case> {
             TunnelSource,
         ),
         reject(
-            "A spoofed source does not reach a service either.",
+            "A gateway packet for a service is dropped if its source is outside the gateway's \
+             sources.",
             aws_nat(),
             from_router(syn().in_geneve("10.9.9.9:1", OUR_GENEVE, aws_options(ENDPOINT, 0, 1))),
             TunnelSource,

@@ -1,4 +1,5 @@
-//! Invalid source addresses: loopback, multicast, broadcast, a frontend's own address.
+//! Martian sources (addresses that no valid packet has as source): loopback, multicast, broadcast,
+//! and a frontend's own address.
 
 use super::addresses::*;
 use super::setups::{
@@ -8,7 +9,7 @@ use super::{Case, arrives, case};
 use crate::frames::{Ip, aws_options, echo, error, flags, tcp, udp};
 use tables::reason::DropReason::MartianSource;
 
-/// Addresses that are invalid as a source.
+/// IPv4 addresses that are invalid as a source.
 const MARTIANS: [&str; 5] = [
     "127.0.0.1:40000",
     "127.255.255.254:40000",
@@ -16,8 +17,9 @@ const MARTIANS: [&str; 5] = [
     "239.255.255.255:40000",
     "255.255.255.255:40000",
 ];
+/// IPv6 addresses that are invalid as a source.
 const MARTIANS6: [&str; 3] = ["[::1]:40000", "[ff02::1]:40000", "[ff0e::7]:40000"];
-/// The adjacent addresses, which are valid clients.
+/// Addresses next to those of [`MARTIANS`], which are valid clients.
 const BESIDE: [(&str, &str); 3] = [
     ("The address before the loopback network is accepted as a client's.", "126.255.255.255:40000"),
     ("The address after the loopback network is accepted as a client's.", "128.0.0.1:40000"),
@@ -58,7 +60,7 @@ fn plain() -> Vec<Case> {
             to_web(),
         ),
         all(
-            "A probe or ping of the appliance's address from a martian source is dropped.",
+            "A packet to the appliance's own address from a martian source is dropped.",
             aws_nat(),
             vec![
                 opens("127.0.0.1:40000", "10.0.1.10:8080"),
@@ -95,12 +97,12 @@ fn plain() -> Vec<Case> {
 
 fn inside_tunnels() -> Vec<Case> {
     let to_web = |from: &str| opens(from, FRONTEND);
-    let refused = |ip: Ip| arrives(INGRESS, from_gateway(1, ip)).dropped(MartianSource);
-    let mut by_aws: Vec<_> = MARTIANS.map(|from| refused(to_web(from))).into();
-    by_aws.extend(MARTIANS6.map(|from| refused(opens(from, FRONTEND6))));
-    by_aws.push(refused(opens("203.0.113.10:7", FRONTEND)));
-    by_aws.push(refused(echo("127.0.0.1:7", "203.0.113.10", true)));
-    by_aws.push(refused(echo("203.0.113.10:7", "203.0.113.10", true)));
+    let dropped = |ip: Ip| arrives(INGRESS, from_gateway(1, ip)).dropped(MartianSource);
+    let mut by_aws: Vec<_> = MARTIANS.map(|from| dropped(to_web(from))).into();
+    by_aws.extend(MARTIANS6.map(|from| dropped(opens(from, FRONTEND6))));
+    by_aws.push(dropped(opens("203.0.113.10:7", FRONTEND)));
+    by_aws.push(dropped(echo("127.0.0.1:7", "203.0.113.10", true)));
+    by_aws.push(dropped(echo("203.0.113.10:7", "203.0.113.10", true)));
     let by_azure = MARTIANS
         .map(|from| arrives(INGRESS, from_external(to_web(from))).dropped(MartianSource))
         .into();
@@ -148,10 +150,10 @@ fn inside_tunnels() -> Vec<Case> {
             )],
         ),
         case(
-            "A packet that matches no service, from a martian inner source, is dropped with \
-             no_service = punt.",
+            "With no_service = punt a packet that matches no service is dropped if its inner \
+             source is martian.",
             punts,
-            vec![refused(opens("127.0.0.1:40000", ELSEWHERE))],
+            vec![dropped(opens("127.0.0.1:40000", ELSEWHERE))],
         ),
         case(
             "An ICMP error from a martian source matches no flow and is returned.",

@@ -3,8 +3,8 @@
 //! Cases are independent of the data plane. [`run`] executes one on any [`Plane`]: the pipeline
 //! in memory, the poll loop on real DPDK ports, or the XDP programs. Comparisons are exact: every
 //! frame that a step names is compared completely, counters that it does not name must not change,
-//! and after each step all packets must be accounted for. Floods are compared by their counters
-//! only.
+//! and after each step all packets must be accounted for. Steps of many flows compare only which
+//! counters changed.
 
 pub mod addresses;
 mod case;
@@ -36,10 +36,11 @@ mod translate;
 mod tunnel;
 
 pub use case::{
-    Act, Case, Counted, Step, Wire, arrives, arrives_split, case, kernel_sends, services, wait,
+    Act, Case, Counted, Step, Wire, arrives, arrives_split, case, kernel_sends, services, tunnels,
+    wait,
 };
 pub use coverage::{COVERED_ELSEWHERE, CoveredElsewhere, reasons_shown, verdicts_shown};
-pub use plane::{Counts, Exit, Plane};
+pub use plane::{Change, Counts, Exit, Plane};
 pub use run::run;
 pub use setups::Setup;
 

@@ -1,4 +1,4 @@
-//! NAT44 and NAT66 with two arms: requests and answers are rewritten completely.
+//! NAT44 and NAT66 behind a gateway, with two arms.
 
 use super::addresses::*;
 use super::setups::{WEB, aws_nat, service};
@@ -34,8 +34,8 @@ fn tcp_cases() -> Vec<Case> {
     let fin = tcp(CLIENT, FRONTEND, flags::FIN | flags::ACK).numbers(7_017, 9_018);
     vec![
         case(
-            "A connection to a frontend is rewritten to its backend and the answers back; only \
-             addresses, ports, checksums and the TTL (by one) change.",
+            "Packets of a connection to a frontend are rewritten for the backend, and its answers \
+             for the client; only addresses, ports, checksums and the TTL (by one) change.",
             aws_nat(),
             vec![
                 forward(1, syn()),
@@ -110,7 +110,7 @@ fn lifetimes() -> Vec<Case> {
     ]
 }
 
-/// Builds the backend's reset.
+/// Builds the frontend's reset.
 fn rst() -> Ip {
     tcp(FRONTEND, CLIENT, flags::RST | flags::ACK)
 }
@@ -140,8 +140,8 @@ fn udp_states() -> Vec<Case> {
     let own_time = setup("nat, UDP, 45 s", "mode = \"nat\"\nudp_idle_s = 45");
     vec![
         case(
-            "A UDP flow whose client sends no second packet ends after thirty seconds, answered or \
-             not.",
+            "A UDP flow whose client sends no second packet ends after thirty seconds, although it \
+             was answered.",
             default_time.clone(),
             vec![
                 forward(NAT_1),
@@ -240,13 +240,11 @@ fn new_flow_to_the_other() -> Step {
     arrives(INGRESS, from_gateway(8, other)).leaves(EGRESS, to_backend(12, out), "nat")
 }
 
-/// A step through "any", which keeps ports: from the client to 203.0.113.20.
+/// A step in which a client's packet to 203.0.113.20 reaches the backend of service "any" at the
+/// same port.
 fn any_forward(ip: Ip, nat: u16) -> Step {
     let port = ip.dst.port();
-    let mut out = ip.clone().from(OUR_NAT).from_port(nat).to("10.0.2.12").to_port(port).hop();
-    if port == 0 {
-        out = out.to_port(0);
-    }
+    let out = ip.clone().from(OUR_NAT).from_port(nat).to("10.0.2.12").to_port(port).hop();
     arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, to_backend(12, out), "nat")
 }
 
@@ -267,7 +265,7 @@ fn other_protocols() -> Vec<Case> {
             vec![any_forward(question.clone(), NAT_1), answered(answer.clone())],
         ),
         case(
-            "A UDP checksum of zero stays zero through NAT over IPv4.",
+            "NAT44 leaves a UDP checksum of zero (none) as it is.",
             aws_nat(),
             vec![any_forward(question.unsummed(), NAT_1), answered(answer.unsummed())],
         ),
@@ -335,7 +333,7 @@ fn scopes() -> Vec<Case> {
         )
     };
     vec![case(
-        "The same 5-tuple from two endpoints is two flows, each with its own answers.",
+        "Equal 5-tuples of two endpoints are two flows, each with its own answers.",
         aws_nat(),
         vec![
             by(ENDPOINT, 1, NAT_1),

@@ -5,7 +5,7 @@ use super::setups::{Setup, WEB, aws_nat, plain_dsr, service};
 use super::{Case, arrives, case};
 use crate::frames::{Ip, flags, tcp, udp};
 
-/// Creates a setup with an IPv6 frontend and direct server return.
+/// Creates a setup of a service with an IPv6 frontend and direct server return.
 fn six(tunnel: &str, backend: &str) -> Setup {
     let keys = format!("mode = \"dsr\"\ntunnel = \"{tunnel}\"");
     let mut setup = plain_dsr(tunnel, backend).named("dsr plain, IPv6 frontend");
@@ -37,8 +37,8 @@ fn families() -> Vec<Case> {
             |ip| ip.in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1),
         ),
         wrapped(
-            "GUE over IPv6 has no checksum (RFC 6935), and a source port and flow label derived \
-             from the flow.",
+            "GUE over IPv6 has no outer UDP checksum (RFC 6935), and a source port and flow label \
+             derived from the flow.",
             six("gue", "fd00:2::11"),
             syn6(),
             |ip| ip.in_gue(OUR_OUT6, "[fd00:2::11]:6080").from_port(HASH_1).label(HASH_1),
@@ -46,7 +46,7 @@ fn families() -> Vec<Case> {
     ]
 }
 
-/// Creates a setup with a service whose tunnels have outer checksums.
+/// Creates a setup with a service whose tunnel packets have outer UDP checksums.
 fn summed(tunnel: &str) -> Setup {
     let keys = format!("mode = \"dsr\"\ntunnel = \"{tunnel}\"\nouter_checksum = true");
     let mut setup = plain_dsr(tunnel, "10.0.2.11").named("dsr plain, outer checksum");

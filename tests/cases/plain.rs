@@ -1,17 +1,24 @@
-//! Plain traffic: a balancer behind a router, with NAT or direct server return.
+//! Plain traffic (packets without a gateway's tunnel): an appliance behind a router, with NAT or
+//! direct server return.
 
 use super::addresses::*;
 use super::setups::{plain_dsr, plain_nat};
 use super::{Case, arrives, case};
 use crate::frames::Ip;
 
-/// A case in which the client's packet is tunneled to backend 11; `wrap` adds the outer header.
+/// A case in which the client's SYN and request are tunneled to backend 11; `wrap` adds the outer
+/// headers.
 fn dsr(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip) -> Case {
+    dsr_of([syn(), request()], claim, tunnel, wrap)
+}
+
+/// The same for other packets of the client.
+fn dsr_of(packets: [Ip; 2], claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip) -> Case {
     let step = |ip: Ip| {
         let out = to_backend(11, wrap(ip.clone().hop()));
         arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
     };
-    case(claim, plain_dsr(tunnel, "10.0.2.11"), vec![step(syn()), step(request())])
+    case(claim, plain_dsr(tunnel, "10.0.2.11"), packets.map(step).into())
 }
 
 fn returns() -> Vec<Case> {
@@ -33,10 +40,12 @@ fn returns() -> Vec<Case> {
                 "tunnel",
             )],
         ),
-        dsr("The outer header carries the traffic class of the inner one.", "ipip", |ip| {
-            let tos = ip.tos;
-            ip.in_ip("10.0.2.10", "10.0.2.11").tos(tos)
-        }),
+        dsr_of(
+            [syn().tos(0xb8), request().tos(0xb8)],
+            "The outer header carries the traffic class of the inner one.",
+            "ipip",
+            |ip| ip.in_ip("10.0.2.10", "10.0.2.11").tos(0xb8),
+        ),
     ]
 }
 

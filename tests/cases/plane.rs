@@ -13,7 +13,17 @@ pub enum Exit {
     Kernel(u8),
 }
 
-/// All counters of a plane since its start; callers compute differences.
+/// A change of the control state while the plane runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The services file is replaced by this text.
+    Services(String),
+    /// The pool of the Azure gateway gets other tunnels: port and VNI of the external and of the
+    /// internal one.
+    Tunnels([(u16, u32); 2]),
+}
+
+/// All counters of a plane since its start. Callers compute differences.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// Packets by verdict name, without drops.
@@ -46,25 +56,25 @@ impl Counts {
 
 /// A data plane that executes cases.
 pub trait Plane {
-    /// Returns its name for failure messages.
+    /// Returns the plane's name for failure messages.
     fn name(&self) -> &str;
 
-    /// Restarts with these tables and an empty flow table.
+    /// Restarts the plane with these tables and an empty flow table.
     fn load(&mut self, setup: &Setup);
 
-    /// Changes the services at run time; returns when every lcore has acknowledged.
-    fn change(&mut self, services: &str);
+    /// Changes the control state at run time; returns when every lcore has acknowledged.
+    fn change(&mut self, change: &Change);
 
-    /// Passes a frame in at an arm and returns the outgoing frames, in order.
+    /// Lets a frame arrive at an arm, and returns the outgoing frames in order.
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)>;
 
-    /// Passes a frame in whose first segment contains `first` bytes.
+    /// As [`Plane::send`], with the frame in two buffer segments, `first` bytes in the first.
     fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)>;
 
-    /// Passes a frame from the kernel in at the exception port of an arm.
+    /// Lets the kernel send a frame through an arm's exception port.
     fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)>;
 
-    /// Advances the clock by this many seconds.
+    /// Advances the plane's clock by this many seconds.
     fn advance_s(&mut self, seconds: u32);
 
     /// Returns the counters.

@@ -1,4 +1,5 @@
-//! Service policies towards clients: source ranges, and session affinity.
+//! Policies of a service: source ranges, session affinity, also with traffic policies, and random
+//! selection.
 
 use super::addresses::*;
 use super::setups::{Setup, WEB, WEB_BACKEND, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
@@ -6,7 +7,7 @@ use super::{Act, Case, Counted, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, flags, tcp};
 use tables::reason::DropReason;
 
-/// Builds "web" with NAT and further keys, over IPv4 and IPv6.
+/// Builds "web" and "web6" with NAT and further keys.
 pub(super) fn web(keys: &str) -> String {
     let keys = format!("mode = \"nat\"\n{keys}");
     let six = WEB.replace("203.0.113.10", "2001:db8:f::10");
@@ -35,7 +36,7 @@ pub(super) fn passes(frame: fn(Ip) -> Frame, client: &str, nat: u16) -> Step {
     arrives(INGRESS, frame(from(client))).leaves(EGRESS, to_backend(11, out), "nat")
 }
 
-fn refused(frame: fn(Ip) -> Frame, client: &str) -> Step {
+fn denied(frame: fn(Ip) -> Frame, client: &str) -> Step {
     arrives(INGRESS, frame(from(client))).dropped(DropReason::SourceDenied)
 }
 
@@ -54,10 +55,10 @@ fn source_ranges() -> Vec<Case> {
             allow(r#"source_ranges = ["198.51.100.0/28", "2001:db8:c::/64"]"#),
             vec![
                 passes(by_gateway, "198.51.100.15:4000", NAT_1),
-                refused(by_gateway, "198.51.100.16:4000"),
-                refused(by_gateway, "198.51.99.255:4000"),
+                denied(by_gateway, "198.51.100.16:4000"),
+                denied(by_gateway, "198.51.99.255:4000"),
                 passes(by_gateway, "[2001:db8:c::ffff]:4000", NAT_2),
-                refused(by_gateway, "[2001:db8:c:1::]:4000"),
+                denied(by_gateway, "[2001:db8:c:1::]:4000"),
             ],
         ),
         case(
@@ -68,8 +69,8 @@ fn source_ranges() -> Vec<Case> {
                 "source_policy = \"deny\"\nsource_ranges = [\"198.51.100.0/28\"]",
             ),
             vec![
-                refused(from_router, "198.51.100.0:4000"),
-                refused(from_router, "198.51.100.15:4000"),
+                denied(from_router, "198.51.100.0:4000"),
+                denied(from_router, "198.51.100.15:4000"),
                 passes(from_router, "198.51.100.16:4000", NAT_1),
                 passes(from_router, "[2001:db8:c::7]:4000", NAT_2),
             ],
@@ -82,30 +83,30 @@ fn source_ranges() -> Vec<Case> {
             ),
             vec![
                 passes(by_gateway, "198.51.100.31:4000", NAT_1),
-                refused(by_gateway, "198.51.100.32:4000"),
+                denied(by_gateway, "198.51.100.32:4000"),
                 passes(by_gateway, "255.255.255.254:4001", NAT_2),
-                refused(by_gateway, "[2001:db8:c::7]:4000"),
+                denied(by_gateway, "[2001:db8:c::7]:4000"),
             ],
         ),
         case(
-            "A source range of all IPv6 addresses admits no IPv4 client.",
+            "A source range of all addresses of one family admits no client of the other family.",
             allow(r#"source_ranges = ["::/0"]"#),
             vec![
-                refused(by_gateway, CLIENT),
+                denied(by_gateway, CLIENT),
                 passes(by_gateway, CLIENT6, NAT_1),
                 services(web(r#"source_ranges = ["0.0.0.0/0"]"#)),
                 passes(by_gateway, CLIENT, NAT_2),
-                refused(by_gateway, "[2001:db8:c::8]:4000"),
+                denied(by_gateway, "[2001:db8:c::8]:4000"),
             ],
         ),
         case(
             "When a client is denied, its existing flow stays and its new flows are dropped.",
-            with(aws_nat(), "everybody", ""),
+            with(aws_nat(), "no source ranges", ""),
             vec![
                 arrives(INGRESS, by_gateway(syn())).leaves(EGRESS, out(syn()), "nat"),
                 services(web(r#"source_ranges = ["192.0.2.0/24"]"#)),
                 arrives(INGRESS, by_gateway(later())).leaves(EGRESS, out(later()), "nat"),
-                refused(by_gateway, "198.51.100.7:40001"),
+                denied(by_gateway, "198.51.100.7:40001"),
                 services(web("")),
                 passes(by_gateway, "198.51.100.7:40001", NAT_2),
             ],
@@ -113,11 +114,12 @@ fn source_ranges() -> Vec<Case> {
     ]
 }
 
-/// Backend 11, with a weight that makes it far less likely than [`OTHER`].
+/// Backend 11. Its weight makes [`OTHER`] almost certain to be selected.
 const ONE: &str = r#"{address = "10.0.2.11", weight = 1}"#;
+/// Backend 12.
 const OTHER: &str = r#"{address = "10.0.2.12", weight = 65535}"#;
 
-/// Builds "web" with IPIP, in which outgoing packets show only the backend.
+/// Builds "web" with IPIP, whose outer destination shows the selected backend.
 fn web_by_ipip(mode: &str, keys: &str, backends: &[&str]) -> String {
     let keys = format!("mode = \"{mode}\"\ntunnel = \"ipip\"\n{keys}");
     service("web", &keys, WEB, &backends.join(", "))
@@ -289,7 +291,7 @@ fn many_clients() -> Case {
     flood.counted.push(Counted::Verdict("tunnel"));
     let setup = affine().named("affinity table of eight clients");
     case(
-        "With a full affinity table new clients are served without affinity.",
+        "With a full affinity table new clients are still served.",
         Setup { max_affinities: 8, services: web_with_affinity(&[ONE, OTHER]), ..setup },
         vec![flood],
     )

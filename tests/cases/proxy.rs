@@ -1,4 +1,5 @@
-//! Flows to a proxy on the appliance, through the exception path, and the proxy's answers.
+//! Flows that are redirected through the exception path to a proxy on the appliance, and the
+//! proxy's answers.
 
 use super::addresses::*;
 use super::policy::{by_gateway, from, passes, web, with};
@@ -10,7 +11,8 @@ use tables::reason::DropReason;
 /// The proxy's address and port.
 const PROXY: &str = "10.0.1.10:9000";
 
-/// Returns `setup` with "web" and one port of "some" redirected to a proxy on the appliance.
+/// Returns `setup` with services that redirect to a proxy on the appliance: "web", "web6", and
+/// "some" with one of its two ports.
 fn proxied(setup: Setup) -> Setup {
     let setup = with(setup, "flows to a proxy", "proxy_redirect = { port = 9000 }");
     // A service that redirects only one of its ports to the proxy.
@@ -52,8 +54,8 @@ fn by_gateways() -> Vec<Case> {
     let translated = error("203.0.113.10", "198.51.100.7", (3, 3), 0, syn()).hop();
     vec![
         case(
-            "A flow reaches the proxy from the client's address, and its answers go to the gateway \
-             with the latest options.",
+            "A proxy receives a flow's packets with the client's address as source, and its \
+             answers go to the gateway with the latest options.",
             proxied(aws_nat()),
             vec![
                 opens(),
@@ -91,8 +93,7 @@ fn by_gateways() -> Vec<Case> {
             ],
         ),
         case(
-            "Of two endpoints' flows with the same client address and port only one reaches the \
-             proxy.",
+            "Of two endpoints' flows with equal 5-tuples only the first reaches the proxy.",
             proxied(aws_nat()),
             vec![
                 opens(),
@@ -112,8 +113,8 @@ fn plain() -> Vec<Case> {
     let back = to_router(syn_ack().hop());
     vec![
         case(
-            "A plain client's flow goes to the proxy, and its answers go to the router that \
-             delivered it.",
+            "A plain client's flow goes to the proxy, and the proxy's answers go to the router \
+             that delivered the flow.",
             proxied(plain_nat()),
             vec![
                 redirected(),

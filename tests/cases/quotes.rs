@@ -1,5 +1,5 @@
-//! ICMP errors about answers of flows in no table of this appliance: routers that spread packets
-//! over several appliances may send an error to another one than the flow.
+//! ICMP errors about answers of flows that this appliance has no entry of: routers that distribute
+//! packets over several appliances may send the error to another appliance than the flow.
 
 use super::addresses::*;
 use super::setups::{Setup, WEB, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
@@ -7,10 +7,10 @@ use super::{Case, Step, arrives, case, services};
 use crate::frames::{Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;
 
-/// A router between the frontend and its clients.
+/// The address of a router between the frontend and its clients.
 const HOP: &str = "192.0.2.1";
 
-/// Builds a router's error of this kind about an answer of the frontend to a client's port.
+/// Builds a router's error (type and code) about an answer of the frontend to a client's port.
 fn about(kind: (u8, u8), port: u16) -> Ip {
     let client = format!("198.51.100.7:{port}");
     error(HOP, "203.0.113.10", kind, 1_400, tcp(FRONTEND, &client, flags::ACK).sized(1_500))
@@ -43,7 +43,7 @@ fn web(keys: &str, backends: &[&str]) -> String {
     service("web", &keys, WEB, &backends.join(", "))
 }
 
-/// Builds a setup with two backends, and a seed with which clients' ports select between them.
+/// Builds a setup with two backends, and with a seed that fixes which backend each port selects.
 fn two_backends(name: &'static str, keys: &str) -> Setup {
     Setup { services: web(keys, &[ONE, OTHER]), seed: Some(0x5745_4952), ..dsr().named(name) }
 }
@@ -65,8 +65,8 @@ fn stateless() -> Vec<Case> {
     let answer6 = tcp(FRONTEND6, CLIENT6, flags::ACK).sized(1_400);
     vec![
         case(
-            "A too-big error about a direct answer reaches the backend, also for a flow of another \
-             appliance.",
+            "A too-big error about a direct answer reaches the backend although this appliance has \
+             no such flow.",
             dsr(),
             vec![by_ipip(too_big(40_000), 11)],
         ),
@@ -82,7 +82,7 @@ fn stateless() -> Vec<Case> {
             vec![six(error("2001:db8:e::1", "2001:db8:f::10", (2, 0), 1_300, answer6))],
         ),
         case(
-            "An error goes to the backend of the flow's own packets.",
+            "An error goes to the backend that the flow's own packets go to.",
             two_backends("dsr plain, two backends", ""),
             [(4000, 12), (4001, 12), (4002, 12), (4003, 12), (4004, 11)]
                 .into_iter()
@@ -92,7 +92,7 @@ fn stateless() -> Vec<Case> {
                 .collect(),
         ),
         case(
-            "An error creates no flow: its backend follows the selection.",
+            "An error creates no flow: later packets go to the backend that is then selected.",
             dsr(),
             vec![
                 by_ipip(too_big(4000), 11),
@@ -128,13 +128,13 @@ fn stateless() -> Vec<Case> {
     ]
 }
 
-fn refused() -> Vec<Case> {
+fn not_forwarded() -> Vec<Case> {
     let udp_answer = error(HOP, "203.0.113.10", (3, 4), 1_400, udp(FRONTEND, CLIENT));
     let other = error(HOP, "203.0.113.10", (3, 4), 1_400, tcp(ELSEWHERE, CLIENT, flags::ACK));
     let stray = too_big(40_000);
     vec![
         case(
-            "An error about an answer from an address of no frontend matches no service.",
+            "An error about a packet that no frontend can have sent matches no service.",
             dsr(),
             vec![
                 dropped(udp_answer, DropReason::NoMatchingService),
@@ -142,19 +142,20 @@ fn refused() -> Vec<Case> {
             ],
         ),
         case(
-            "An error about a flow without the entry that its mode needs is counted as of an \
-             unknown flow.",
+            "An error about an answer of a NAT service whose flow is unknown is dropped for a \
+             separate reason.",
             plain_nat(),
             vec![dropped(too_big(40_000), DropReason::IcmpUnknownFlow)],
         ),
         case(
-            "An error about a client that the service denies is counted as of an unknown flow.",
+            "An error about an answer to a client that the service denies is dropped as one about \
+             an unknown flow.",
             Setup { services: web("source_ranges = [\"192.0.2.0/24\"]", &[ONE]), ..dsr() }
                 .named("dsr plain, source ranges"),
             vec![dropped(too_big(40_000), DropReason::IcmpUnknownFlow)],
         ),
         case(
-            "A gateway's error about a flow without the entry that its mode needs is returned.",
+            "A gateway's error about an answer of a NAT service whose flow is unknown is returned.",
             aws_nat(),
             vec![arrives(INGRESS, from_gateway(1, stray.clone())).leaves(
                 INGRESS,
@@ -167,5 +168,5 @@ fn refused() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [stateless(), refused()].into_iter().flatten().collect()
+    [stateless(), not_forwarded()].into_iter().flatten().collect()
 }

@@ -1,5 +1,5 @@
-//! Answers of backends behind GENEVE whose flow is in no table: they are returned according to
-//! their own options, if these are the flow's.
+//! Answers of GENEVE backends whose flow is in no table: an answer goes to the gateway that its own
+//! options name, if these are the options that Weir sent for the flow.
 
 use super::addresses::*;
 use super::setups::{Setup, WEB, aws_chain, service, web_by_tunnel};
@@ -7,17 +7,17 @@ use super::{Act, Case, Counted, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, aws_options, error, flags, option, tcp, udp};
 use tables::reason::DropReason;
 
-/// Seconds after which all flows of the cases have expired, but no scope is released yet.
+/// Seconds after which all flows of the cases have expired, but no scope has.
 const IDLE_S: u32 = 120;
 
-/// The gateway's outer headers of a flow.
+/// The gateway's side of a flow: its outer headers, and what Weir derives from them.
 #[derive(Clone, Copy)]
 struct Side {
     endpoint: u64,
     node: &'static str,
     cookie: u32,
     tag: u16,
-    /// The outer source port towards the backend.
+    /// The outer source port of Weir's tunnel packets to the backend.
     port: u16,
 }
 
@@ -30,7 +30,7 @@ impl Side {
         origin_options(self.endpoint, self.node, self.cookie, self.tag)
     }
 
-    /// A step from the gateway to the backend.
+    /// A step in which the gateway's packet reaches the backend.
     fn forward(&self, ip: Ip) -> Step {
         let outer = ip.clone().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", self.options());
         let out = to_backend(11, outer.from_port(self.port));
@@ -38,7 +38,7 @@ impl Side {
             .leaves(EGRESS, out, "tunnel")
     }
 
-    /// Returns a packet from the backend with these options.
+    /// Returns the frame in which the backend sends `ip` with the options of this flow.
     fn sent(&self, ip: Ip) -> Frame {
         answer(ip, self.options())
     }
@@ -55,17 +55,17 @@ impl Side {
     }
 }
 
-/// Returns a packet from the backend in its own tunnel.
+/// Returns the frame in which the backend sends `ip` in GENEVE with these options.
 fn answer(ip: Ip, options: Vec<u8>) -> Frame {
     from_backend(11, ip.in_geneve("10.0.2.11:50000", "10.0.2.10:6081", options))
 }
 
-/// Returns a packet that the appliance sends back, one hop later.
+/// Returns the packet that an inspection appliance sends back: the received one.
 fn inspected(ip: Ip) -> Ip {
     ip.hop()
 }
 
-/// One seed for all cases, so that no tag matches by chance.
+/// Creates a setup with a fixed seed, so that no forged tag is valid by chance.
 fn chain() -> Setup {
     Setup { seed: Some(0x5745_4952), ..aws_chain().named("tunnel geneve chain, fixed seed") }
 }
@@ -80,7 +80,7 @@ fn web(keys: &str, backend: &str) -> String {
     service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
 }
 
-/// Builds the client's unconfirmed flow number n.
+/// Builds the first packet of the client's flow number n.
 fn flow(n: u16) -> Frame {
     from_gateway(7, syn().from_port(1024 + n))
 }
@@ -126,7 +126,8 @@ fn returned() -> Vec<Case> {
             ],
         ),
         case(
-            "An answer of a known flow carries the flow's latest options, whatever options it has.",
+            "An answer of a known flow leaves with the flow's latest options, whatever options \
+             the backend sent.",
             chain(),
             vec![
                 ONE.forward(syn()),
@@ -166,8 +167,8 @@ fn returned() -> Vec<Case> {
             ],
         ),
         case(
-            "If both addresses of an ended flow are frontends of services, the service that \
-             selects the backend counts.",
+            "If both addresses of an ended flow are frontends, its answers go to the gateway if \
+             either service selects the sending backend.",
             with_services(
                 "tunnel geneve, both ends",
                 web("", "10.0.2.11")
@@ -200,8 +201,8 @@ fn forged() -> Vec<Case> {
         from_backend(12, syn_ack().in_geneve("10.0.2.12:50000", "10.0.2.10:6081", ONE.options()));
     vec![
         case(
-            "An answer with another endpoint than its flow's is dropped, even if that endpoint is \
-             known and has the same 5-tuple.",
+            "An answer with another endpoint than its flow's is dropped, even if the other \
+             endpoint has a flow with the same 5-tuple.",
             chain(),
             forged(vec![
                 refused(options(OTHER_ENDPOINT, attachment(NODE), 1)),
@@ -326,7 +327,7 @@ fn undetermined() -> Vec<Case> {
     ]
 }
 
-/// A case whose claim and last steps are added later.
+/// A case whose claim and last steps are added by [`Case::claims`].
 fn case_of(setup: Setup, steps: Vec<Step>) -> Case {
     case("", setup, steps)
 }
@@ -339,7 +340,7 @@ impl Case {
     }
 }
 
-/// Cases in which the answer has the gateway's attachment; the router's MAC may have changed.
+/// Cases in which the gateway sent an attachment, and the router's MAC changes.
 fn leg() -> Vec<Case> {
     let frame = |attachment: u64, mac, ip: Ip| {
         Frame::new(

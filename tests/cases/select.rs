@@ -1,12 +1,12 @@
-//! Service lookup: exact, any port, any protocol, then the longest prefix; and the endpoint of
-//! the packet.
+//! Frontend lookup: the exact address, port and protocol first, then any port, then any protocol,
+//! then the longest prefix; and frontends of one gateway endpoint.
 
 use super::addresses::*;
 use super::setups::{Setup, aws_nat, service};
 use super::{Case, arrives, case};
 use crate::frames::{Ip, flags, tcp, udp};
 
-/// Builds overlapping services; the backend's port identifies the selected one.
+/// Builds services with overlapping frontends; the backend's port identifies the selected service.
 fn overlapping() -> Setup {
     let nat = |name: &str, frontend: &str, port: u16| {
         let backend = format!("{{address = \"10.0.2.11\", port = {port}}}");
@@ -39,7 +39,7 @@ fn scoped() -> Setup {
     setup
 }
 
-/// A case in which the packet reaches the backend on this port.
+/// A case in which the packet of this endpoint reaches the backend at `port`.
 fn chosen(claim: &'static str, setup: Setup, endpoint: u64, ip: Ip, port: u16) -> Case {
     let out = ip.clone().from(OUR_NAT).from_port(NAT_1).to("10.0.2.11").to_port(port).hop();
     let step = arrives(INGRESS, from_node(NODE, endpoint, 1, ip));

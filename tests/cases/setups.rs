@@ -14,7 +14,7 @@ pub struct Neighbor {
     pub mac: Mac,
 }
 
-/// Named tables: a configuration, a services file, and the neighbors on the links.
+/// The initial state of a case: a configuration, a services file, and the neighbors on the links.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The name in failure messages.
@@ -39,15 +39,15 @@ pub struct Setup {
     pub nat_ports: &'static str,
     /// `nat.addresses`, as a TOML list.
     pub nat_addresses: &'static str,
-    /// `tables.seed`; if `None`, each region has its own.
+    /// The seed of the tables; if `None`, each region has a random one.
     pub seed: Option<u64>,
     /// `egress.ipip_sources`.
     pub ipip_sources: &'static str,
     /// Keys of `[punt]`.
     pub punt: &'static str,
-    /// Keys of `[icmp]`; by default they disable all limits.
+    /// Keys of `[icmp]`; by default they disable all rate limits.
     pub icmp: &'static str,
-    /// Routers that BGP policies name.
+    /// Addresses of BGP neighbors.
     pub routers: Vec<&'static str>,
     /// Further keys of `[flows]`.
     pub flows: &'static str,
@@ -55,7 +55,7 @@ pub struct Setup {
     pub new_flows: &'static str,
     /// Hosts with known MAC addresses.
     pub neighbors: Vec<Neighbor>,
-    /// Frames that the kernel accepts from the exception port before its queue is full.
+    /// The number of frames after which the queue to the kernel is full.
     pub kernel_capacity: usize,
 }
 
@@ -67,7 +67,7 @@ kind = "aws"
 sources = ["10.0.1.0/24"]
 "#;
 
-/// Keys that disable the limits of ICMP errors.
+/// Keys that disable the rate limits of ICMP errors.
 const UNLIMITED: &str = "errors_per_s = 0\nerrors_per_network_per_s = 0\npath_mtu_errors_per_s = 0";
 
 /// The Azure gateway of the cases.
@@ -115,7 +115,7 @@ impl Setup {
         }
     }
 
-    /// Adds keys of the (last) gateway.
+    /// Adds keys to the last gateway.
     pub fn gateway(mut self, keys: &str) -> Setup {
         self.gateways += keys;
         self.gateways += "\n";
@@ -128,12 +128,13 @@ impl Setup {
         self
     }
 
-    /// Returns the configuration file, with the DPDK devices of each arm.
+    /// Returns the configuration file, with these DPDK devices of the arms.
     pub fn config(&self, ingress: &str, egress: &str) -> String {
         let Setup { gateways, nat_ports, nat_addresses, punt, flows, new_flows, .. } = self;
         let Setup { max_flows, max_fragments, max_affinities, max_scopes, .. } = self;
         let Setup { option_slabs, ipip_sources, icmp, region, .. } = self;
-        // For each of 64 backends, as many maps as one family can have addresses.
+        // One map for each of the 64 backends and NAT address of its family; a list of two and more
+        // addresses has at least one of each family.
         let nat_maps = 64 * (nat_addresses.matches('"').count() / 2).saturating_sub(1).max(1);
         format!(
             r#"name = "cases"
@@ -180,7 +181,7 @@ ports = "{nat_ports}"
     }
 }
 
-/// Formats a service of the services file.
+/// Formats a `[[service]]` section of the services file.
 pub fn service(name: &str, keys: &str, frontends: &str, backends: &str) -> String {
     format!(
         "[[service]]\nname = \"{name}\"\n{keys}\nfrontends = [{frontends}]\n\
@@ -211,8 +212,8 @@ pub fn web_by_nat() -> String {
         )
 }
 
-/// Builds the frontends of [`web_by_nat`], and one at all of 2001:db8:f::20, with backends of the
-/// other family.
+/// Builds services with the frontends of [`web_by_nat`] and one at all of 2001:db8:f::20, with
+/// backends of the other family.
 fn web_translated() -> String {
     let service = |name: &str, policy: &str, frontend: &str, backend: &str| {
         let keys = format!("mode = \"nat\"\nnat_policy = \"{policy}\"");
@@ -251,7 +252,7 @@ pub fn aws_chain() -> Setup {
     Setup::new("tunnel geneve chain", AWS, &web_by_tunnel("tunnel", "geneve", "10.0.2.11"))
 }
 
-/// An AWS gateway, a service through this kind of tunnel, with a return leg.
+/// An AWS gateway, a service through this kind of tunnel, whose answers return through Weir.
 pub fn aws_tunnel(tunnel: &str) -> Setup {
     Setup::new("tunnel with return leg", AWS, &web_by_tunnel("tunnel", tunnel, "10.0.2.11"))
 }
@@ -291,7 +292,7 @@ pub fn plain_translated() -> Setup {
     Setup::new("nat46 and nat64 plain", "", &web_translated())
 }
 
-/// Returns setups of all kinds of services and gateways.
+/// Returns setups that together have every kind of gateway, mode and tunnel.
 pub fn default_setups() -> Vec<Setup> {
     let tunnels = ["geneve", "vxlan", "gue", "ipip"];
     let dsr = ["vxlan", "gue", "ipip"].map(|tunnel| plain_dsr(tunnel, "10.0.2.11"));

@@ -1,4 +1,4 @@
-//! Outer IPIP source addresses that are selected from a network by the flow.
+//! Outer IPIP source addresses that the flow's hash selects from a network (`ipip_sources`).
 
 use super::addresses::*;
 use super::setups::{Setup, WEB, aws_tunnel, plain_dsr, service};
@@ -7,7 +7,7 @@ use crate::frames::{Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
 const NETWORK: &str = "100.64.7.0/24";
-/// The seed that determines the source addresses below.
+/// The seed of the hash; the addresses below result from it.
 const SEED: u64 = 0x5745_4952;
 /// The outer source of the DSR flow from port 40,000.
 const DRAWN: &str = "100.64.7.100";
@@ -37,8 +37,8 @@ fn syn_from_port(port: u16) -> Ip {
     tcp(&format!("198.51.100.7:{port}"), FRONTEND, flags::SYN)
 }
 
-/// Steps in which a router on the path reports a too-big outer packet to that packet's source,
-/// and the next packet that does not fit is answered.
+/// Steps in which a router reports that an outer packet is too big, to that packet's source, and
+/// the next packet that does not fit is answered with an error.
 fn too_big_reported() -> Vec<Step> {
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
     let sent = || long().hop().in_ip(DRAWN_TUNNEL, "10.0.2.11");
@@ -49,11 +49,13 @@ fn too_big_reported() -> Vec<Step> {
     vec![
         begun(),
         again().leaves(EGRESS, to_backend(11, sent()), "tunnel"),
+        // Host 1 on the egress link is the router.
         arrives(EGRESS, from_backend(1, router_error)).dropped(DropReason::IcmpUnknownFlow),
         again().answered(INGRESS, from_gateway(1, too_big).sent_back(), DropReason::TooBigAnswered),
     ]
 }
 
+/// A step in which a flow from the AWS gateway begins.
 fn begun() -> Step {
     let out = to_backend(11, syn().hop().in_ip(DRAWN_TUNNEL, "10.0.2.11"));
     arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, out, "tunnel")
@@ -117,7 +119,7 @@ pub fn cases() -> Vec<Case> {
             too_big_reported(),
         ),
         case(
-            "Another packet to an address of the source network is dropped: it has no flow.",
+            "Any other packet to an address of the source network is dropped: it has no flow.",
             dsr(),
             vec![
                 arrives(EGRESS, from_backend(11, tcp("10.0.2.11:80", "100.64.7.9:9", flags::SYN)))

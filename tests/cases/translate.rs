@@ -11,17 +11,17 @@ use ends::{Ends, W46, W64, alone};
 use tables::reason::DropReason;
 
 fn connections() -> Vec<Case> {
-    let both = |who: Ends| {
+    let both = |ends: Ends| {
         vec![
-            who.forward(who.syn()),
-            who.back(who.syn_ack()),
-            who.forward(who.request().tos(0xb8)),
-            who.back(who.response().tos(0x02)),
-            who.forward(who.request().wrong_by(0x0101)),
-            who.back(who.response().wrong_by(0x7001)),
-            who.forward(who.request().sized(1_281)),
-            who.back(who.response().sized(1_280)),
-            who.back(who.response().sized(1_281)),
+            ends.forward(ends.syn()),
+            ends.back(ends.syn_ack()),
+            ends.forward(ends.request().tos(0xb8)),
+            ends.back(ends.response().tos(0x02)),
+            ends.forward(ends.request().wrong_by(0x0101)),
+            ends.back(ends.response().wrong_by(0x7001)),
+            ends.forward(ends.request().sized(1_281)),
+            ends.back(ends.response().sized(1_280)),
+            ends.back(ends.response().sized(1_281)),
         ]
     };
     let options = W46.request().options(&[7, 7, 4, 0, 0, 0, 0]).id(99);
@@ -52,15 +52,15 @@ fn connections() -> Vec<Case> {
 }
 
 fn other_sources() -> Vec<Case> {
-    let plain = |who: Ends| {
+    let plain = |ends: Ends| {
         vec![
-            who.forward_by(from_router, who.syn()),
-            who.back_by(to_router, who.syn_ack()),
-            who.forward_by(from_router, who.request()),
-            who.back_by(to_router, who.response()),
+            ends.forward_by(from_router, ends.syn()),
+            ends.back_by(to_router, ends.syn_ack()),
+            ends.forward_by(from_router, ends.request()),
+            ends.back_by(to_router, ends.response()),
         ]
     };
-    let azure = |who: Ends| {
+    let azure = |ends: Ends| {
         let answered = |ip: Ip| {
             from_external(ip).sent_back().with(|ip| {
                 let ip = ip.may_fragment().id(u32::from(ANY_ID));
@@ -68,10 +68,10 @@ fn other_sources() -> Vec<Case> {
             })
         };
         vec![
-            who.forward_by(from_external, who.syn()),
-            who.back_by(answered, who.syn_ack()),
-            who.forward_by(from_external, who.request()),
-            who.back_by(answered, who.response()),
+            ends.forward_by(from_external, ends.syn()),
+            ends.back_by(answered, ends.syn_ack()),
+            ends.forward_by(from_external, ends.request()),
+            ends.back_by(answered, ends.response()),
         ]
     };
     vec![
@@ -91,20 +91,20 @@ fn other_sources() -> Vec<Case> {
 }
 
 fn other_protocols() -> Vec<Case> {
-    let datagrams = |who: Ends| {
-        let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(who.any).ip(), port);
-        let (frontend, backend) = (at(53).to_string(), who.any_backend);
-        let question = udp(who.client, &frontend).load(b"question");
-        let answer = udp(&frontend, who.client).load(b"an answer");
-        let plain = answer.clone().from(backend).from_port(53).to(who.nat).to_port(NAT_1);
-        vec![who.any_forward(question), who.any_back(answer, plain)]
+    let datagrams = |ends: Ends| {
+        let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(ends.any).ip(), port);
+        let (frontend, backend) = (at(53).to_string(), ends.any_backend);
+        let question = udp(ends.client, &frontend).load(b"question");
+        let answer = udp(&frontend, ends.client).load(b"an answer");
+        let plain = answer.clone().from(backend).from_port(53).to(ends.nat).to_port(NAT_1);
+        vec![ends.any_forward(question), ends.any_back(answer, plain)]
     };
-    let pings = |who: Ends| {
-        let client = alone(who.client);
-        let ping = echo(&client, who.any, true).from_port(77).load(b"ping");
-        let pong = echo(who.any, &client, false).from_port(77).load(b"ping");
-        let plain = echo(who.any_backend, who.nat, false).from_port(NAT_1).load(b"ping");
-        vec![who.any_forward(ping), who.any_back(pong, plain)]
+    let pings = |ends: Ends| {
+        let client = alone(ends.client);
+        let ping = echo(&client, ends.any, true).from_port(77).load(b"ping");
+        let pong = echo(ends.any, &client, false).from_port(77).load(b"ping");
+        let plain = echo(ends.any_backend, ends.nat, false).from_port(NAT_1).load(b"ping");
+        vec![ends.any_forward(ping), ends.any_back(pong, plain)]
     };
     let unsummed = udp(CLIENT, "203.0.113.20:53").load(b"question").unsummed();
     let summed = unsummed.clone().summed().from(OUR_NAT6).from_port(NAT_1).to("[fd00:2::12]:53");
@@ -134,18 +134,18 @@ fn other_protocols() -> Vec<Case> {
 }
 
 fn pieces() -> Vec<Case> {
-    let parts = |who: Ends| {
-        let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(who.any).ip(), port);
+    let parts = |ends: Ends| {
+        let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(ends.any).ip(), port);
         let frontend = at(53).to_string();
-        let question = || udp(who.client, &frontend).id(4_711).load(&[0x5a; 3_000]);
-        let answer = || udp(&frontend, who.client).id(99).load(&[0xa5; 2_000]);
-        let plain = || answer().from(who.any_backend).from_port(53).to(who.nat).to_port(NAT_1);
+        let question = || udp(ends.client, &frontend).id(4_711).load(&[0x5a; 3_000]);
+        let answer = || udp(&frontend, ends.client).id(99).load(&[0xa5; 2_000]);
+        let plain = || answer().from(ends.any_backend).from_port(53).to(ends.nat).to_port(NAT_1);
         vec![
-            who.any_forward(question().part(0, 1_480, true)),
-            who.any_forward(question().part(1_480, 1_480, true)),
-            who.any_forward(question().part(2_960, 48, false)),
-            who.any_back(answer().part(0, 1_480, true), plain().part(0, 1_480, true)),
-            who.any_back(answer().part(1_480, 528, false), plain().part(1_480, 528, false)),
+            ends.any_forward(question().part(0, 1_480, true)),
+            ends.any_forward(question().part(1_480, 1_480, true)),
+            ends.any_forward(question().part(2_960, 48, false)),
+            ends.any_back(answer().part(0, 1_480, true), plain().part(0, 1_480, true)),
+            ends.any_back(answer().part(1_480, 528, false), plain().part(1_480, 528, false)),
         ]
     };
     vec![
@@ -154,14 +154,14 @@ fn pieces() -> Vec<Case> {
     ]
 }
 
-fn terminated() -> Vec<Case> {
-    let exceeded = |who: Ends, is: (u8, u8), quotes: usize| {
-        let (at, to) = (alone(who.frontend), alone(who.client));
-        let reported = error(&at, &to, is, 0, who.syn().ttl(1)).quoting(quotes).tos(0xc0);
-        let expiring = from_gateway(1, who.syn().ttl(1));
+fn not_forwarded() -> Vec<Case> {
+    let exceeded = |ends: Ends, is: (u8, u8), quotes: usize| {
+        let (at, to) = (alone(ends.frontend), alone(ends.client));
+        let reported = error(&at, &to, is, 0, ends.syn().ttl(1)).quoting(quotes).tos(0xc0);
+        let expiring = from_gateway(1, ends.syn().ttl(1));
         let answer = from_gateway(1, reported).sent_back();
         vec![
-            who.forward(who.syn()),
+            ends.forward(ends.syn()),
             arrives(INGRESS, expiring).answered(INGRESS, answer, DropReason::TtlExceeded),
         ]
     };
@@ -173,16 +173,16 @@ fn terminated() -> Vec<Case> {
     let authentic = raw("2001:db8:c::7", "2001:db8:f::20", 6).extension(51, &[0; 10]);
     let segment = tcp(CLIENT6, "[2001:db8:f::20]:80", flags::SYN).bytes();
     let authentic = authentic.load(&segment[40..]);
-    let refused =
+    let dropped =
         |ip: Ip| arrives(INGRESS, from_gateway(1, ip)).dropped(DropReason::NotTranslatable);
     vec![
         case(
-            "An IPv4 packet whose TTL expires here is answered in IPv4.",
+            "An IPv4 packet whose TTL expires at Weir is answered with an ICMPv4 error.",
             aws_translated(),
             exceeded(W46, (11, 0), 548),
         ),
         case(
-            "An IPv6 packet whose hop limit expires here is answered in IPv6.",
+            "An IPv6 packet whose hop limit expires at Weir is answered with an ICMPv6 error.",
             aws_translated(),
             exceeded(W64, (3, 0), 1_232),
         ),
@@ -193,12 +193,12 @@ fn terminated() -> Vec<Case> {
             aws_translated(),
             vec![
                 W46.forward(W46.syn()),
-                refused(redirect),
+                dropped(redirect),
                 arrives(EGRESS, from_backend(11, option)).dropped(DropReason::NotTranslatable),
-                refused(routed),
-                refused(cut),
-                refused(piece.id(11).part(0, 256, true)),
-                refused(authentic),
+                dropped(routed),
+                dropped(cut),
+                dropped(piece.id(11).part(0, 256, true)),
+                dropped(authentic),
             ],
         ),
     ]
@@ -206,7 +206,7 @@ fn terminated() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [connections(), other_sources(), other_protocols(), pieces(), terminated(), errors::cases()]
+    [connections(), other_sources(), other_protocols(), pieces(), not_forwarded(), errors::cases()]
         .into_iter()
         .flatten()
         .collect()

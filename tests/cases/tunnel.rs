@@ -1,4 +1,4 @@
-//! Tunnels to backends with a return leg, for flows that arrive through a gateway.
+//! Tunnels to backends whose answers return through Weir, for flows that arrive through a gateway.
 
 use super::addresses::*;
 use super::setups::{WEB, aws_chain, aws_tunnel, service};
@@ -6,7 +6,7 @@ use super::{Case, Step, arrives, case, wait};
 use crate::frames::{Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;
 
-/// Returns the packet as an appliance of the chain receives it, with Weir's three options.
+/// Returns the packet as an inspection appliance receives it, with Weir's three options.
 fn to_appliance(cookie: u32, ip: Ip) -> Ip {
     let options = origin_options(ENDPOINT, NODE, cookie, ANY_TAG);
     ip.in_geneve("10.0.2.10", "10.0.2.11:6081", options).from_port(HASH_1)
@@ -17,7 +17,8 @@ fn forward(cookie: u32, ip: Ip) -> Step {
     arrives(INGRESS, from_gateway(cookie, ip)).leaves(EGRESS, out, "tunnel")
 }
 
-/// A step in which the appliance returns its packet, as it would to a cloud's gateway.
+/// A step in which the inspection appliance sends its packet back, as it would to a cloud's
+/// gateway, and the gateway gets it.
 fn returned(cookie: u32, ip: Ip) -> Step {
     let frame = to_backend(11, to_appliance(cookie, ip.clone().hop())).sent_back();
     arrives(EGRESS, frame).leaves(INGRESS, to_gateway(cookie, ip.hop().hop()), "answer")
@@ -63,8 +64,8 @@ fn chain() -> Vec<Case> {
             ],
         ),
         case(
-            "The second flow with the same 5-tuple is dropped if its answers would be ambiguous: \
-             IPIP does not carry the endpoint.",
+            "A flow with the same 5-tuple as one of another endpoint is dropped if its answers \
+             would be ambiguous: IPIP does not carry the endpoint.",
             aws_tunnel("ipip"),
             vec![
                 arrives(INGRESS, from_gateway(1, syn())).leaves(
@@ -90,7 +91,7 @@ fn chain() -> Vec<Case> {
     ]
 }
 
-/// A case of a tunnel whose backend answers through the same tunnel.
+/// A case of a tunnel whose backend answers once through the tunnel and once without it.
 fn leg(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip) -> Case {
     let forward = |ip: Ip| {
         let out = to_backend(11, wrap(ip.clone().hop()));
@@ -166,7 +167,7 @@ fn headers() -> Vec<Case> {
             }],
         ),
         case(
-            "Congestion marked in the outer header is copied to the inner packet, and a packet \
+            "Congestion marked in the outer header is copied to the inner packet; an inner packet \
              that is not ECN-capable is dropped (RFC 6040).",
             aws_tunnel("ipip"),
             vec![
@@ -180,8 +181,8 @@ fn headers() -> Vec<Case> {
             ],
         ),
         case(
-            "With mss and dont_fragment = false of the service, the MSS of a SYN is limited and DF \
-             is not set.",
+            "With mss and dont_fragment = false of the service, the MSS of a SYN is limited and \
+             the outer header has no DF.",
             clamped,
             vec![{
                 let small = wrap(syn().mss(1380).hop()).may_fragment().id(u32::from(ANY_ID));
@@ -196,7 +197,7 @@ fn headers() -> Vec<Case> {
 }
 
 /// Cases of a packet that fits until a router reports a smaller path MTU.
-fn about_our_outer_packet() -> Vec<Case> {
+fn lowered_path_mtu() -> Vec<Case> {
     let wrap = |ip: Ip| ip.in_ip("10.0.2.10", "10.0.2.11");
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
     let sent = || wrap(long().hop());
@@ -249,7 +250,7 @@ fn about_our_outer_packet() -> Vec<Case> {
     ]
 }
 
-/// Cases of too-big errors to Weir's own address that must not change the path MTU.
+/// Cases of too-big errors to Weir's own address that must not lower a path MTU.
 fn rejected_too_big() -> Vec<Case> {
     let wrap = |ip: Ip, to: &str| ip.in_ip("10.0.2.10", to);
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
@@ -301,7 +302,7 @@ fn rejected_too_big() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [chain(), legs(), headers(), about_our_outer_packet(), rejected_too_big()]
+    [chain(), legs(), headers(), lowered_path_mtu(), rejected_too_big()]
         .into_iter()
         .flatten()
         .collect()

@@ -18,7 +18,8 @@ then
 fi
 export PATH=$root/.tools/bin:$PATH
 fuzz() { cargo "+$toolchain" fuzz "$@"; }
-# No target CPU: AVX2 brings nothing here, and the sanitizer's runtime does not support it.
+# Without the repository's target CPU: the sanitizer's runtime does not support AVX2, which would
+# not make fuzzing faster.
 export RUSTFLAGS=
 export CARGO_TARGET_DIR=$root/target/fuzz
 if (($# == 0)); then
@@ -26,7 +27,7 @@ if (($# == 0)); then
   set -- "${all[@]}"
 fi
 fuzz build --fuzz-dir .
-# Complete files as initial corpus, for targets that have any.
+# Prints the files that are a target's initial corpus, if it has any.
 seeds() {
   case $1 in
     configuration) echo "$root"/config/examples/{aws,azure,bgp,lab}.toml ;;

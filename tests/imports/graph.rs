@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::modules::Modules;
 
-/// The target of a path. A module and an item may share one name.
+/// What a path refers to. A module and an item may share one name.
 #[derive(Default)]
 struct PathTarget {
     module: Option<usize>,
@@ -20,7 +20,7 @@ impl PathTarget {
         self.module.is_none() && self.item.is_none() && !self.external
     }
 
-    /// Fills in what `self` lacks from `other`.
+    /// Returns `self`, with what it lacks taken from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             module: self.module.or(other.module),
@@ -30,11 +30,12 @@ impl PathTarget {
     }
 }
 
-/// The imports being followed, so that two that refer to each other terminate.
+/// The imports being followed (module, index in it), so that the resolution of imports that refer
+/// to each other ends.
 type Visited = BTreeSet<(usize, usize)>;
 
 impl Modules {
-    /// Resolves a name in a module: its child or item, otherwise through its imports.
+    /// Resolves a name in a module: a child module or item, else through the module's imports.
     fn look_up(&self, module: usize, name: &str, visited: &mut Visited) -> PathTarget {
         let scope = &self.0[module];
         let mut found = PathTarget {
@@ -103,7 +104,7 @@ impl Graph {
             for import in &module.imports {
                 let found = modules.resolve(index, &import.path, &mut Visited::new());
                 match &import.name {
-                    // A name that is only re-exported is no import of this file.
+                    // A name that the file re-exports and does not use itself is no import.
                     Some(name) if !import.reexport || module.names.contains(name) => {
                         self.add_edge(&module.file, found);
                     }
@@ -142,16 +143,16 @@ impl Graph {
     /// Returns the names that the first file imports from the second.
     #[cfg(test)]
     pub fn names(&self, from: &str, to: &str) -> Vec<&str> {
-        let names = self.0.get(Path::new(from)).and_then(|ties| ties.get(Path::new(to)));
+        let names = self.0.get(Path::new(from)).and_then(|imported| imported.get(Path::new(to)));
         names.into_iter().flatten().map(String::as_str).collect()
     }
 
-    /// Returns every file that this one imports, directly or indirectly.
+    /// Returns every file that `from` imports, directly or indirectly.
     fn reach<'a>(&'a self, from: &'a Path) -> BTreeSet<&'a Path> {
         let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(file) = next.pop() {
-            let ties = self.0.get(file).into_iter().flat_map(BTreeMap::keys);
-            next.extend(ties.map(PathBuf::as_path).filter(|file| reached.insert(*file)));
+            let imported = self.0.get(file).into_iter().flat_map(BTreeMap::keys);
+            next.extend(imported.map(PathBuf::as_path).filter(|file| reached.insert(*file)));
         }
         reached
     }

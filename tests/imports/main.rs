@@ -1,9 +1,9 @@
 //! Checks that the imports between the files of each crate have no cycles.
 //!
 //! An import is a name of another file in a `use` item or in a path. It counts as an import of
-//! the file that defines the name, through whatever re-exports it is reached. A re-export alone
-//! is none, nor is a `mod` line. Method calls are not followed: the type of their receiver is not
-//! known.
+//! the file that defines the name, through whatever re-exports it is reached. Neither a re-export
+//! alone nor a `mod` line counts. Method calls are not followed, because the types of their
+//! receivers are not known.
 
 mod graph;
 mod modules;
@@ -21,8 +21,8 @@ fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(root().join(path)).ok()
 }
 
-/// Returns the directories of the workspace's crates and of the BPF programs, which are separate
-/// workspaces.
+/// Returns the directories of the workspace's crates, and those of the BPF programs, which are
+/// separate workspaces.
 fn crates() -> Vec<String> {
     let manifest = read(Path::new("Cargo.toml")).expect("the workspace's manifest");
     let list = manifest.lines().find_map(|line| line.strip_prefix("members = ["));
@@ -116,10 +116,10 @@ fn names_are_resolved_to_the_file_that_defines_them() {
     assert_eq!(graph.names("src/a/y/mod.rs", "src/a.rs"), ["A"]);
     assert_eq!(graph.names("src/a/y/mod.rs", "src/a/y/z.rs"), ["Z"]);
     assert_eq!(graph.names("src/a/y/z.rs", "src/a.rs"), ["A"]);
-    // A re-export makes a file import only what it uses itself.
+    // A re-export counts only if the file uses the name itself.
     assert_eq!(graph.names("src/a.rs", "src/a/x.rs"), [""; 0]);
     assert_eq!(graph.names("src/f.rs", "src/f/g.rs"), ["G"]);
-    // Through an imported module, and in an inline one.
+    // Through an imported module and an inline module.
     assert_eq!(graph.names("src/b.rs", "src/a/x.rs"), ["X"]);
     assert_eq!(graph.names("src/b.rs", "src/a.rs"), ["A", "f"]);
     // Names that a macro defines belong to the deepest module that exists.

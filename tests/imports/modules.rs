@@ -9,15 +9,15 @@ use syn::parse::{ParseStream, Parser};
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItem, Item, ItemUse, Meta, TraitItem, UseTree, Visibility};
 
-/// Returns the text of a source file, or `None` if there is no such file.
+/// A function that returns the text of a source file, or `None` if there is no such file.
 pub type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 /// One leaf of a `use` tree.
 pub struct Import {
     pub path: Vec<String>,
-    /// Its name in this module; `None` for a glob.
+    /// The name by which the importing module refers to it; `None` for a glob.
     pub name: Option<String>,
-    /// Whether other modules may import it from this one.
+    /// Whether the `use` item has a visibility, so that other modules may import the name.
     pub reexport: bool,
 }
 
@@ -27,16 +27,16 @@ pub struct Module {
     pub file: PathBuf,
     pub parent: Option<usize>,
     pub children: BTreeMap<String, usize>,
-    /// The names of its items, other than modules and imports.
+    /// The names of the module's items, other than modules and imports.
     pub items: BTreeSet<String>,
     pub imports: Vec<Import>,
-    /// Paths of two segments and more in its code.
+    /// The paths of two segments and more in the module's code.
     pub paths: BTreeSet<Vec<String>>,
-    /// The names with which the paths in its code begin, imports left out.
+    /// The first segments of all paths in the module's code, without those of `use` items.
     pub names: BTreeSet<String>,
 }
 
-/// The modules of one target; the first is its root.
+/// The modules of one build target; the first is the root.
 pub struct Modules(pub Vec<Module>);
 
 impl Modules {
@@ -98,8 +98,8 @@ impl Modules {
             _ => None,
         });
         if let Some(path) = path {
-            // Next to the file for its own `mod` lines, in the module's directory for inline
-            // ones.
+            // The path is relative to the directory of the file that contains the `mod` line; in an
+            // inline module, to that module's directory.
             let inline = self.0[module].parent.is_some_and(|above| self.0[above].file == *parent);
             let beside = if inline { folder } else { parent.parent().unwrap_or(Path::new("")) };
             let file = plain(&beside.join(path));
@@ -135,8 +135,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Returns whether a condition of `cfg` holds in tests only. The fuzzers' feature counts as a
-/// test.
+/// Returns whether a condition of `cfg` holds in tests only. The feature `fuzz` counts as a test.
 fn needs_test(condition: &Meta) -> bool {
     match condition {
         Meta::Path(path) => path.is_ident("test"),
@@ -216,7 +215,7 @@ impl Code<'_> {
             self.module.imports.push(Import { path: path.to_vec(), name, reexport });
         };
         let with = |name: &syn::Ident| {
-            // `use a::{self}` names `a` itself.
+            // `use a::{self}` imports `a`.
             let mut path = prefix.clone();
             if name != "self" || path.is_empty() {
                 path.push(name.unraw().to_string());
@@ -245,7 +244,7 @@ impl Code<'_> {
         }
     }
 
-    /// Collects possible paths in the tokens of a macro or an attribute.
+    /// Collects what may be paths in the tokens of a macro or an attribute.
     fn add_tokens(&mut self, mut cursor: Cursor<'_>) {
         while !cursor.eof() {
             if let Some((ident, rest)) = cursor.ident() {
@@ -291,7 +290,7 @@ impl Code<'_> {
     }
 }
 
-/// Returns the cursor after `::`, if it is in front of one.
+/// Returns the cursor behind `::`, if the tokens at `cursor` are that.
 fn separator(cursor: Cursor<'_>) -> Option<Cursor<'_>> {
     let (first, rest) = cursor.punct()?;
     let (second, rest) = rest.punct()?;

@@ -1,5 +1,5 @@
-//! Tests of settings in the kernel, in a separate network namespace: each must equal the result of
-//! its `ip` command.
+//! Tests of settings in the kernel, in a separate network namespace: each setting must equal the
+//! result of its `ip` command, and errors name the command.
 
 use std::process::Command;
 
@@ -39,7 +39,7 @@ fn state() -> String {
     shown.map(|command| ip(&format!("-d {command}"))).concat()
 }
 
-fn inside_the_namespace() {
+fn run_in_namespace() {
     let mut netlink = Netlink::default();
     for setting in settings() {
         let before = state();
@@ -87,11 +87,11 @@ fn inside_the_namespace() {
 }
 
 #[test]
-fn each_setting_equals_the_result_of_its_ip_command() {
+fn settings_and_errors_match_their_ip_commands() {
     if std::env::var_os(INSIDE).is_some() {
-        return inside_the_namespace();
+        return run_in_namespace();
     }
-    const NAME: &str = "setting::tests::each_setting_equals_the_result_of_its_ip_command";
+    const NAME: &str = "setting::tests::settings_and_errors_match_their_ip_commands";
     let script = "ip link set lo up
         ip link add near0 type veth peer name far0
         ip link set dev near0 addrgenmode none; ip link set dev far0 addrgenmode none

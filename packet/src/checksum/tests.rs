@@ -17,7 +17,7 @@ fn reference_checksum(bytes: &[u8]) -> u16 {
 }
 
 #[test]
-fn computed_checksums_equal_those_of_real_packets() {
+fn full_and_derived_checksums_equal_those_of_scapy() {
     for sample in [
         samples::SYN,
         samples::SYN_NAT,
@@ -68,7 +68,7 @@ fn a_udp_checksum_is_never_zero() {
 }
 
 #[test]
-fn packets_without_a_checksum_have_no_field() {
+fn later_fragment_has_no_checksum_field_and_is_summed_in_full() {
     let (mut bytes, ip) = packet(samples::FRAGMENT4_LATER);
     assert_eq!(l4_field(&ip), None);
     let w = Window::new(&mut bytes);
@@ -77,7 +77,7 @@ fn packets_without_a_checksum_have_no_field() {
 }
 
 #[test]
-fn a_datagram_shorter_than_its_packet_is_summed_byte_by_byte() {
+fn datagram_with_a_udp_length_below_its_packets_is_summed_in_full() {
     let (mut bytes, ip) = packet(samples::UDP6);
     bytes[45] -= 1;
     let w = Window::new(&mut bytes);
@@ -85,8 +85,8 @@ fn a_datagram_shorter_than_its_packet_is_summed_byte_by_byte() {
 }
 
 proptest! {
-    // No file of failed cases: a case can be repeated from its printed input, and Miri has no
-    // files.
+    // Failed cases are not stored in a file: a case can be repeated from its printed input, and
+    // Miri has no access to files.
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 3 } else { 256 },
         failure_persistence: None,
@@ -107,7 +107,8 @@ proptest! {
         value in any::<u32>(),
         short in any::<u16>(),
     ) {
-        // The first word is the checksum field; a nonzero first byte stands for the header.
+        // The first two bytes are the checksum field. The third is nonzero, as some byte of every
+        // real header is: for zeros only, an update cannot distinguish the sums 0 and 0xffff.
         bytes[2] |= 1;
         (bytes[0], bytes[1]) = (0, 0);
         let sum = reference_checksum(&bytes);
@@ -134,21 +135,23 @@ proptest! {
     }
 
     #[test]
-    fn folding_keeps_the_value_modulo_ffff(words in prop::collection::vec(any::<u32>(), 0..64)) {
+    fn folding_preserves_value_modulo_ffff_and_nonzero(
+        words in prop::collection::vec(any::<u32>(), 0..64),
+    ) {
         let sum: u64 = words.iter().map(|w| u64::from(*w)).sum();
         prop_assert_eq!(u64::from(fold(sum)) % 0xffff, sum % 0xffff);
         prop_assert!(sum == 0 || fold(sum) != 0);
     }
 
     #[test]
-    fn folding_carries_at_every_width(sum in any::<u64>(), low in 0u64..3) {
+    fn folding_carries_from_every_half(sum in any::<u64>(), low in 0u64..3) {
         for sum in [sum, sum | 0xffff_ffff, sum | 0xffff_ffff_0000_0000, u64::MAX - low] {
             prop_assert_eq!(u64::from(fold(sum)) % 0xffff, sum % 0xffff);
         }
     }
 
     #[test]
-    fn the_sum_of_a_packet_is_derived_for_any_payload(
+    fn derived_sum_equals_the_reference_for_any_payload(
         payload in prop::collection::vec(any::<u8>(), 0..300),
     ) {
         for sample in [samples::SYN, samples::UDP6, samples::ECHO6, samples::ECHO4] {

@@ -24,7 +24,7 @@ fn one_vlan_tag_is_parsed_and_a_second_is_not() {
 }
 
 #[test]
-fn headers_are_written_in_wire_order() {
+fn headers_are_written_in_wire_order_and_swapped() {
     let mut bytes = [0; 18];
     write(&mut Window::new(&mut bytes), &Macs::new(TO, FROM), 0x6007, IPV6).unwrap();
     assert_eq!(bytes, [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0x60, 7, 0x86, 0xdd]);

@@ -104,7 +104,7 @@ fn reserved_bits_of_an_option_are_ignored() {
 }
 
 #[test]
-fn unknown_option_is_an_error_only_if_critical() {
+fn unknown_critical_is_set_only_by_a_critical_option() {
     let with = |kind| [endpoint(), attachment(), cookie(), option(0x9999, kind, 0, 0)].concat();
     assert!(find(&with(0x80)).unwrap().unknown_critical);
     assert!(!find(&with(0x7f)).unwrap().unknown_critical);
@@ -133,7 +133,7 @@ fn the_longest_area_is_walked_to_its_end() {
 }
 
 #[test]
-fn version_flags_and_header_length_are_checked() {
+fn version_and_length_are_checked_and_flags_are_parsed() {
     let mut header = [0x40, 0, 8, 0, 0, 0, 0, 0];
     assert_eq!(parse(&Window::new(&mut header), 0), Err(Malformed::GeneveVersion));
     header = [0, 0xc0, 0x86, 0xdd, 0xab, 0xcd, 0xef, 0xff];

@@ -8,7 +8,7 @@ fn parse(bytes: &[u8]) -> Result<Gue, Malformed> {
 }
 
 #[test]
-fn variant_one_is_the_packet_itself() {
+fn variant_one_has_no_header() {
     assert_eq!(parse(&[0x45]), Ok(Gue { v6: false, payload: 0 }));
     assert_eq!(parse(&[0x60]), Ok(Gue { v6: true, payload: 0 }));
     assert_eq!(parse(&[]), Err(Short.into()));
@@ -19,7 +19,7 @@ fn variant_zero_has_a_header_of_its_own() {
     assert_eq!(parse(&[0, 4, 0, 0]), Ok(Gue { v6: false, payload: 4 }));
     assert_eq!(parse(&[2, 41, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]), Ok(Gue { v6: true, payload: 12 }));
     assert_eq!(parse(&[2, 41, 0, 0, 1, 2, 3, 4, 5, 6, 7]), Err(Malformed::Short));
-    // The five length bits hold at most 31 words.
+    // The maximum Hlen, 31 words.
     let mut long = [0; 128];
     (long[0], long[1]) = (0x1f, 4);
     assert_eq!(parse(&long), Ok(Gue { v6: false, payload: 128 }));

@@ -67,7 +67,7 @@ fn errors_have_type_code_and_value_of_their_condition() {
 }
 
 #[test]
-fn may_answer_excludes_errors_fragments_and_non_hosts() {
+fn may_answer_excludes_errors_later_fragments_and_non_hosts() {
     let (_, ip) = packet(samples::SYN);
     assert!(may_answer(&ip));
     for src in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "240.0.0.1"] {
@@ -88,7 +88,7 @@ fn may_answer_excludes_errors_fragments_and_non_hosts() {
     for sample in [samples::ECHO4, samples::ECHO6, samples::FRAGMENT6_FIRST] {
         assert!(may_answer(&packet(sample).1));
     }
-    // A redirect, and an error of an unknown type.
+    // ICMPv6: a redirect, an error of an unknown type, and a neighbor solicitation.
     let (mut bytes, _) = packet(samples::ECHO6);
     for kind in [137, 100, 135] {
         bytes[40] = kind;
@@ -119,8 +119,8 @@ fn has_valid_checksum(packet: &mut [u8]) -> bool {
     fold(Window::new(packet).sum(20, len).unwrap()) == 0xffff
 }
 
-/// Generates identifiers, sequence numbers and data for which a sum is or becomes 0 or 0xffff, and
-/// random ones.
+/// Generates identifiers, sequence numbers and data of echoes: combinations for which the checksum
+/// is 0 or 0xffff before or after a rewrite, and random ones.
 fn echoes() -> impl Iterator<Item = (u16, u16, vec::Vec<u8>)> {
     let ends = [0, 1, 0x0800, 0xf7ff, 0xfffe, 0xffff];
     let pairs = ends.into_iter().flat_map(move |id| ends.map(|sequence| (id, sequence)));
@@ -136,7 +136,7 @@ fn echoes() -> impl Iterator<Item = (u16, u16, vec::Vec<u8>)> {
 }
 
 #[test]
-fn echo_reply_has_valid_checksum_for_any_bytes() {
+fn echo_checksum_stays_valid_after_reply_nat_and_translation() {
     let v6 = |last: u8| {
         Addr::from(IpAddr::from([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]))
     };

@@ -1,8 +1,8 @@
 //! Parses an IP packet of either family.
 //!
 //! Parsing checks everything that later stages rely on: the headers of an accepted packet lie in
-//! the window, its end lies in the frame, and its upper-layer header, if it has one that is parsed,
-//! lies before its end.
+//! the window, its end lies in the frame, and the fixed part of a TCP, UDP or ICMP header lies
+//! within the packet.
 
 use super::{Fragment, ICMP, ICMPV6, Ip, L4, TCP, UDP};
 use crate::ethernet;
@@ -34,8 +34,8 @@ impl Ip {
     }
 
     /// Like [`Ip::read`], but accepts only a whole packet whose upper-layer header directly follows
-    /// an IP header of 20 (IPv4) or 40 (IPv6) bytes, so that all offsets are constants where `at`
-    /// is one. Returns false for any other or malformed packet.
+    /// an IP header of 20 (IPv4) or 40 (IPv6) bytes. All offsets are then constants if `at` is a
+    /// constant. Returns false for any other or malformed packet.
     #[inline(always)]
     pub fn read_usual(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> bool {
         let fixed = match ethertype {
@@ -51,8 +51,8 @@ impl Ip {
     /// Reads the rest of the packet; its IP length puts its end at `end`.
     #[inline(always)]
     fn read_on(&mut self, w: &Window<'_>, end: u32) -> Result<(), Malformed> {
-        // A smaller `end` would lie inside the header. `l4` lies in the window, so `end` fits in 16
-        // bits.
+        // An `end` before `l4` would lie inside the IP header. A frame has at most 65,535 bytes, so
+        // `end` fits in 16 bits.
         if end > w.frame_len() as u32 || end < u32::from(self.l4) {
             return Err(Malformed::IpLength);
         }
@@ -92,8 +92,8 @@ fn header(w: &Window<'_>, at: u16, ethertype: u16, ip: &mut Ip) -> Result<u32, M
     }
 }
 
-/// Reads the upper-layer header: ports, flags and kind. `tcp` is the minimum length of a TCP header
-/// in bytes.
+/// Reads the upper-layer header: ports, flags and kind. `tcp` is the number of bytes that a TCP
+/// header must at least have.
 #[inline(always)]
 fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
     let at = usize::from(ip.l4);

@@ -18,7 +18,7 @@ fn parse(bytes: &[u8]) -> Result<Ip, Malformed> {
 }
 
 #[test]
-fn a_tcp_packet_over_ipv4() {
+fn tcp_over_ipv4_is_parsed() {
     let (bytes, ip) = packet(samples::SYN);
     let expected = Ip {
         at: 0,
@@ -43,7 +43,7 @@ fn a_tcp_packet_over_ipv4() {
 }
 
 #[test]
-fn a_udp_packet_over_ipv6() {
+fn udp_over_ipv6_is_parsed() {
     let (_, ip) = packet(samples::UDP6);
     let expected = Ip {
         at: 0,
@@ -73,11 +73,11 @@ fn padding_behind_the_packet_is_not_part_of_it() {
 }
 
 #[test]
-fn packet_longer_than_its_frame_is_rejected() {
+fn packet_may_exceed_the_window_but_not_the_frame() {
     for sample in [samples::SYN, samples::UDP6] {
         let (bytes, ip) = packet(sample);
         assert_eq!(parse(&bytes[..bytes.len() - 1]), Err(Malformed::IpLength));
-        // The rest of a chained frame lies outside of the window, but belongs to the packet.
+        // The rest of a chained frame lies outside the window, but belongs to the packet.
         let mut first = bytes[..bytes.len() - 1].to_vec();
         let w = Window::of_segment(&mut first, bytes.len());
         assert_eq!(Ip::parse(&w, 0, ip.ethertype()), Ok(ip));
@@ -121,7 +121,7 @@ fn echoes_have_their_identifier_for_ports() {
 }
 
 #[test]
-fn icmp_types_fall_into_echoes_errors_and_others() {
+fn icmp_error_types_are_recognized_in_both_families() {
     let kinds = |sample: &str, at: usize| -> Vec<u8> {
         let mut bytes = bytes(sample);
         let errors = (0..=255u8).filter(|kind| {
@@ -135,7 +135,7 @@ fn icmp_types_fall_into_echoes_errors_and_others() {
 }
 
 #[test]
-fn icmp_of_the_other_family_is_an_ordinary_protocol() {
+fn icmpv6_over_ipv4_is_an_ordinary_protocol() {
     let mut six_in_four = bytes(samples::ECHO4);
     six_in_four[9] = ICMPV6;
     assert_eq!(parse(&six_in_four).unwrap().kind, L4::Other);
@@ -171,7 +171,7 @@ fn quote_may_be_truncated_after_its_ports() {
 }
 
 #[test]
-fn quote_without_ports_is_rejected() {
+fn quote_without_ports_and_echo_as_error_are_rejected() {
     let (mut bytes, error) = packet(samples::ERROR4_CUT);
     let w = Window::new(&mut bytes);
     for end in error.l4 + 8..error.end {

@@ -66,7 +66,7 @@ fn no_next_header_is_a_protocol_like_others() {
 }
 
 #[test]
-fn ipv4_mapped_address_never_matches_an_ipv4_flow() {
+fn ipv4_mapped_addresses_are_rejected() {
     for at in [8, 24] {
         let mut bytes = bytes(samples::UDP6);
         bytes[at..at + 12].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);

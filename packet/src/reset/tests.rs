@@ -46,7 +46,7 @@ fn a_reset_takes_its_numbers_from_the_segment() {
     assert_eq!(answer(packet(samples::SYN), FIN, 3), (0, 7_004, RST | ACK));
 }
 
-/// Returns a TCP header after IPv6.
+/// Returns a TCP segment over IPv6 without payload.
 fn six() -> (Vec<u8>, Ip) {
     let mut frame = packet(samples::UDP6).0[..40].to_vec();
     frame[4..7].copy_from_slice(&[0, 20, TCP]);
@@ -61,7 +61,7 @@ fn a_reset_of_ipv6_takes_its_numbers_from_the_segment() {
 }
 
 #[test]
-fn a_reset_is_never_answered_with_a_reset() {
+fn only_tcp_segments_other_than_resets_may_be_answered() {
     let (_, ip) = packet(samples::SYN);
     assert!(may_answer(&ip));
     assert!(!may_answer(&Ip { kind: L4::Tcp { flags: RST | ACK }, ..ip }));

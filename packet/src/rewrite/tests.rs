@@ -27,7 +27,7 @@ fn becomes(from: &str, to: &str, change: impl FnOnce(&mut Window<'_>, &Ip)) {
 }
 
 #[test]
-fn nat_gives_what_the_new_sender_would_have_sent() {
+fn nat_results_equal_packets_built_with_the_new_addresses() {
     let four = |port| ends("10.0.2.10", 1024, "10.0.2.99", port);
     let six = |port| ends("fd00::10", 1024, "fd00::99", port);
     for (from, to, new) in [
@@ -87,7 +87,7 @@ fn a_wrong_checksum_stays_wrong_by_the_same_amount() {
 }
 
 #[test]
-fn an_unknown_protocol_gets_addresses_only() {
+fn nat_replaces_only_the_addresses_of_an_unknown_protocol() {
     let (mut bytes, _) = packet(samples::SYN);
     bytes[9] = 132;
     let before = bytes.clone();
@@ -101,7 +101,7 @@ fn an_unknown_protocol_gets_addresses_only() {
 }
 
 #[test]
-fn an_error_about_a_translated_packet_is_what_the_client_would_have_got() {
+fn error_about_a_nat_packet_becomes_one_about_the_clients_packet() {
     let to_client =
         |from: &str| Rewrite { src: addr(from), dst: addr("198.51.100.7"), ..Rewrite::none() };
     let six = Rewrite { src: addr("2001:db8:9::9"), dst: addr("2001:db8::7"), ..Rewrite::none() };
@@ -122,7 +122,7 @@ fn an_error_about_a_translated_packet_is_what_the_client_would_have_got() {
 }
 
 #[test]
-fn ttl_is_decremented() {
+fn ttl_is_decremented_and_stays_at_zero() {
     becomes(samples::SYN, samples::SYN_TTL, |w, ip| decrement_ttl(w, ip).unwrap());
     let (mut bytes, ip) = packet(samples::UDP6);
     decrement_ttl(&mut Window::new(&mut bytes), &ip).unwrap();
@@ -153,7 +153,7 @@ fn dscp_and_ecn_are_set_in_both_families() {
 }
 
 #[test]
-fn congestion_mark_is_copied_from_outer_header() {
+fn congestion_mark_is_copied_or_its_packet_rejected() {
     let (mut bytes, inner) = packet(samples::SYN);
     let outer = Ip { tos: 3, ..inner };
     let mut w = Window::new(&mut bytes);
@@ -217,7 +217,7 @@ fn incremental_nat_checksum_equals_full_sum() {
 }
 
 #[test]
-fn a_reassembled_datagram_is_still_right_after_nat() {
+fn reassembled_datagram_has_valid_checksum_after_nat() {
     let to = ends("10.0.2.10", 1024, "10.0.2.99", 5300);
     let mut reassembled: Vec<u8> = Vec::new();
     for sample in [samples::FRAGMENT4_FIRST, samples::FRAGMENT4_LATER] {

@@ -29,7 +29,7 @@ fn usual(options: &[u8; OWN_OPTIONS]) -> Outer<'_> {
     }
 }
 
-/// Returns a frame with that inner packet after bytes that are not zero.
+/// Returns a frame with this inner packet after [`LEN`] bytes that are not zero.
 fn frame(inner: &[u8]) -> Vec<u8> {
     [vec![0xee; LEN], inner.to_vec()].concat()
 }

@@ -16,11 +16,11 @@ const MIN_MTU: [u32; 2] = [1280, 68];
 /// §7).
 const PLATEAUS: [u16; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
-/// Translates an error to the other family; `len` is the length of the quoted packet by its header.
-/// Returns `None` if the other family has no equivalent.
+/// Translates an error to the other family; `len` is the length in bytes that the quoted packet's
+/// header states. Returns `None` if the other family has no equivalent.
 ///
-/// Extensions (RFC 4884) stay in the quote as plain bytes: their offset would have to be a multiple
-/// of a different number.
+/// ICMP extensions (RFC 4884) after the quote become plain bytes of the quote, because the field
+/// that locates them is cleared: it counts words of 4 bytes in ICMPv4 and of 8 bytes in ICMPv6.
 #[inline(always)]
 pub(super) fn translated(v6: bool, header: IcmpHeader, len: u16) -> Option<IcmpHeader> {
     if v6 { to_v4(header) } else { to_v6(header, len) }
@@ -57,8 +57,8 @@ fn to_v4(header: IcmpHeader) -> Option<IcmpHeader> {
     Some(IcmpHeader { kind, code, rest })
 }
 
-/// Returns the MTU to report to an IPv6 sender, in bytes. If the router reports none, it is derived
-/// from the highest plateau below the packet's length.
+/// Returns the MTU to report to an IPv6 sender, in bytes. If the router reports none, the MTU is
+/// derived from the highest plateau below the packet's length.
 #[inline(always)]
 fn v6_mtu(reported: u32, len: u16) -> u32 {
     let mut mtu = reported;
@@ -74,14 +74,15 @@ fn v6_mtu(reported: u32, len: u16) -> u32 {
     if mtu < MIN_MTU[0] { MIN_MTU[0] } else { mtu }
 }
 
-/// Returns the MTU to report to an IPv4 sender.
+/// Returns the MTU to report to an IPv4 sender, in bytes.
 #[inline(always)]
 fn v4_mtu(reported: u32) -> u32 {
     let mtu = if reported > 0xffff { 0xffff } else { reported };
     if mtu < MIN_MTU[1] + HEADER_DIFFERENCE { MIN_MTU[1] } else { mtu - HEADER_DIFFERENCE }
 }
 
-/// Returns the IPv6 header byte that corresponds to a byte of the IPv4 header (§4.2, figure 3).
+/// Returns the offset of the IPv6 header field that corresponds to the byte at offset `at` of the
+/// IPv4 header (RFC 7915 §4.2, figure 3).
 #[inline(always)]
 fn v6_pointer(at: u32) -> Option<u32> {
     Some(match at {
@@ -95,7 +96,8 @@ fn v6_pointer(at: u32) -> Option<u32> {
     })
 }
 
-/// Returns the IPv4 header byte that corresponds to a byte of the IPv6 header (§5.2, figure 6).
+/// Returns the offset of the IPv4 header field that corresponds to the byte at offset `at` of the
+/// IPv6 header (RFC 7915 §5.2, figure 6).
 #[inline(always)]
 fn v4_pointer(at: u32) -> Option<u32> {
     Some(match at {
@@ -125,6 +127,7 @@ mod tests {
 
     #[test]
     fn ipv4_errors_translate_to_ipv6() {
+        // The ICMPv6 code by ICMPv4 code. 88: no equivalent. 99: another ICMPv6 type, see below.
         let unreachable = [0, 0, 99, 4, 99, 0, 0, 0, 0, 1, 1, 0, 0, 1, 88, 1];
         for (code, expected) in unreachable.into_iter().enumerate() {
             let expected = match (code, expected) {

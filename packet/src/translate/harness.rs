@@ -1,4 +1,4 @@
-//! Properties of the translation of any packet, for tests and fuzzing.
+//! Harness that checks the translation of any packet, for tests and fuzzing.
 
 use super::{Untranslatable, complete, error, packet, translated_len};
 use crate::addr::Addr;
@@ -53,7 +53,8 @@ pub(crate) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<V
     Some(out)
 }
 
-fn is_right(bytes: &mut [u8], ip: &Ip) -> bool {
+/// Returns true if the upper-layer checksum is correct. The two forms of zero are equivalent.
+fn has_valid_checksum(bytes: &mut [u8], ip: &Ip) -> bool {
     let w = Window::new(bytes);
     let sum = l4_field(ip).map_or(Err(Short), |field| w.load::<u16>(usize::from(field)));
     l4_full(&w, ip).map(|full| full % 0xffff) == sum.map(|sum| sum % 0xffff)
@@ -65,11 +66,11 @@ fn is_right(bytes: &mut [u8], ip: &Ip) -> bool {
 pub fn harness(bytes: &mut [u8]) {
     for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {
         let Ok(ip) = Ip::parse(&Window::new(bytes), 0, ethertype) else { continue };
-        // NAT has no ports for the other family's ICMP, so no such packet is translated.
+        // The data planes do not translate ICMP of the other family: NAT does not support it.
         if ip.proto == if ip.v6 { ICMP } else { ICMPV6 } {
             continue;
         }
-        // Truncated to the packet's end, so that lengths agree.
+        // Truncated to the packet's end, so that the window ends with the packet.
         let mut before = bytes[..usize::from(ip.end)].to_vec();
         let to = ends(!ip.v6);
         let Some(mut forward) = translated(&mut before, &ip, &to) else { continue };
@@ -84,9 +85,11 @@ pub fn harness(bytes: &mut [u8]) {
         let summed = ip.fragment == Fragment::Whole
             && !(ip.kind == L4::Udp && is_unsummed(&mut before, &ip));
         if summed && l4_full(&Window::new(&mut before), &ip).is_ok() {
-            assert_eq!(is_right(&mut before, &ip), is_right(&mut forward, &now), "{ip:?}");
+            let valid = has_valid_checksum(&mut before, &ip);
+            assert_eq!(valid, has_valid_checksum(&mut forward, &now), "{ip:?}");
         }
-        // IPv6 requires a checksum.
+        // Translating back would not restore an ICMP error exactly, nor an IPv6 datagram without a
+        // checksum.
         let unsummed = ip.kind == L4::Udp && is_unsummed(&mut forward, &now);
         if ip.kind == L4::IcmpError || unsummed {
             continue;
@@ -101,6 +104,7 @@ pub fn harness(bytes: &mut [u8]) {
     }
 }
 
+/// Returns true if a UDP datagram has no checksum.
 fn is_unsummed(bytes: &mut [u8], ip: &Ip) -> bool {
     Window::new(bytes).load(usize::from(ip.l4) + 6) == Ok(0_u16)
 }

@@ -31,8 +31,8 @@ pub struct Header {
     pub proto: u8,
     /// The part of the datagram that the packet carries.
     pub fragment: Fragment,
-    /// Position of that part in the format of IPv6: offset in units of 8 bytes in the upper 13
-    /// bits, "more fragments" in the lowest bit.
+    /// Position of the packet in its datagram, in the format of IPv6: offset in units of 8 bytes in
+    /// the upper 13 bits, "more fragments" in the lowest bit.
     pub fragment_bits: u16,
     /// Number of bytes after the header.
     pub carries: u16,
@@ -100,8 +100,8 @@ impl Header {
         }
     }
 
-    /// Returns the sum of the bytes that [`Header::write`] writes; 0 for IPv4, whose checksum
-    /// cancels it.
+    /// Returns the sum of the bytes that [`Header::write`] writes; 0 for IPv4, whose header
+    /// checksum makes the sum zero.
     #[inline(always)]
     pub(super) fn sum(&self) -> u64 {
         if !self.v6 {
@@ -147,8 +147,8 @@ impl Header {
     }
 }
 
-/// Returns a packet's position in its datagram ([`Header::fragment_bits`]), if its header can be
-/// translated.
+/// Returns a packet's position in its datagram ([`Header::fragment_bits`]), or an error if its IP
+/// header cannot be translated.
 #[inline(always)]
 pub fn fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     if ip.v6 { v6_fragment_bits(w, ip) } else { v4_fragment_bits(w, ip) }
@@ -156,7 +156,7 @@ pub fn fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
 
 /// Returns the header of the other family for `ip`, with the position `fragment_bits`, `carries`
 /// bytes after the header, and the addresses of `to`. `sent` is false for a packet that is only
-/// quoted.
+/// quoted, which needs no identification.
 #[inline(always)]
 pub(super) fn of(
     w: &Window<'_>,
@@ -171,7 +171,7 @@ pub(super) fn of(
     }
     let unfragmented = ip.fragment == Fragment::Whole;
     let df = ip.v6 && unfragmented && carries > MAX_FRAGMENTABLE - 20;
-    // A packet that may be fragmented needs an identification; a whole IPv6 packet has none.
+    // An IPv4 packet that may be fragmented needs an identification; a whole IPv6 packet has none.
     let id = match unfragmented && ip.v6 {
         true if df || !sent => 0,
         true => u32::from(datagram_id(w, usize::from(ip.at), true)),
@@ -192,8 +192,8 @@ pub(super) fn of(
     })
 }
 
-/// Returns the position of an IPv4 packet in its datagram. Options are omitted (§4.1); a source
-/// route with remaining hops is an error.
+/// Returns the position of an IPv4 packet in its datagram. The translation omits options (RFC 7915
+/// §4.1); a source route with remaining hops is an error.
 #[inline(always)]
 fn v4_fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let at = usize::from(ip.at);
@@ -227,15 +227,16 @@ fn is_routed(w: &Window<'_>, at: usize, header: usize) -> Result<bool, Short> {
         if off > 60 {
             break;
         }
-        // Changes no value that occurs; it bounds `off` for the BPF verifier at the end of each
-        // iteration.
+        // The mask changes no value that occurs. It bounds `off` for the BPF verifier at the end of
+        // each iteration.
         off = mask_header(off);
     }
     Ok(false)
 }
 
-/// Returns the position of an IPv6 packet in its datagram. Only extension headers without further
-/// effect may be omitted (§5.1), and a fragment must have none in its fragmentable part.
+/// Returns the position of an IPv6 packet in its datagram. The translation omits extension headers,
+/// which is permitted only for those without further effect (RFC 7915 §5.1). A fragment must have
+/// none after the fragment header.
 #[inline(always)]
 fn v6_fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let (mut at, l4) = (usize::from(ip.at) + 40, usize::from(ip.l4));

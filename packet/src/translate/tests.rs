@@ -24,7 +24,8 @@ fn four() -> Rewrite {
     ends("10.0.2.10", 1024, "10.0.2.99", 8080)
 }
 
-/// Translates a sample to other addresses, and returns the packet with its parsed headers.
+/// Translates a packet to the addresses of [`six`] or [`four`], and returns the result with its
+/// parsed headers.
 fn translated(bytes: &mut Vec<u8>, ip: &Ip) -> (Vec<u8>, Ip) {
     let to = if ip.v6 { four() } else { six() };
     let mut out = harness::translated(bytes, ip, &to).unwrap();
@@ -32,7 +33,8 @@ fn translated(bytes: &mut Vec<u8>, ip: &Ip) -> (Vec<u8>, Ip) {
     (out, now)
 }
 
-fn refused(bytes: &mut [u8], ip: &Ip) -> Untranslatable {
+/// Returns the reason for which the packet cannot be translated.
+fn rejection(bytes: &mut [u8], ip: &Ip) -> Untranslatable {
     let to = if ip.v6 { four() } else { six() };
     let w = &mut Window::new(bytes);
     match icmp::quoted(w, ip) {
@@ -180,15 +182,15 @@ fn a_wrong_checksum_stays_wrong() {
 }
 
 #[test]
-fn udp_checksum_is_computed_for_whole_datagrams_only() {
+fn udp_without_checksum_is_rejected_towards_ipv6_and_accepted_towards_ipv4() {
     let (mut bytes, ip) = sample(samples::UDP4_ZERO);
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::ZeroUdpChecksum);
+    assert_eq!(rejection(&mut bytes, &ip), Untranslatable::ZeroUdpChecksum);
     bytes[25] += 1;
     let completed = complete(&mut Window::new(&mut bytes), &ip);
     assert_eq!(completed, Err(Short), "the UDP length is not that of the packet");
     let (mut bytes, ip) = sample(samples::FRAGMENT4_FIRST);
     bytes[26..28].fill(0);
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+    assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
     // IPv6 has no UDP without a checksum except in tunnels (RFC 6935); IPv4 accepts it.
     let (mut bytes, ip) = sample(samples::UDP6);
     bytes[46..48].fill(0);
@@ -202,20 +204,20 @@ fn untranslatable_packets_are_rejected() {
     let (mut bytes, mut ip) = sample(samples::OPTIONS4);
     for kind in [131, 137] {
         bytes[20] = kind;
-        assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+        assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
         bytes[22] = 8;
         assert!(packet(&mut Window::new(&mut bytes), &ip, &six()).is_ok());
         bytes[22] = 4;
     }
     ip.kind = L4::Other;
     bytes[20] = 7;
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+    assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
     // A routing header with a remaining segment; an authentication header.
     let (mut bytes, ip) = sample(samples::EXTENSIONS6);
     bytes[51] = 1;
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+    assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
     let (mut bytes, ip) = sample(samples::AH6);
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+    assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
     // Fragments of ICMP messages, and an error that is a fragment.
     for fragment in [Fragment::First, Fragment::Later] {
         let (mut bytes, mut ip) = sample(samples::ECHO4);
@@ -223,19 +225,19 @@ fn untranslatable_packets_are_rejected() {
         if fragment == Fragment::Later {
             ip.kind = L4::None;
         }
-        assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+        assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
         let (mut bytes, mut ip) = sample(samples::ERROR4);
         ip.fragment = fragment;
-        assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+        assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
     }
     // An error without an equivalent in the other family.
     let (mut bytes, ip) = sample(samples::ERROR4);
     (bytes[20], bytes[21]) = (5, 1);
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+    assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
     // A payload that does not fit in an IPv6 packet of 65,535 bytes.
     let (mut bytes, mut ip) = sample(samples::UDP4);
     ip.end = u16::MAX;
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
+    assert_eq!(rejection(&mut bytes, &ip), Untranslatable::NoEquivalent);
 }
 
 #[test]

@@ -9,20 +9,20 @@ pub enum Untranslatable {
     Short,
     /// The packet, or the packet that it quotes, has no equivalent in the other family:
     ///
-    /// - its protocol is not TCP, UDP or the family's ICMP;
+    /// - its protocol is not TCP, UDP or the family's ICMP, except in a later fragment;
     /// - an ICMP message that is neither an echo nor an error that RFC 7915 translates, or a
     ///   fragment of an ICMP message;
     /// - the first fragment of a UDP datagram over IPv4 without a checksum;
     /// - an IPv4 source route or an IPv6 routing header with remaining hops;
-    /// - an IPv6 extension header that must not be omitted, or in a fragment any after the fragment
-    ///   header;
+    /// - an IPv6 extension header that must not be omitted, or, in a fragment, any extension
+    ///   header after the fragment header;
     /// - more than 65,487 bytes after the IP header, so that the translation might be longer than
     ///   65,535 bytes;
     /// - a quoted IP header of more than 60 bytes.
     NoEquivalent,
-    /// A whole UDP datagram over IPv4 without a checksum, which IPv6 requires (§4.5). The packet is
-    /// unchanged; it can be translated after [`complete`](super::complete), which fails if the
-    /// datagram is not entirely in the window or its UDP length is wrong.
+    /// A whole UDP datagram over IPv4 without a checksum, which IPv6 requires (RFC 7915 §4.5). The
+    /// packet is unchanged. It can be translated after [`complete`](super::complete), which fails
+    /// if the datagram is not entirely in the window or its UDP length is wrong.
     ZeroUdpChecksum,
 }
 

@@ -93,7 +93,7 @@ fn an_outer_checksum_is_summed_where_the_inner_packet_has_none() {
 }
 
 #[test]
-fn gue_and_the_four_mixes_of_ip_in_ip() {
+fn gue_and_ip_in_ip_are_written_as_scapy_writes_them() {
     let (four, six) = (bytes(samples::SYN), bytes(samples::UDP6));
     let gue = Outer { dport: 6080, ..outer(TunnelKind::Gue, false, &four) };
     writes(&gue, samples::SYN, samples::OUT_GUE4);

@@ -69,7 +69,7 @@ fn overlapping_ranges_are_copied() {
 }
 
 #[test]
-fn options_of_every_length_are_written() {
+fn byte_slices_of_up_to_64_bytes_are_written() {
     for len in 0..=64 {
         let mut bytes = vec![0; 70];
         let options: Vec<u8> = (1..=len).collect();
@@ -99,7 +99,7 @@ fn sums_add_words_and_pad_the_last_byte() {
 }
 
 #[test]
-fn segment_has_frame_length_and_is_limited() {
+fn frame_length_is_at_least_the_windows_and_at_most_max_frame() {
     let mut bytes = vec![0; 100];
     let w = Window::of_segment(&mut bytes, 9000);
     assert_eq!((w.len(), w.frame_len()), (100, 9000));
@@ -112,7 +112,7 @@ fn segment_has_frame_length_and_is_limited() {
 }
 
 #[test]
-fn masks_keep_their_bits() {
+fn mask_options_and_sign_bit_select_their_bits() {
     for x in [0usize, 3, 4, 252, 255, 256, 1000] {
         assert_eq!(mask_options(x), x & 252);
     }

@@ -21,7 +21,8 @@ struct Arguments {
     /// Set the rounds over all cases of a comparison [default: 3, or 1 with --quick].
     #[arg(long)]
     rounds: Option<usize>,
-    /// Set the seconds of each run; rates leave out the first two, counters the first three.
+    /// Set the seconds of each run; rates leave out the first two, shares of a core are measured
+    /// after three.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
     /// Run only the reference cases and those Weir cases whose names contain this.
@@ -44,11 +45,11 @@ struct Group {
     work: &'static str,
     family: u8,
     flows: u32,
-    /// Combinations of a gateway endpoint and a gateway node.
+    /// Number of combinations of a gateway endpoint and a gateway node.
     pairs: u32,
-    /// Frames are evicted from the L1 and L2 caches before a stage reads them.
+    /// Whether frames are evicted from the L1 and L2 caches before a stage reads them.
     cold: bool,
-    /// Included in `--quick`.
+    /// Whether the cases are included in `--quick`.
     quick: bool,
 }
 
@@ -142,7 +143,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    // At most two programs side by side, or one with its region, in pages of 2 MiB.
+    // Pages of 2 MiB for two programs side by side, or for one program and its region.
     let region = perf::fixture::region_pages(MILLION);
     let need = peers::MEMORY_MIB / 2 + region.max(peers::MEMORY_MIB / 2);
     let pages = if arguments.list { None } else { Some(Pages::at_least(need)) };
@@ -185,7 +186,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 /// The settings of this run that all comparisons share.
 struct Suite<'a> {
     memory: Memory,
-    /// The maximum run time of a program in seconds.
+    /// The seconds after which a program ends by itself, as a command-line argument.
     seconds: String,
     only: Option<&'a str>,
     quick: bool,

@@ -1,14 +1,16 @@
-//! Simulates floods beside honest clients, one simulation each: `floods`, or `floods --mode nat
-//! --kind syn`.
+//! Simulates each kind of flood in each mode, beside honest clients. Usage: `floods`, or `floods
+//! --mode nat --kind syn` for one of them.
 //!
-//! Modes without NAT get 5 M spoofed packets a second. NAT gets 80 % of the flows per second that
-//! an lcore of this machine can create, measured first; and then 5 M, at which established
-//! clients still lose nothing. A broken promise ends the run with an error.
+//! Modes without NAT get 5 M spoofed packets a second (`--rate`). With NAT there are two
+//! simulations: one with 80 % of the flows per second that an lcore of this machine can begin,
+//! which is measured first, and one with 5 M packets. In the latter, new clients during a flood
+//! that begins flows are promised nothing; all other promises apply. If a promise is broken, the
+//! program ends with an error after all simulations.
 
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use perf::flood::{Kind, Mode, Plan, ROUND_TRIPS_MS, insert_capacity, run};
+use perf::flood::{Kind, Mode, Plan, ROUND_TRIPS_MS, insert_capacity, run, unconfirmed_ms};
 use perf::machine::Pages;
 use std::error::Error;
 
@@ -75,14 +77,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         if mode == Mode::Nat {
-            let of = |rate| {
-                1e3 * f64::from(tables::flow::unconfirmed_ring_slots(arguments.flows)[0])
-                    / rate as f64
-            };
+            let of = |rate| unconfirmed_ms(arguments.flows, rate);
             let limits: Vec<_> =
                 rates.iter().map(|(rate, _)| format!("{:.0} ms", of(*rate))).collect();
-            println!("an unconfirmed NAT flow is kept for {};", limits.join(" and "));
-            println!("two round trips must be shorter, or it is evicted before it is confirmed");
+            println!("an unconfirmed NAT flow is evicted after {} at most;", limits.join(" and "));
+            println!("two round trips must be shorter for a client to be promised a connection");
         }
     }
     match broken.is_empty() {

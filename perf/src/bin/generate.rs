@@ -2,8 +2,8 @@
 //!
 //!   generate <EAL arguments> -- --kind aws --flows 1024 --seconds 8
 //!
-//! One lcore does both, so a port's two directions share it. Prints `Mpps <rate of returned
-//! frames>` once a second, and a summary at the end.
+//! One lcore sends and receives. Prints `Mpps <rate of returned frames>` once a second (of sent
+//! frames with `--one-way`), and the numbers of both at the end.
 
 #![forbid(unsafe_code)]
 

@@ -84,8 +84,9 @@ struct Arguments {
     stages: bool,
 }
 
-/// Flows that an lcore begins before the first one repeats, which has expired long before.
-const NEW: u32 = 1 << 25;
+/// Number of flows that an lcore begins with `--new` before the first one repeats. That flow's
+/// entry was evicted long before.
+const NEW_FLOWS: u32 = 1 << 25;
 
 type Job = LcoreHandle<Result<[u64; STAGES.len()], PollerError>>;
 
@@ -148,12 +149,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     result.map_err(Into::into)
 }
 
+/// Waits for an lcore's job to end.
 fn finished<T>(job: LcoreHandle<Result<T, PollerError>>) -> Result<T, Box<dyn Error>> {
     Ok(job.wait().map_err(|_| "the polling lcore panicked")??)
 }
 
-/// Creates an lcore with the packet feed of the arguments. With two lcores each gets the requests
-/// of one half of the flows and the answers to the other half's.
+/// Creates a polling lcore with the packet feeds of the arguments. With two lcores each gets the
+/// requests of one half of the flows and the answers to the other half's.
 fn poller(
     arguments: &Arguments,
     index: u32,
@@ -183,7 +185,7 @@ fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
     let Arguments { work, flows, direction, .. } = *arguments;
     let requests = || requests(arguments);
     if arguments.new {
-        return vec![Feed::gateway(requests(), index * NEW, Order::new(NEW))];
+        return vec![Feed::gateway(requests(), index * NEW_FLOWS, Order::new(NEW_FLOWS))];
     }
     let share = flows / arguments.lcores;
     let (requested, answered) = (index * share, (arguments.lcores - 1 - index) * share);
@@ -194,8 +196,8 @@ fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
     }
     if both || direction == Direction::Answers {
         feeds.push(match work {
-            // Both directions arrive through the gateway. Start half a round apart, as answers
-            // do.
+            // Both directions arrive through the gateway. The two feeds are half a round apart, as
+            // requests and answers are.
             Workload::Return | Workload::Elsewhere => {
                 let mut order = Order::new(share);
                 for _ in 0..share / 2 {
@@ -271,14 +273,14 @@ fn print_rates(
     Ok(())
 }
 
-/// Fails unless every packet was handled as its work demands; otherwise the figure is invalid.
-/// Where two lcores begin flows, the kernel may preempt one that holds a bucket, and the other
-/// drops a packet as `flow_contended`: one in 10,000 of `contending` packets is tolerated.
+/// Fails if packets were dropped, which would make the figure invalid. Where two lcores begin
+/// flows, the kernel may preempt one that holds a bucket, and the other drops a packet as
+/// `flow_contended`: one in 10,000 of `contending` packets is tolerated.
 fn nothing_dropped(region: &Region, contending: u64) -> Result<(), String> {
     for (arm, reason) in (0..2).flat_map(|arm| DropReason::ALL.iter().map(move |r| (arm, *r))) {
         let dropped = region.counters().sum(|page| page.dropped(arm, reason));
-        let may = if reason == DropReason::FlowContended { contending / 10_000 } else { 0 };
-        if dropped > may {
+        let tolerated = if reason == DropReason::FlowContended { contending / 10_000 } else { 0 };
+        if dropped > tolerated {
             return Err(format!("{dropped} packets of arm {arm} dropped: {}", reason.name()));
         }
     }

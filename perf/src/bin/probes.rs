@@ -1,11 +1,11 @@
-//! Measures the latency of health probes beside connections that send nothing: the time of a
-//! probe from a probe source, as a ratio to the same probe without load. Needs 12,000 descriptors
-//! (`ulimit -Hn`); takes a minute.
+//! Measures the latency of health probes beside connections that send nothing: the time of a probe
+//! from a network with reserved slots, as a ratio to the same probe without load. Needs 12,000
+//! descriptors (`ulimit -Hn`); takes a minute.
 //!
 //! The cases run in turn, round after round: without load, beside 10,000 half-open connections
-//! (opened before, from 200 loopback addresses; most of them have been evicted by then), and
-//! while more are opened as fast as one thread can. A probe is a connection of its own, from
-//! `connect` to the end of the response. There is a figure only if all probes are answered.
+//! (opened before, from 200 loopback addresses; most of them have been evicted by then), and while
+//! more are opened as fast as one thread can. A probe is a connection of its own, from `connect` to
+//! the end of the response. If a probe is not answered, the program ends with an error.
 
 #![forbid(unsafe_code)]
 
@@ -94,7 +94,8 @@ fn probes(addr: SocketAddr) -> io::Result<Vec<Duration>> {
     (0..PROBES).map(one).collect()
 }
 
-/// Returns the probe times while another thread opens half-open connections, and their number.
+/// Returns the times of probes while another thread opens half-open connections, and the number of
+/// these connections.
 fn flooded(addr: SocketAddr) -> io::Result<(Vec<Duration>, u64)> {
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

@@ -240,7 +240,7 @@ fn establish(feeder: &mut Feeder, fixture: &mut KernelFixture) -> Result<(), Fai
     Ok(())
 }
 
-/// Measures one round of a case. Fails unless all of its packets had the expected verdict.
+/// Measures one round of a case. Fails unless all of the case's packets had the expected verdict.
 fn measure(
     feeder: &mut Feeder,
     fixture: &mut KernelFixture,

@@ -86,7 +86,8 @@ fn silent_case_reports_its_command_and_output() {
     assert!(error.starts_with("weir: no rate from `sh -c") && error.contains("no port"), "{error}");
 }
 
-/// Asserts no speed: only that both comparison programs forward and that their rates are read.
+/// Asserts only that both reference programs forward and that their rates are read; the speed does
+/// not matter.
 #[test]
 fn reference_programs_forward_and_their_rates_are_read() {
     let seconds = 5;

@@ -8,7 +8,7 @@ use tests::frames::{Frame, Ip, flags, tcp, udp};
 
 /// The first client's address, 10.64.0.0.
 const CLIENTS_AT: u32 = 0x0a40_0000;
-/// The backends' port behind NAT.
+/// The backends' port, with NAT.
 const BACKEND_PORT: u16 = 8080;
 
 /// A packet of a client or a backend.
@@ -97,13 +97,14 @@ pub struct Client {
     pub client: End,
     /// The frontend that it sends to.
     pub front: End,
-    /// Whether it uses UDP.
+    /// Whether the client uses UDP, else TCP.
     pub udp: bool,
     /// Half a round trip, nanoseconds.
     pub half_ns: u64,
     /// The index of the tally that counts its losses.
     pub tally: usize,
-    /// The backend that received its first packet and, behind NAT, Weir's end towards it.
+    /// The address of the backend that received the client's first packet and, with NAT, Weir's end
+    /// towards that backend.
     route: Option<(u32, End)>,
 }
 
@@ -116,17 +117,17 @@ impl Client {
         Client { client, front, udp, half_ns, tally, route: None }
     }
 
-    /// Returns the backend's end behind NAT.
+    /// Returns the backend's end, with NAT.
     pub fn backend(&self) -> End {
         End { addr: self.route.map_or(0, |(backend, _)| backend), port: BACKEND_PORT }
     }
 
-    /// Returns Weir's end behind NAT.
+    /// Returns Weir's end towards the backend, with NAT.
     pub fn nat_end(&self) -> End {
         self.route.map_or(End::default(), |(_, nat_end)| nat_end)
     }
 
-    /// Writes a packet of its flow; `None` if it would not pass through Weir.
+    /// Writes a packet of the client's flow; `None` if the packet would not pass through Weir.
     pub fn write<'f>(
         &self,
         mode: Mode,
@@ -148,8 +149,8 @@ impl Client {
         Some(template.bytes())
     }
 
-    /// Returns whether its packet left correctly, by this arm and as this frame. The first packet
-    /// determines the backend; all later ones must reach it from the same end of Weir.
+    /// Returns whether a packet of the flow left correctly: by `arm`, as `frame`. The first packet
+    /// determines the backend; all later ones must reach that backend from the same end of Weir.
     pub fn check(&mut self, mode: Mode, side: Side, arm: u8, frame: &[u8]) -> bool {
         let inner = || ends(frame, INNER);
         match (mode, side) {

@@ -11,18 +11,20 @@ use crate::fixture::{self, Family, GATEWAY, MACS, Policy};
 /// Round trips of new clients, milliseconds.
 pub const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
 
-/// Limits of ICMP errors: the settings' defaults.
+/// Limits of ICMP errors: the defaults of the configuration.
 pub(super) const ERROR_LIMITS: ErrorLimits =
     ErrorLimits { by_arm: 1_000, to_network: 100, path_mtu: 100 };
 
-/// Indices of the tallies: established clients, new ones by round trip during the flood, and the
-/// same after it.
+/// Index of the tally of established clients.
 pub(super) const ESTABLISHED: usize = 0;
 
+/// Index of the first tally of new clients during the flood, one for each round trip.
 pub(super) const DURING: usize = 1;
 
+/// Index of the first tally of new clients after the flood, one for each round trip.
 pub(super) const AFTER: usize = DURING + ROUND_TRIPS_MS.len();
 
+/// Number of tallies.
 pub(super) const TALLIES: usize = AFTER + ROUND_TRIPS_MS.len();
 
 /// How packets reach the backends.
@@ -65,7 +67,8 @@ impl Mode {
         }
     }
 
-    /// Returns the arm at which backends' packets arrive.
+    /// Returns the arm at which backends' packets arrive; returned packets have no backend, and the
+    /// other side's packets arrive through the gateway.
     pub(super) fn answers_at(self) -> u8 {
         u8::from(self != Mode::Return)
     }

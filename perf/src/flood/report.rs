@@ -1,9 +1,10 @@
-//! The results of a simulation, and the check against Weir's promises.
+//! The results of a simulation, and the check against Weir's promises (PROMISES.md).
 
 use super::plan::{AFTER, DURING, ERROR_LIMITS, ESTABLISHED, Mode, Plan, ROUND_TRIPS_MS};
 use std::fmt;
 use std::time::Duration;
 use tables::counters::{ArmCounter, Counter};
+use tables::flow::{DEFAULT_PERCENT, budget};
 use tables::reason::DropReason;
 use tables::region::Region;
 
@@ -15,13 +16,13 @@ const MIN_FINISHED_PERCENT: u64 = 95;
 pub struct Tally {
     /// Clients that began.
     pub begun: u64,
-    /// Clients whose exchange finished. Always zero for established ones.
+    /// Clients whose exchange finished; always zero for established clients.
     pub through: u64,
     /// Packets sent.
     pub packets: u64,
     /// Packets that did not leave, or left incorrectly.
     pub lost: u64,
-    /// A description of the first such packet.
+    /// A description of the first lost packet.
     pub first: Option<String>,
 }
 
@@ -46,7 +47,7 @@ pub struct Outcome {
     pub tallies: Vec<Tally>,
     /// Packets of the flood, including backends' answers to it.
     pub flood_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub flood_bytes: u64,
     /// Flows in the table before the flood.
     pub flows_before: u32,
@@ -64,6 +65,12 @@ pub struct Outcome {
     pub seconds: f64,
     /// Million packets per second that the machine simulated.
     pub wall_mpps: f64,
+}
+
+/// Returns how long an unconfirmed NAT flow stays in a table of `flows` flows at most, in
+/// milliseconds, if `rate` such flows begin in a second.
+pub fn unconfirmed_ms(flows: u32, rate: u64) -> f64 {
+    1000.0 * f64::from(budget(flows, DEFAULT_PERCENT[0])) / rate as f64
 }
 
 impl Outcome {
@@ -120,13 +127,14 @@ impl Outcome {
     }
 
     /// Returns how long an unconfirmed NAT flow stays in the table at most, in milliseconds: the
-    /// slots of the ring for such flows divided by the rate. It must exceed two round trips.
+    /// budget of such flows divided by the rate. A client whose two round trips take longer does
+    /// not finish.
     pub fn limit_ms(&self) -> f64 {
-        let slots = tables::flow::unconfirmed_ring_slots(self.plan.flows)[0];
-        1000.0 * f64::from(slots) / self.plan.rate as f64
+        unconfirmed_ms(self.plan.flows, self.plan.rate)
     }
 
-    /// Returns whether a promise covers this round trip. Without NAT all are covered.
+    /// Returns whether a promise covers this round trip. Without NAT, and for floods that begin no
+    /// flows, all are covered.
     pub fn is_within(&self, trip: usize) -> bool {
         let within = self.limit_ms() >= 2.0 * ROUND_TRIPS_MS[trip] as f64;
         self.plan.mode != Mode::Nat || !self.plan.kind.begins_flows() || within

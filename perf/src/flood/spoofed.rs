@@ -7,8 +7,9 @@ use crate::feed::Order;
 use crate::fixture::{BACKEND, FRONTENDS, MACS};
 use tests::frames::{Frame, error, tcp, udp};
 
-/// The number of spoofed source addresses, each with any port: 10.128.0.0/9.
+/// The number of spoofed source addresses: those of 10.128.0.0/9.
 const SOURCES: u32 = 1 << 23;
+/// The first spoofed source address.
 const SOURCES_AT: u32 = 0x0a80_0000;
 /// A router that is in no table.
 const ROUTER: &str = "192.0.2.1";
@@ -19,7 +20,7 @@ const FORGED_MTU: u32 = 576;
 pub struct Attacker {
     kind: Kind,
     mode: Mode,
-    /// Used in turn, by the packet's number.
+    /// The kinds of packets, which are sent in turn.
     templates: Vec<Forgery>,
     sources: Order,
     sent: u64,
@@ -39,7 +40,7 @@ enum ForgedEnds {
     Spoofed,
     /// From an established client to its frontend.
     Client,
-    /// From that frontend to the established client.
+    /// From an established client's frontend to the client.
     Answer,
     /// From the backend of an established NAT flow to Weir.
     Translated,
@@ -100,8 +101,8 @@ impl Attacker {
         }
         match self.kind {
             Kind::Fragments => drop(template.id(n as u16)),
-            // An odd factor: no number repeats within a run, and none is an honest client's
-            // endpoint.
+            // Multiplication by an odd factor scatters the numbers. Setting the lowest bit keeps
+            // them off the honest clients' endpoint, which is even.
             Kind::Endpoints => drop(template.endpoint(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
             _ => {}
         }

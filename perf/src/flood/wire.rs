@@ -22,7 +22,8 @@ pub struct Template {
     bytes: Vec<u8>,
     /// The offset of the IPv4 header with the ends.
     ip: usize,
-    /// The offset of the header of an ICMP error around it.
+    /// For an ICMP error, the offset of its own IPv4 header; `ip` is then that of the quoted
+    /// packet.
     around: Option<usize>,
 }
 
@@ -37,7 +38,8 @@ impl Template {
         Template { bytes: frame, ip: PLAIN, around: None }
     }
 
-    /// Makes it an ICMP error whose quote has the ends; the error is sent to the quote's source.
+    /// Makes the template an ICMP error whose quoted packet has the ends; the error is sent to the
+    /// source of the quoted packet.
     pub fn quoting(self) -> Template {
         Template { around: Some(self.ip), ip: self.ip + 28, ..self }
     }
@@ -112,7 +114,7 @@ pub type Pool = Rc<RefCell<Vec<Frame>>>;
 /// A buffer with a tag that identifies its packet; on drop its memory returns to the pool.
 pub struct Tagged {
     frame: Frame,
-    /// The client of the packet, or the flood's tag.
+    /// The index of the packet among the honest packets of its burst, or the flood's tag.
     pub tag: u32,
     pool: Pool,
 }

@@ -177,8 +177,9 @@ fn answer_packet(setting: &Setting) -> Ip {
     tcp(&src, &dst, 16).sized(INNER)
 }
 
-/// Encapsulates in the tunnel of the backend's request, with its options.
+/// Encapsulates a backend's answer in Weir's GENEVE, with the options that the request had.
 fn in_tunnel(setting: &Setting, ip: Ip) -> Ip {
+    // 77 is the scope key of the fixture's VXLAN tunnels.
     let endpoint = if setting.gateway == TunnelKind::Vxlan { 77 } else { ENDPOINT };
     let local = match setting.family {
         Family::V4 => "10.0.2.10:6081",

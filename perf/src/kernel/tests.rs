@@ -4,7 +4,7 @@ use super::*;
 use ebpf_fallback::program::STAGES;
 use tables::scope::CACHE_MAX_S;
 
-/// Small, to keep the test short.
+/// Number of flows, small to keep the tests short.
 const FLOWS: u32 = 256;
 
 /// The stages that handle a usual packet completely.
@@ -24,7 +24,7 @@ impl Harness {
     }
 
     /// Asserts that all packets of this direction get the verdict and none is dropped.
-    fn all_get(&mut self, direction: Direction, order: Order, verdict: VerdictCounter) {
+    fn assert_all_get(&mut self, direction: Direction, order: Order, verdict: VerdictCounter) {
         let packets = self.fixture.packets(direction, FLOWS, order).unwrap();
         self.feeder.start(&packets).unwrap();
         self.feeder.set_target(self.fixture.entry().unwrap()).unwrap();
@@ -36,17 +36,17 @@ impl Harness {
         assert_eq!(count, u64::from(FLOWS), "{setting:?} {direction:?}");
     }
 
-    /// Asserts the same as [`Harness::all_get`] for each direction, with only the entry program and
-    /// [`FAST_STAGES`] loaded.
+    /// Asserts that the packets of each direction get their verdict: all of them with all stages,
+    /// and nine of ten with only the entry program and [`FAST_STAGES`] loaded.
     fn assert_fast_stages_suffice(&mut self, directions: &[(Direction, VerdictCounter)]) {
-        // The programs' cache of a gateway expires with each CACHE_MAX_S seconds of the clock; the
-        // next packet then needs `decap`. So the packets that fill the cache and those that use
-        // it are kept on the same side of that moment.
+        // The programs' header cache expires whenever the clock is a multiple of CACHE_MAX_S; the
+        // next packet then needs `decap`. Therefore the test does not begin shortly before that
+        // moment.
         while CACHE_MAX_S - self.fixture.region.now_s() % CACHE_MAX_S <= 8 {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
         for (direction, verdict) in directions {
-            self.all_get(*direction, Order::Shuffled, *verdict);
+            self.assert_all_get(*direction, Order::Shuffled, *verdict);
         }
         for (stage, name) in STAGES.iter().enumerate() {
             if !FAST_STAGES.contains(name) {
@@ -54,12 +54,13 @@ impl Harness {
             }
         }
         for (direction, verdict) in directions {
-            self.most_get(*direction, *verdict);
+            self.assert_most_get(*direction, *verdict);
         }
     }
 
-    /// Asserts that nine of ten packets get the verdict; the others miss a stage.
-    fn most_get(&mut self, direction: Direction, verdict: VerdictCounter) {
+    /// Asserts that nine of ten packets get the verdict, and that the others are dropped only
+    /// because a stage is missing.
+    fn assert_most_get(&mut self, direction: Direction, verdict: VerdictCounter) {
         let packets = self.fixture.packets(direction, FLOWS, Order::Shuffled).unwrap();
         self.feeder.start(&packets).unwrap();
         let before = self.fixture.verdicts(verdict);
@@ -67,10 +68,10 @@ impl Harness {
         // A flow whose entry is not in one of the first positions takes the slow stages.
         let (drops, missing) = (self.fixture.drops(), DropReason::StageMissing);
         assert!(drops.iter().all(|(reason, _)| *reason == missing), "{drops:?}");
-        let short = self.fixture.verdicts(verdict) - before;
+        let fast = self.fixture.verdicts(verdict) - before;
         let setting = self.fixture.setting;
-        let enough = short > u64::from(FLOWS / 10 * 9);
-        assert!(enough, "{setting:?} {direction:?}: {short} of {FLOWS}");
+        let enough = fast > u64::from(FLOWS / 10 * 9);
+        assert!(enough, "{setting:?} {direction:?}: {fast} of {FLOWS}");
     }
 }
 
@@ -79,21 +80,21 @@ fn requests(work: Workload, family: Family, gateway: TunnelKind, verdict: Verdic
     let setting = harness.fixture.setting;
     harness.feeder.start(&Packets::requests(&setting, FLOWS, Order::Creation)).unwrap();
     harness.feeder.run(FLOWS).unwrap();
-    assert_eq!(harness.fixture.verdicts(verdict), 0, "{work:?}: no packets have this verdict yet");
+    assert_eq!(harness.fixture.verdicts(verdict), 0, "{work:?}: no target is set yet");
     let expected_flows = if work == Workload::Return { 0 } else { FLOWS };
-    // After a renewal the same flows have other paths than the cached ones.
+    // After a reset the same flows have other paths than those in the caches of the programs.
     for orders in [
         [Order::Creation, Order::Shuffled, Order::Shuffled],
         [Order::Shuffled, Order::Creation, Order::Creation],
     ] {
         for order in orders {
-            harness.all_get(Direction::Requests, order, verdict);
+            harness.assert_all_get(Direction::Requests, order, verdict);
         }
         assert_eq!(harness.fixture.flows(), expected_flows, "{work:?}");
         harness.fixture.reset().unwrap();
         assert_eq!(harness.fixture.flows(), 0, "{work:?}");
     }
-    harness.all_get(Direction::Requests, Order::Creation, verdict);
+    harness.assert_all_get(Direction::Requests, Order::Creation, verdict);
     harness.assert_fast_stages_suffice(&[(Direction::Requests, verdict)]);
 }
 
@@ -120,11 +121,11 @@ fn replies_of_both_families_return_through_either_gateway() {
                     Workload::Nat => [Direction::Answers; 2],
                     _ => [Direction::Answers, Direction::PlainAnswers],
                 };
-                harness.all_get(Direction::Requests, Order::Creation, verdict);
+                harness.assert_all_get(Direction::Requests, Order::Creation, verdict);
                 for direction in answers {
-                    harness.all_get(direction, Order::Shuffled, VerdictCounter::Answer);
+                    harness.assert_all_get(direction, Order::Shuffled, VerdictCounter::Answer);
                 }
-                harness.all_get(Direction::Requests, Order::Shuffled, verdict);
+                harness.assert_all_get(Direction::Requests, Order::Shuffled, verdict);
                 assert_eq!(harness.fixture.flows(), FLOWS, "{work:?}");
                 let packets = harness.fixture.packets(Direction::Both, FLOWS, Order::Shuffled);
                 harness.feeder.start(&packets.unwrap()).unwrap();
@@ -144,7 +145,7 @@ fn replies_of_both_families_return_through_either_gateway() {
 }
 
 #[test]
-fn floors_run() {
+fn floor_programs_run() {
     for name in ["nothing", "look_up", "parse"] {
         Floor::load(name).unwrap().run(name, 4).unwrap();
     }

@@ -43,7 +43,7 @@ fn rates_of_a_finished_program_are_read() {
 }
 
 #[test]
-fn unresponsive_program_is_killed() {
+fn running_program_is_ended_by_sigint() {
     let command = ["sleep", "100"].map(String::from).to_vec();
     let mut running = Program { command, reading: Reading::Silent }.start().unwrap();
     assert!(running.is_alive());

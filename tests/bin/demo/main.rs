@@ -1,5 +1,5 @@
-//! `demo`: both clouds, real traffic and a changing backend set, with a summary of what was
-//! shown.
+//! `demo`: runs real traffic from emulated gateways of both clouds through Weir while backends
+//! change, and prints a summary.
 
 #![forbid(unsafe_code)]
 
@@ -27,8 +27,8 @@ mod view;
 #[derive(Parser)]
 #[command(name = "demo")]
 struct Arguments {
-    /// Set the requests through each gateway; as many again use long-lived connections and
-    /// servers without a service.
+    /// Set the number of requests through each gateway; the same number again uses long-lived
+    /// connections and servers without a service.
     #[arg(long, default_value_t = 4_000)]
     requests: u64,
     /// Print plain lines even on a terminal.
@@ -76,7 +76,8 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
 /// Removes the lab's files on SIGINT, SIGTERM and SIGHUP, and ends this process; the namespaces and
 /// daemons end with it.
 fn clean_up_on_signals() -> Result<()> {
-    // Caught, not blocked: a child would inherit the blocked signals and never receive SIGTERM.
+    // The signals are caught, not blocked: a child process would inherit blocked signals, and
+    // SIGTERM would not end it.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
     let mut signals = signals.map_err(LabError::io("catching signals"))?;
     let wait = move || {
@@ -90,7 +91,7 @@ fn clean_up_on_signals() -> Result<()> {
     thread.map(drop).map_err(LabError::io("starting the signal thread"))
 }
 
-/// Prints a summary of what was shown.
+/// Prints the claims about Weir that the traffic confirmed or refuted.
 fn summary(outcome: &Outcome) -> ExitCode {
     let claims = outcome.claims();
     println!("\nResults after {:.1?} of traffic:", outcome.took);

@@ -10,12 +10,14 @@ use tests::lab::topology::Lab;
 /// The state of the display.
 pub struct View {
     live: bool,
+    /// Names of the backends' hosts by address.
     names: BTreeMap<String, String>,
+    /// Number of lines drawn last, which the next output replaces.
     drawn: usize,
 }
 
 impl View {
-    /// Creates a view that redraws in place if `live`.
+    /// Creates a view. If `live`, it is redrawn in place, otherwise each progress is a plain line.
     pub fn new(live: bool, lab: &Lab) -> Self {
         let names = lab.hosts.iter().map(|host| (host.address.to_string(), host.name.clone()));
         Self { live, names: names.collect(), drawn: 0 }

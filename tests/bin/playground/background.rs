@@ -79,8 +79,8 @@ fn show(home: &Home) -> Result<()> {
     home.read("commands").map(|text| print!("{text}"))
 }
 
-/// Returns the process id of the running lab. The file of a killed lab may contain an id that
-/// belongs to another program now.
+/// Returns the process id of the running lab. The program is compared too, because the file of a
+/// killed lab may contain an id that now belongs to another process.
 fn running(home: &Home) -> Option<i32> {
     let pid: i32 = home.read("pid").ok()?.trim().parse().ok()?;
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;

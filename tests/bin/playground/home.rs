@@ -9,7 +9,8 @@ use tests::lab::{LabError, Result};
 pub struct Home(PathBuf);
 
 impl Home {
-    /// Creates nothing yet; `path` becomes absolute, because the lab's programs refer to it.
+    /// Returns the directory at `path` without creating it. The path is made absolute, because the
+    /// scripts in `bin` refer to it.
     pub fn new(path: PathBuf) -> Result<Home> {
         std::path::absolute(&path)
             .map(Home)
@@ -21,12 +22,13 @@ impl Home {
         &self.0
     }
 
-    /// Returns the path of a file in it.
+    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Returns the path of the lab's log: beside the directory, so that it survives a failed start.
+    /// Returns the path of the lab's log. The log is beside the directory, so that it survives a
+    /// failed start.
     pub fn log(&self) -> PathBuf {
         self.0.with_extension("log")
     }
@@ -44,7 +46,7 @@ impl Home {
         }
     }
 
-    /// Returns the content of a file.
+    /// Returns the content of a file in the directory.
     pub fn read(&self, name: &str) -> Result<String> {
         let path = self.file(name);
         std::fs::read_to_string(&path).map_err(LabError::io(format!("reading {}", path.display())))

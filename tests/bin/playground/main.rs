@@ -20,7 +20,7 @@ mod run;
 #[derive(Parser)]
 #[command(name = "playground")]
 struct Arguments {
-    /// Use this directory for the playground's files; one playground runs in a directory.
+    /// Use this directory for the playground's files; at most one playground runs in it.
     #[arg(long, global = true, value_name = "DIR", default_value = "/run/weir-playground")]
     home: PathBuf,
     #[command(subcommand)]

@@ -1,5 +1,5 @@
-//! The lab in the foreground: starts everything, restarts daemons that end, as systemd would, and
-//! publishes the clients' results.
+//! Runs the lab in the foreground: starts everything, restarts daemons that end, as systemd would,
+//! and publishes the clients' results.
 
 use super::home::Home;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -15,7 +15,7 @@ use tests::lab::traffic::Traffic;
 use tests::lab::weir::Weir;
 use tests::lab::{LabError, Result};
 
-/// Pause of a client's workers after each request: enough traffic to watch, at little CPU time.
+/// Pause of a client's workers after each request: traffic enough to watch, for little CPU time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Interval at which the daemons are checked and the clients' results are published.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub fn run(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// Starts daemons that have ended again, as their systemd units do.
+/// Restarts daemons that have ended, as their systemd units do.
 fn restart(weir: &mut Weir) -> Result<()> {
     if let Some(process) = &mut weir.slowpath
         && let Some(status) = process.ended()?
@@ -70,7 +70,7 @@ fn restart(weir: &mut Weir) -> Result<()> {
     Ok(())
 }
 
-/// Writes the programs of `bin`: `weir` for this lab, one for each namespace, `traffic`.
+/// Writes the scripts in `bin`: `weir` for this lab, one that enters each namespace, `traffic`.
 fn write_programs(home: &Home, lab: &Lab) -> Result<()> {
     let (weir, config) = (find("weir", "cli")?, lab.folder.file("weir.toml"));
     let (weir, config) = (weir.display(), config.display());
@@ -92,12 +92,12 @@ fn publish(home: &Home, weir: &Weir, traffic: &Traffic) -> Result<()> {
     home.write("traffic", &traffic.to_string())
 }
 
-/// Removes the directory when the lab ends, however it ends.
+/// Removes the directory when the lab ends, with an error or without.
 struct RemoveOnDrop<'h>(&'h Home);
 
 impl Drop for RemoveOnDrop<'_> {
     fn drop(&mut self) {
-        // `stop` and the next `start` remove what is left.
+        // If this fails, `stop` or the next `start` removes what is left.
         let _ = self.0.remove();
     }
 }

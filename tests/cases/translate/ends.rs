@@ -1,4 +1,4 @@
-//! The endpoints of a translated flow, and the packets between them.
+//! The ends of a translated flow (client, frontend, backend), and the packets between them.
 
 use super::super::addresses::*;
 use super::super::{Step, arrives};
@@ -11,13 +11,14 @@ pub(super) struct Ends {
     pub(super) frontend: &'static str,
     /// A frontend that serves any port.
     pub(super) any: &'static str,
+    /// The source address of packets to the backend.
     pub(super) nat: &'static str,
     pub(super) backend: &'static str,
     /// The backend of `any`, without a port.
     pub(super) any_backend: &'static str,
     /// A router on the client's side, and one on the backend's.
     pub(super) routers: [&'static str; 2],
-    /// Whether the clients are IPv6.
+    /// Whether the clients use IPv6.
     pub(super) six: bool,
 }
 
@@ -50,8 +51,9 @@ pub(super) fn alone(end: &str) -> String {
     crate::frames::end(end).ip().to_string()
 }
 
-/// Returns the header as a translator writes it: without options; over IPv4, small packets may be
-/// fragmented and have an identification, large ones have DF.
+/// Returns the packet with the IP header that a translator writes (RFC 7915): without options or
+/// extension headers. Over IPv4, packets of up to 1,260 bytes may be fragmented and have an
+/// identification, longer ones have DF.
 pub(super) fn written(mut ip: Ip) -> Ip {
     ip.options.clear();
     ip.extensions.clear();
@@ -91,7 +93,7 @@ impl Ends {
         segment.numbers(9_001, 7_017).load(b"HTTP/1.1 200 OK\r\n")
     }
 
-    /// Returns the client's packet with the addresses of the backend's side, with the same TTL.
+    /// Returns the client's packet with the addresses of the backend's side, and the same TTL.
     pub(super) fn beyond(&self, ip: Ip) -> Ip {
         ip.from(self.nat).from_port(NAT_1).to(self.backend)
     }
@@ -101,7 +103,7 @@ impl Ends {
         ip.from(self.backend).to(self.nat).to_port(NAT_1)
     }
 
-    /// A step from an AWS gateway to the backend.
+    /// A step in which the AWS gateway's packet reaches the backend.
     pub(super) fn forward(&self, ip: Ip) -> Step {
         self.forward_by(|ip| from_gateway(1, ip), ip)
     }
@@ -111,7 +113,7 @@ impl Ends {
         arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
     }
 
-    /// A step from the backend to an AWS gateway.
+    /// A step in which the backend's answer reaches the AWS gateway.
     pub(super) fn back(&self, ip: Ip) -> Step {
         self.back_by(|ip| to_gateway(1, ip), ip)
     }
@@ -122,7 +124,7 @@ impl Ends {
         arrives(EGRESS, from_backend(11, self.behind(ip))).leaves(INGRESS, frame, "answer")
     }
 
-    /// A step to the backend of `any`, which keeps the port.
+    /// A step in which a packet to `any` reaches its backend at the same port.
     pub(super) fn any_forward(&self, ip: Ip) -> Step {
         let port = ip.dst.port();
         let out = ip.clone().from(self.nat).from_port(NAT_1).to(self.any_backend).to_port(port);
@@ -130,7 +132,7 @@ impl Ends {
         arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "nat")
     }
 
-    /// A step from the backend of `any`.
+    /// A step in which the backend of `any` sends `plain`, and the gateway gets `ip`.
     pub(super) fn any_back(&self, ip: Ip, plain: Ip) -> Step {
         let frame = to_gateway(1, written(ip.hop()));
         arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, frame, "answer")

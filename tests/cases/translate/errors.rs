@@ -1,5 +1,5 @@
-//! Errors about translated packets: from routers and hosts on either side, and Weir's own about
-//! sizes.
+//! ICMP errors about translated packets: from routers and hosts on either side, and Weir's own
+//! about packets that are too big.
 
 use super::super::addresses::*;
 use super::super::setups::{aws_translated, plain_translated};
@@ -8,10 +8,10 @@ use super::ends::{Ends, W46, W64, alone, quoted, written};
 use crate::frames::{Frame, Ip, echo, error, flags, tcp};
 use tables::reason::DropReason;
 
-/// Errors of one family and their translation: type, code and the rest of the header.
+/// ICMP errors of one family and their translation: type, code and the second word of the header.
 type Pairs = &'static [((u8, u8, u32), (u8, u8, u32))];
 
-/// From IPv6 to IPv4.
+/// From ICMPv6 to ICMPv4 (RFC 7915 5.2).
 const TO_FOUR: Pairs = &[
     ((1, 0, 0), (3, 1, 0)),
     ((1, 1, 0), (3, 10, 0)),
@@ -22,7 +22,7 @@ const TO_FOUR: Pairs = &[
     ((4, 1, 6), (3, 2, 0)),
 ];
 
-/// From IPv4 to IPv6.
+/// From ICMPv4 to ICMPv6 (RFC 7915 4.2).
 const TO_SIX: Pairs = &[
     ((3, 0, 0), (1, 0, 0)),
     ((3, 2, 0), (4, 1, 6)),
@@ -35,21 +35,21 @@ const TO_SIX: Pairs = &[
 
 fn errors() -> Vec<Case> {
     let pairs = |six: bool| if six { TO_FOUR } else { TO_SIX };
-    let about_requests = |who: Ends| {
-        let mut steps = vec![who.forward(who.syn())];
-        let pairs = pairs(!who.six).iter();
-        steps.extend(pairs.map(|(was, is)| who.error_back(who.routers[1], *was, *is)));
+    let about_requests = |ends: Ends| {
+        let mut steps = vec![ends.forward(ends.syn())];
+        let pairs = pairs(!ends.six).iter();
+        steps.extend(pairs.map(|(was, is)| ends.error_back(ends.routers[1], *was, *is)));
         steps
     };
-    let about_answers = |who: Ends| {
-        let mut steps = vec![who.forward(who.syn()), who.back(who.syn_ack())];
-        steps.extend(pairs(who.six).iter().map(|(was, is)| who.error_forward(*was, *is)));
+    let about_answers = |ends: Ends| {
+        let mut steps = vec![ends.forward(ends.syn()), ends.back(ends.syn_ack())];
+        steps.extend(pairs(ends.six).iter().map(|(was, is)| ends.error_forward(*was, *is)));
         steps
     };
-    let refused = |who: Ends, was: (u8, u8), is: (u8, u8)| {
-        let own = alone(who.backend);
-        let port = who.error_back(&own, (was.0, was.1, 0), (is.0, is.1, 0));
-        vec![who.forward(who.syn()), port]
+    let port_unreachable = |ends: Ends, was: (u8, u8), is: (u8, u8)| {
+        let own = alone(ends.backend);
+        let reported = ends.error_back(&own, (was.0, was.1, 0), (is.0, is.1, 0));
+        vec![ends.forward(ends.syn()), reported]
     };
     vec![
         case(
@@ -78,19 +78,20 @@ fn errors() -> Vec<Case> {
             "A port-unreachable of an IPv6 backend reaches the IPv4 client from the frontend's \
              address.",
             aws_translated(),
-            refused(W46, (1, 4), (3, 3)),
+            port_unreachable(W46, (1, 4), (3, 3)),
         ),
         case(
             "A port-unreachable of an IPv4 backend reaches the IPv6 client from the frontend's \
              address.",
             aws_translated(),
-            refused(W64, (3, 3), (1, 4)),
+            port_unreachable(W64, (3, 3), (1, 4)),
         ),
     ]
 }
 
-/// Cases of errors that quote only the first 8 bytes after the header, as permitted by RFC 792.
-fn short_quotes() -> Vec<Case> {
+/// Cases of an error that quotes only 8 bytes after the IP header, as RFC 792 permits, and of an
+/// error about a ping.
+fn quotes() -> Vec<Case> {
     let about = written(W64.beyond(W64.request()).hop());
     let plain = error("10.9.9.9", OUR_NAT, (11, 0), 0, about).quoting(28);
     let translated = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, W64.request().hop());
@@ -104,7 +105,8 @@ fn short_quotes() -> Vec<Case> {
     let translated4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
     vec![
         case(
-            "An error that quotes only ports matches its flow, and quotes the same bytes in IPv6.",
+            "An error that quotes only 8 bytes of a segment matches its flow, and quotes as many \
+             in IPv6.",
             aws_translated(),
             vec![
                 W64.forward(W64.syn()),
@@ -146,7 +148,7 @@ impl Ends {
         self.behind(tcp(self.frontend, self.client, flags::ACK)).sized(len)
     }
 
-    /// A step with an answer of `from` bytes that has `to` bytes towards the gateway.
+    /// A step with an answer that has `from` bytes at the backend and `to` bytes at the client.
     fn fits(&self, from: usize, to: usize) -> Step {
         arrives(EGRESS, from_backend(11, self.sent(from))).leaves(
             INGRESS,
@@ -187,8 +189,8 @@ fn sizes() -> Vec<Case> {
             ],
         ),
         case(
-            "An answer that exceeds the plain client's arm MTU only because of the longer IPv6 \
-             header is answered with an error.",
+            "An answer that exceeds the MTU of the plain client's arm only because of the longer \
+             IPv6 header is answered with an error.",
             plain_translated(),
             vec![
                 W64.forward_by(from_router, W64.syn()),
@@ -213,5 +215,5 @@ fn sizes() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [errors(), short_quotes(), sizes()].into_iter().flatten().collect()
+    [errors(), quotes(), sizes()].into_iter().flatten().collect()
 }

@@ -20,7 +20,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A body as serialized by a model, and whether it has enumeration values unknown to the model.
+/// A body as a model serializes it, and whether it has enumeration values that the model does not
+/// know.
 struct RoundTrip {
     reproduced: Value,
     unknown: bool,
@@ -37,7 +38,8 @@ fn round_trip<Model: DeserializeOwned + Serialize + std::fmt::Debug>(
 
 type Reader = fn(&Value) -> Result<RoundTrip, String>;
 
-/// The operations of Weir and their models. Each must occur.
+/// The PUT operations of Weir with the model of each body; at least one body must be recorded for
+/// each.
 const READERS: [(&str, Reader); 10] = [
     (POOLS, round_trip::<network::BackendAddressPool>),
     (INTERFACES, round_trip::<network::NetworkInterface>),
@@ -80,7 +82,8 @@ const UNSUPPORTED: [(&str, &str, &str); 13] = [
 ];
 const POOLS: &str = "PUT loadBalancers/backendAddressPools";
 const INTERFACES: &str = "PUT networkInterfaces";
-const EMPTY: &str = "the model omits an empty list, which would never remove the last member";
+const EMPTY: &str =
+    "the model omits an empty list; a request without it would not remove the last element";
 const UNDOCUMENTED: &str = "Azure returns it, the specification lacks it; it is written back";
 const LATER: &str = "a test's member of a later API version; it is written back";
 
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelled_members_unknown_values_and_wrong_types_are_found() {
+    fn misspelled_members_unknown_values_wrong_types_and_empty_lists_are_found() {
         let (key, at) = ("privateIPAllocationMethod", ".properties.ipConfigurations[].properties");
         assert_eq!(differences_of(&service(key, "Dynamic")), (vec![], false));
         assert_eq!(differences_of(&service(key, "Dynamical")), (vec![], true));

@@ -1,5 +1,5 @@
-//! Waits of tests, on the real clock: a condition is polled until it holds. A test that times out
-//! reports the condition, the duration, and the last result.
+//! Waits of tests on the real clock: a condition is polled until it holds. A wait that times out
+//! reports the condition, the duration and the last result.
 //!
 //! ```
 //! use patience::{check, eventually};
@@ -12,6 +12,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ports;
+
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -19,8 +21,8 @@ use std::time::{Duration, Instant};
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bounds of the pause between two polls, which is a hundredth of the elapsed wait. The moment at
-/// which a condition becomes true is thus known to 5 ms in waits below half a second and to 1 %
-/// above, up to ten seconds, and long waits use little CPU time.
+/// which a condition becomes true is thus known to 5 ms in waits of up to half a second, to 1 % in
+/// waits of up to ten seconds, and to 100 ms in longer ones, which use little CPU time.
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
@@ -50,8 +52,8 @@ pub fn check(holds: bool, found: impl FnOnce() -> String) -> Result<(), String> 
     if holds { Ok(()) } else { Err(found()) }
 }
 
-/// Calls `poll_once` until it returns a value, at least once, and returns that value. After
-/// `timeout` its last error, which describes what was found, is part of the [`TimeoutError`].
+/// Calls `poll_once` at least once, until it returns a value, and returns that value. An error of
+/// `poll_once` describes what was found; after `timeout` the last one is in the [`TimeoutError`].
 pub fn poll<T>(
     what: &str,
     timeout: Duration,
@@ -113,7 +115,7 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Returns the pause after an unsuccessful poll, or an error after the time limit.
+    /// Returns the pause after an unsuccessful poll, or an error if the time limit has passed.
     fn pause(&self, found: String) -> Result<Duration, TimeoutError> {
         let waited = self.begun.elapsed();
         if waited <= self.timeout {
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_ends_the_wait() {
+    fn the_first_value_ends_the_wait_and_is_returned() {
         let mut polls = 0;
         let third = poll("the third poll", DEFAULT_TIMEOUT, || {
             polls += 1;

@@ -27,7 +27,7 @@ pub struct Fixture {
     pub client: Client,
     /// Client for the metadata service.
     pub metadata: Metadata,
-    /// The emulator's clock, which advances at once when the client waits.
+    /// The emulator's clock, for pauses that end at once and advance the emulator's time.
     pub pause: Arc<SkippingClock<Emulator>>,
     /// Ends the client's calls.
     pub stop: watch::Sender<bool>,
@@ -43,7 +43,8 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Long enough for a stalled test machine, short enough for tests of timeouts.
+    /// Five seconds per attempt: long enough for a stalled test machine, short enough for tests of
+    /// timeouts.
     pub const DEFAULT: Timeouts = Timeouts { attempt: Duration::from_secs(5), policy: Policy::API };
 }
 
@@ -76,7 +77,7 @@ pub async fn fixture_with(
     let metadata = metadata.with_pause(pause.clone());
     let environment = azure.with(|cloud| cloud.environment.clone());
     let cloud = Environment::of(&environment, Some(&azure.url)).unwrap();
-    // The login service has the address of Resource Manager.
+    // The emulator's login service has the address of its Resource Manager.
     let authority = variables.authority.clone().or(Some(azure.url.clone()));
     let variables = Variables { authority, ..variables };
     let roots = Some(azure.ca.clone());
@@ -89,7 +90,7 @@ pub async fn fixture_with(
 }
 
 impl Fixture {
-    /// Returns the number of calls of an operation since the calls were last taken.
+    /// Returns the number of calls of an operation since the emulator's calls were last taken.
     pub fn call_count(&self, operation: &str) -> usize {
         self.azure.calls().iter().filter(|call| call.operation == operation).count()
     }
@@ -100,14 +101,14 @@ pub struct Member {
     azure: Emulator,
     /// Pool ids, each with the machine's address in the pool.
     pools: Vec<(String, String)>,
-    /// Probes pass although the machine is not able.
+    /// Whether probes pass although the machine is not able (`preboot_health = "pass"`).
     pub passes: AtomicBool,
     tunnels: Mutex<BTreeMap<String, Tunnels>>,
     tunnel_updates: watch::Sender<u64>,
 }
 
 impl Member {
-    /// Returns a machine with these addresses in pools, and with tunnels in force by gateway.
+    /// Creates a machine with these addresses in pools, and with these tunnels in force by gateway.
     pub fn new(
         azure: &Emulator,
         pools: Vec<(String, String)>,

@@ -1,5 +1,5 @@
-//! Emulated behavior of a cloud's calls: they are slow, fail, take effect despite an error, and are
-//! answered in any order or after the process has ended.
+//! Emulated calls of a cloud's API: they are slow, fail, take effect despite an error, and are
+//! answered in any order or after the process that made them has ended.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use fastrand::Rng;
 pub struct Reliability {
     /// If set, all calls fail with this error.
     pub outage: Option<Failure>,
-    /// Maximum time in seconds until a call takes effect, and again until its answer.
+    /// The maximum time in seconds until a call takes effect, and from then until its answer.
     pub max_delay: u64,
 }
 
@@ -19,7 +19,8 @@ impl Reliability {
     /// All calls succeed, within seconds.
     pub const GOOD: Reliability = Reliability { outage: None, max_delay: 2 };
 
-    /// Changes to one of four kinds of trouble.
+    /// Changes to one of four kinds of trouble: temporary failures, throttling or conflicts,
+    /// permanent failures, and slow calls.
     pub fn change(&mut self, kind: u64, rng: &mut Rng) {
         match kind {
             0 => self.outage = Some(Failure::Transient),
@@ -50,7 +51,7 @@ struct Call<C, A> {
     call: C,
     process: u64,
     started: Instant,
-    /// When it takes effect; `None` once it has.
+    /// When the call takes effect; `None` once it has.
     effect: Option<Instant>,
     answer_at: Instant,
     answer: Option<A>,
@@ -62,7 +63,7 @@ struct Call<C, A> {
 pub struct AnsweredCall<C, A> {
     /// Kind of the call.
     pub call: C,
-    /// Number of the process that made it.
+    /// The number of the process that made the call.
     pub process: u64,
     /// Start of the call.
     pub started: Instant,
@@ -71,7 +72,7 @@ pub struct AnsweredCall<C, A> {
 }
 
 impl<C: Copy, A: Clone> Calls<C, A> {
-    /// Returns an empty set of calls.
+    /// Creates an empty set of calls, with a random maximum delay of one to four seconds.
     pub fn new(rng: &mut Rng) -> Calls<C, A> {
         let reliability = Reliability { outage: None, max_delay: 1 + rng.u64(..4) };
         Calls { reliability, calls: Vec::new() }
@@ -85,7 +86,8 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         self.calls.push(Call { call, process, started, effect, answer_at, answer, answered });
     }
 
-    /// Ends the last call for its process early, with this answer; it may still take effect.
+    /// Answers the last call early, as if its process had given up waiting; the call may still take
+    /// effect.
     pub fn give_up(&mut self, answer: A, rng: &mut Rng) {
         let delay = self.delay(rng);
         if let Some(call) = self.calls.last_mut() {
@@ -103,7 +105,7 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         self.calls.iter().filter(pending).map(|call| call.call).collect()
     }
 
-    /// Returns the next call that takes effect by now, once; [`Calls::answer`] sets its answer.
+    /// Returns a call that takes effect by `now`, each once; [`Calls::answer`] sets its answer.
     pub fn effect(&mut self, now: Instant) -> Option<(usize, C)> {
         let due = |call: &mut Call<C, A>| call.effect.take_if(|at| now >= *at).is_some();
         let index = self.calls.iter_mut().position(due)?;
@@ -115,7 +117,7 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         self.calls[index].answer.get_or_insert(answer);
     }
 
-    /// Takes one of the answers that have arrived by now, at random.
+    /// Takes a random one of the answers that have arrived by `now`.
     pub fn take_answer(&mut self, now: Instant, rng: &mut Rng) -> Option<AnsweredCall<C, A>> {
         self.calls.retain(|call| call.effect.is_some() || !call.answered);
         let ready = |call: &Call<C, A>| !call.answered && call.answer_at <= now;

@@ -50,8 +50,8 @@ impl<E: AdvanceClock> Pause for SkippingClock<E> {
     }
 }
 
-/// The emulator's clock for a runner. It stops while a call is in progress, unless configured
-/// otherwise.
+/// The emulator's clock for a lifecycle's runner. It advances while the runner idles. While a call
+/// is in progress it stops, unless [`EmulatedClock::run_during_calls`] is set.
 #[derive(Clone)]
 pub struct EmulatedClock<E> {
     emulator: E,
@@ -60,7 +60,7 @@ pub struct EmulatedClock<E> {
 }
 
 impl<E: AdvanceClock> EmulatedClock<E> {
-    /// Returns a clock that stops while a call is in progress.
+    /// Creates a clock that stops while a call is in progress.
     pub fn new(emulator: E) -> EmulatedClock<E> {
         let (runs_during_calls, blocks_retries) = Default::default();
         EmulatedClock { emulator, runs_during_calls, blocks_retries }
@@ -77,7 +77,7 @@ impl<E: AdvanceClock> EmulatedClock<E> {
         self.runs_during_calls.store(runs, Ordering::Relaxed);
     }
 
-    /// Sets whether pauses between attempts never end.
+    /// Sets whether pauses between the attempts of a call never end.
     pub fn block_retries(&self, blocks: bool) {
         self.blocks_retries.store(blocks, Ordering::Relaxed);
     }
@@ -105,7 +105,7 @@ impl<E: AdvanceClock> Pause for EmulatedClock<E> {
             while calls > 0 && !clock.runs_during_calls.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            // A waiting test sees the change before more time passes.
+            // A test that waits for a report gets it before more time passes.
             tokio::time::sleep(Duration::from_millis(1)).await;
             clock.emulator.advance(then.saturating_sub(clock.emulator.now()));
         })

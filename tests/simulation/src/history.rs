@@ -1,11 +1,11 @@
-//! Random histories of an appliance, reproducible by seed: the schedule of events, and the checks
-//! that an undisturbed appliance becomes ready and that a leaving one ends in time.
+//! Random histories of an appliance at a cloud, reproducible by seed: the schedule of events, and
+//! the checks that an undisturbed appliance becomes ready and that a leaving one ends in time.
 
 use fastrand::Rng;
 
-/// Runs the histories of the seeds from 1 to `histories`. `SIMULATION_SEED=7` runs a single one,
-/// `SIMULATIONS=100000` that many. The seed of a failing history is printed with `test`, the
-/// package and name of the test for cargo.
+/// Runs the histories of the seeds from 1 to `histories`. `SIMULATION_SEED=7` in the environment
+/// runs that seed only, `SIMULATIONS=100000` that many. For a failing history the command that
+/// repeats it is printed; `test` is the package and the name of the test for cargo.
 #[expect(clippy::expect_used, reason = "an environment variable that is not a number")]
 pub fn run_histories(test: &str, histories: u64, history: impl Fn(&mut Rng)) {
     let number = |name: &str| {
@@ -41,9 +41,10 @@ impl Drop for Seed<'_> {
 pub trait Scenario {
     /// Starts the appliance.
     fn start(&mut self, rng: &mut Rng);
-    /// Advances everything by a second.
+    /// Advances the appliance, the cloud and the clock by a second.
     fn tick(&mut self, rng: &mut Rng);
-    /// Changes whether the appliance can take traffic.
+    /// Changes whether the appliance can take traffic: `able` converts the current value to the
+    /// next.
     fn set_able(&mut self, able: impl FnOnce(bool, &mut Rng) -> bool, rng: &mut Rng);
     /// Lets another party interfere, or changes the cloud's reliability.
     fn disturb(&mut self, rng: &mut Rng);
@@ -57,7 +58,7 @@ pub trait Scenario {
     fn leave(&mut self, rng: &mut Rng);
     /// Returns true if the appliance leaves only after a SIGTERM that is still to be sent.
     fn needs_signal(&self) -> bool;
-    /// Returns true if the appliance has left, which is checked, or the machine is gone.
+    /// Returns true if the machine is gone, or the appliance has left, which is then checked.
     fn is_over(&mut self) -> bool;
 }
 
@@ -67,7 +68,7 @@ pub fn run_history(scenario: &mut impl Scenario, rng: &mut Rng) {
     let interference = rng.u32(..2) == 0;
     scenario.start(rng);
     for _ in 0..rng.u64(..500) {
-        // Changes in favor of being able.
+        // An appliance that is not able becomes able; an able one stays able in a third of cases.
         maybe(rng, 15, |rng| scenario.set_able(|able, rng| !able || rng.u32(..3) == 0, rng));
         maybe(rng, if interference { 40 } else { 0 }, |rng| scenario.disturb(rng));
         scenario.random_events(rng);

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::AdvanceClock;
 
-/// Maximum wait of a test, after which it fails with what it waited for.
+/// The time limit of a wait, after which the test fails with what it waited for.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The task of a running lifecycle, with its published reports.
@@ -24,8 +24,8 @@ pub struct LifecycleTask<E> {
 }
 
 impl<E: AdvanceClock> LifecycleTask<E> {
-    /// Starts a lifecycle. `start` returns the runner's future for a receiver of signals and a
-    /// receiver that ends calls.
+    /// Starts a lifecycle. `start` gets a receiver of signals and a receiver that ends calls, and
+    /// returns the runner's future.
     pub fn start<F: Future<Output = Exit> + Send + 'static>(
         emulator: &E,
         reports: &watch::Sender<Report>,
@@ -63,14 +63,14 @@ impl<E: AdvanceClock> LifecycleTask<E> {
         report.calls.iter().filter(fits).map(|call| call.times).sum()
     }
 
-    /// Waits until this many seconds have passed on the emulator's clock.
+    /// Waits until this many seconds have passed on the emulator's clock, checking at each report.
     pub async fn pass(&mut self, seconds: u64) {
         let emulator = self.emulator.clone();
         let then = emulator.now() + Duration::from_secs(seconds);
         self.until("the time reached", |_| emulator.now() >= then).await;
     }
 
-    /// Signals a SIGTERM to the lifecycle.
+    /// Tells the lifecycle that the process received SIGTERM.
     #[expect(clippy::unwrap_used, reason = "a test sends no more signals than the channel holds")]
     pub fn terminate(&self) {
         self.signals.try_send(()).unwrap();

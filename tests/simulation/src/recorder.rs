@@ -1,4 +1,4 @@
-//! An appliance for tests that records what it was set to.
+//! An appliance for tests of cloud lifecycles, which records what the lifecycle sets.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,24 +10,24 @@ use tokio::sync::watch;
 
 use crate::lifecycle_task::TEST_TIMEOUT;
 
-/// The cloud's view of an appliance's health probes.
+/// The emulated cloud's view of an appliance's health probes.
 pub trait Probes: Send + Sync + 'static {
-    /// State recorded with each change.
+    /// The state of the cloud that is recorded with each change.
     type State: Clone + Send + Sync;
 
     /// Sets whether probes pass, and returns the state to record.
     fn set_passing(&self, pass: bool) -> Self::State;
 }
 
-/// An appliance whose state tests set, and which records what it was set to.
+/// An appliance whose state is set by tests, and which records what the lifecycle sets.
 pub struct Recorder<P: Probes> {
-    /// Probes, and methods specific to a cloud.
+    /// The probes, and the state that is specific to a cloud.
     pub probes: P,
-    /// Whether it can take traffic.
+    /// Whether the appliance can take traffic; otherwise the reasons.
     pub able: Mutex<Result<(), Vec<String>>>,
-    /// Ingress port.
+    /// The ingress port, if there is one.
     pub ingress: Mutex<Option<Ingress>>,
-    /// Number of packets in unknown tunnels.
+    /// The number of packets in unknown tunnels.
     pub unknown_tunnel: AtomicU64,
     flows: AtomicU64,
     idle: Mutex<Option<Duration>>,
@@ -50,7 +50,8 @@ impl<P: Probes> Recorder<P> {
         }
     }
 
-    /// Returns all probe answers so far; empty for 200, else the reasons.
+    /// Returns all probe answers so far, each with the recorded state. An answer is empty for
+    /// status 200, and the reasons otherwise.
     pub fn probe_answers(&self) -> Vec<(P::State, String)> {
         self.answers.borrow().clone()
     }
@@ -60,7 +61,7 @@ impl<P: Probes> Recorder<P> {
         self.answers.borrow().last().map(|(_, answer)| answer.clone()).unwrap_or_default()
     }
 
-    /// Waits until the probe answer satisfies `fits`.
+    /// Waits until the latest probe answer satisfies `fits`.
     #[expect(clippy::panic, reason = "the test reports what it waited for")]
     pub async fn until_probe(&self, what: &str, fits: impl Fn(&str) -> bool) {
         let mut answers = self.answers.subscribe();

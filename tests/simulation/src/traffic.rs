@@ -1,4 +1,4 @@
-//! Emulated traffic: flows arrive while the gateway sends new ones, and end by themselves.
+//! Emulated traffic: flows begin while the gateway sends new ones, and end at random.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ pub struct Traffic {
     pub flows: u64,
     /// Packets so far.
     pub packets: u64,
-    /// When there was activity last.
+    /// The time of the last activity.
     pub active_at: Instant,
 }
 
@@ -21,7 +21,7 @@ impl Traffic {
         Traffic { flows: 0, packets: 0, active_at: now }
     }
 
-    /// Advances a second, in which the gateway may send packets and new flows.
+    /// Advances by a second; `packets` and `new_flows` are whether the gateway may send any.
     pub fn pass(&mut self, now: Instant, (packets, new_flows): (bool, bool), rng: &mut Rng) {
         if new_flows && rng.u32(..4) == 0 {
             self.flows += rng.u64(..3);
@@ -29,7 +29,7 @@ impl Traffic {
         if self.flows > 0 && rng.u32(..8) == 0 {
             self.flows -= 1;
         }
-        // Stateless flows show by their packets only.
+        // Packets without a flow in the table count as activity as well.
         if self.flows > 0 || (packets && rng.u32(..2) == 0) {
             self.packets += 1;
             self.active_at = now;

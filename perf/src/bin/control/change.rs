@@ -24,7 +24,7 @@ use crate::pipeline::{self, AttachedRegion, Control, Harness};
 const RECORD_OBJECTS: usize = 1_000;
 /// Backends of the large service.
 const LARGE_BACKENDS: u32 = 10_000;
-/// Slots of its Maglev table: the default of a service that does not set it.
+/// Slots of each service's Maglev table: the default of `table_size`.
 const TABLE: u32 = 16_381;
 
 /// The duration of one change, by phase.
@@ -32,7 +32,7 @@ const TABLE: u32 = 16_381;
 pub struct Step {
     /// Until the change is on disk.
     pub disk: Duration,
-    /// From then until the generation is committed and the lcores are notified.
+    /// From the change being on disk until the generation is committed and the lcores are notified.
     pub committed: Duration,
     /// CPU time of the control loop until the commit; less sensitive to a busy machine.
     pub cpu: Duration,
@@ -49,12 +49,11 @@ pub struct Changes {
 /// A change for the control loop, and the time at which it was on disk.
 type ChangeRequest = (Change, Instant);
 
-/// The loop's result: when the lcores were notified, when all was done, and the CPU time until
-/// the notification.
+/// The control loop's response to a change: when the lcores were notified, when all was done, and
+/// the CPU time until the notification.
 type Answer = Result<(Instant, Instant, Duration), String>;
 
-/// Measures changes, each of another backend: among `services` services, and in one large
-/// service.
+/// Measures changes of single backends: among `services` services, and in one large service.
 pub fn measure(services: u32, changes: u32) -> Result<[Changes; 2], String> {
     let many = Load { services, backends: 1, table: TABLE, tunnel: true };
     let big = Load { services: 1, backends: LARGE_BACKENDS.min(services), ..many };
@@ -183,8 +182,8 @@ fn request_changes(
     let mut steps = Vec::new();
     answers.recv().map_err(|_| over(()))??;
     for n in 0..changes {
-        // Spread over the whole range; each backend goes into maintenance once and leaves it with
-        // the next change.
+        // The changed backends are spread over all of them. Each one goes into maintenance with one
+        // change, and leaves it with the next.
         let (service, backend) = match load.services {
             1 => (0, (n / 2).wrapping_mul(7_919) % load.backends),
             services => ((n / 2).wrapping_mul(7_919) % services, 0),
@@ -202,7 +201,7 @@ fn request_changes(
             cpu,
             done: done - persisted,
         });
-        // The next change reaches a loop that sleeps.
+        // Lets the control loop fall asleep, as it is when a change arrives.
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(steps)

@@ -28,8 +28,8 @@ pub struct Load {
     pub backends: u32,
     /// Maglev table slots of a service with several backends.
     pub table: u32,
-    /// Backends are reached through tunnels, which need no port maps in a region (8 kB for each
-    /// backend of a NAT service).
+    /// Whether backends are reached through tunnels. In a region, each backend of a NAT service
+    /// needs a port map of 8 kB.
     pub tunnel: bool,
 }
 
@@ -75,11 +75,11 @@ impl Load {
     }
 
     /// Builds one slice of a service's backends, one of them optionally in maintenance.
-    fn slice(&self, n: u32, slice: u32, resting: Option<u32>) -> Result<Object, String> {
+    fn slice(&self, n: u32, slice: u32, in_maintenance: Option<u32>) -> Result<Object, String> {
         let member = |b: u32| {
             let at = Ipv4Addr::from(BACKS + n * self.backends + b);
             let member = BackendSpec::new(IpAddr::V4(at), 8080, 6);
-            let state = if resting == Some(b) { State::Maintenance } else { State::Active };
+            let state = if in_maintenance == Some(b) { State::Maintenance } else { State::Active };
             BackendSpec { state, ..member }
         };
         let last = self.backends.min((slice + 1) * SLICE);
@@ -90,8 +90,8 @@ impl Load {
     }
 
     /// Builds the change by which one backend of service `n` enters or leaves maintenance.
-    pub fn one_backend(&self, n: u32, backend: u32, rests: bool) -> Result<Change, String> {
-        Ok(Change::put(self.slice(n, backend / SLICE, rests.then_some(backend))?))
+    pub fn one_backend(&self, n: u32, backend: u32, enters: bool) -> Result<Change, String> {
+        Ok(Change::put(self.slice(n, backend / SLICE, enters.then_some(backend))?))
     }
 }
 

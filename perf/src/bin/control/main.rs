@@ -1,12 +1,15 @@
-//! Measures the cost of the control plane: services with their backends are inserted as objects,
-//! through the tables and the reconciler into a plane, and deleted again; the time of one change;
-//! the time of a start.
+//! Measures the cost of the control plane:
 //!
-//! The shape is that of the load-balancing benchmark whose figures `PROMISES.md` cites: all
-//! objects are built first; then each round inserts all of them, waits until the plane has them,
-//! deletes all and waits until the plane is empty. CPU time is the process's own. Bytes are heap
-//! bytes that are still reachable after an insert, less those before; the objects belong to the
-//! caller and do not count. A region's bytes are those of its tables, which are allocated at
+//! - services with their backends, inserted as objects through the tables and the reconciler into a
+//!   plane, and deleted again;
+//! - the time of one change;
+//! - the time of a start.
+//!
+//! The shape is that of the load-balancing benchmark whose figures `PROMISES.md` cites: all objects
+//! are built first; then each round inserts all of them, waits until the plane has them, deletes
+//! all and waits until the plane is empty. CPU time is the process's own. Bytes are heap bytes that
+//! are still reachable after an insert, less those before the first insert; the objects belong to
+//! the caller and do not count. A region's bytes are those of its tables, which are allocated at
 //! start.
 
 #![forbid(unsafe_code)]
@@ -86,19 +89,19 @@ fn show_rounds(rounds: &Rounds) {
         Plane::Region => "region",
         Plane::Maps => "kernel maps",
     };
-    let of = |of: &dyn Fn(&Round) -> f64| median(rounds.rounds.iter().map(of));
+    let median_of = |of: &dyn Fn(&Round) -> f64| median(rounds.rounds.iter().map(of));
     let max_heap = rounds.rounds.iter().map(|r| r.heap_bytes).fold(0.0, f64::max);
     println!(
         "{plane:<12} {:>8} {:>9} {:>8.2} {:>8.2} {:>9.2} {:>9.0} {:>9.0} {max_heap:>8.0} {:>8.1} \
          {:>8.0}",
         rounds.load.services,
         rounds.load.backends,
-        of(&|r| r.cpu_us[0]),
-        of(&|r| r.cpu_us[1]),
-        of(&|r| r.cpu_us[0] + r.cpu_us[1]),
-        of(&|r| r.rate[0]),
-        of(&|r| r.rate[1]),
-        of(&|r| r.heap_count),
+        median_of(&|r| r.cpu_us[0]),
+        median_of(&|r| r.cpu_us[1]),
+        median_of(&|r| r.cpu_us[0] + r.cpu_us[1]),
+        median_of(&|r| r.rate[0]),
+        median_of(&|r| r.rate[1]),
+        median_of(&|r| r.heap_count),
         rounds.plane_bytes,
     );
 }
@@ -172,15 +175,15 @@ fn main() -> ExitCode {
 mod tests {
     use super::*;
 
-    /// A single test, since a second one in parallel would count toward the same heap.
+    /// A single test, since a second one in parallel would use the same counted heap.
     #[test]
     fn every_measurement_runs_and_heap_per_service_does_not_grow() {
         let load = Load { services: 3_000, backends: 1, table: 0, tunnel: false };
         let rounds = rounds::measure(Plane::Memory, load, 12, 500).expect("it runs").rounds;
         let first = rounds[0].heap_bytes;
         let max_heap = rounds.iter().map(|round| round.heap_bytes).fold(0.0, f64::max);
-        // The tolerance is one doubling of a map: 5 % of the 1,610 bytes measured when it was
-        // set.
+        // The tolerance permits one map to double: 5 % of the 1,610 bytes that were measured when
+        // the tolerance was set.
         assert!(max_heap < first + 80.5, "{max_heap} bytes per service after {first}");
 
         let few = ["control", "--services", "60", "--backends", "1,3", "--batch", "16"];

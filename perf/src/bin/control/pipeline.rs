@@ -38,7 +38,7 @@ address = ["10.200.2.10/24"]
 mtu = 9001
 "#;
 
-/// A plane together with what serves it.
+/// A plane and, for a region, its rings and its lcore.
 pub enum Harness<'r> {
     /// The in-memory map plane.
     Memory(Box<MapPlane<MemoryMaps>>),
@@ -53,7 +53,8 @@ pub struct AttachedRegion<'r> {
     rings: Rings<'r>,
     /// Polled after each step; `None` where another thread is the lcore.
     lcore: Option<PolledLcore<'r>>,
-    /// The offset of the loop's clock, which skips the wait for once-a-second work.
+    /// How far the plane's clock is ahead of the real one, so that work that is due once a second
+    /// need not be waited for.
     ahead: Duration,
 }
 
@@ -104,7 +105,8 @@ pub fn lcore(region: &Region) -> Result<PolledLcore<'_>, String> {
     Ok(PolledLcore { lcore, _fastpath: fastpath })
 }
 
-/// Returns a region's sizes for a load, without spare capacity except a tenth of the slots.
+/// Returns a region's sizes for a load. Only the slots have spare capacity: a tenth, and enough for
+/// one service to change.
 pub fn sizes(load: &Load) -> Sizes {
     let backends = load.all_backends();
     let table = if load.backends > 1 { load.table } else { 0 };
@@ -164,8 +166,8 @@ impl<'r> Harness<'r> {
         }
     }
 
-    /// Frees entries without references, which the loop does once a second. Returns whether the
-    /// plane is empty afterwards.
+    /// Frees entries without references, which slowpath's loop does once a second. Returns whether
+    /// the plane is empty afterwards.
     pub fn empty(&mut self) -> bool {
         let Harness::Region(attached) = self else { return self.plane().dump().is_empty() };
         for _ in 0..5 {

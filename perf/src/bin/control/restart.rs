@@ -1,5 +1,5 @@
-//! Measures a start of slowpath over tables that are already up to date: it reads and writes
-//! nothing.
+//! Measures a start of slowpath over tables that are already up to date: it reads all objects and
+//! tables, and writes nothing.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -38,9 +38,9 @@ pub struct Round {
     pub cpu_us: [f64; 2],
     /// Services per second for insert and delete.
     pub rate: [f64; 2],
-    /// Reachable heap bytes after the insert.
+    /// Reachable heap bytes after the insert, less those before the first round.
     pub heap_bytes: f64,
-    /// Live allocations after the insert.
+    /// Live allocations after the insert, less those before the first round.
     pub heap_count: f64,
 }
 
@@ -69,8 +69,8 @@ struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Leftovers are recognizable by their name, which no other run uses.
-        let _ = RegionLocation::Maps(self.0.clone()).remove();
+        // If removal fails, the maps remain under a name with this process's id.
+        let _ = RegionLocation::maps(self.0.clone()).remove();
     }
 }
 
@@ -82,7 +82,7 @@ pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Ro
         Plane::Memory => (None, None),
         Plane::Region => (Some(Region::anonymous(&sizes)), None),
         Plane::Maps => {
-            let location = RegionLocation::Maps(folder.clone());
+            let location = RegionLocation::maps(folder.clone());
             (Some(Region::create_or_open(&location, &sizes, SEED)), Some(Folder(folder)))
         }
     };
