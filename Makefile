@@ -7,8 +7,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo play play-stop test test-affected fixtures fuzz miri loom asan oracle bench lab guest tcp-ao \
-  check docs reference
+.PHONY: help setup demo play play-stop test test-affected fixtures fuzz miri loom asan oracle bench lab \
+  lab-units guest nics tcp-ao dpdk debian13 check docs reference deb package-test upgrade-test \
+  boot-test
 
 # The lab creates namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root; cargo runs as the calling user.
@@ -26,7 +27,7 @@ TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --wor
 
 help: ## List these commands
 	@echo "Targets of make:"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install missing Debian packages and tools
 	@.ci/setup.sh
@@ -62,15 +63,27 @@ lab: setup ## Run the lab only: namespaces, emulated gateways, real clients and 
 	cargo build --workspace --bins --tests
 	$(TESTS) --test 'lab*'
 
+# A test fails if the sandbox refuses something. `make test` runs some of these tests under the units
+# too. Not among these labs are those with several appliances, and those that read the region
+# themselves, for which it belongs to another user.
+lab-units: setup ## Run labs with the daemons under their units (users, capabilities, sandbox)
+	cargo build --workspace --bins --tests
+	WEIR_LAB_UNITS=1 $(TESTS) --test lab_aws --test lab_azure_lifecycle --test lab_bgp \
+	  --test lab_gateways --test lab_proxy
+
 # Amazon's models and examples are in FIXTURES/aws-examples, Microsoft's in
 # FIXTURES/azure-rest-examples. They are not part of this repository, so other targets ignore these
-# tests. FIXTURES is made absolute, since tests run in their crate's directory. The ignored test of
-# TCP-AO is run by `make tcp-ao`.
+# tests. FIXTURES is made absolute, since tests run in their crate's directory. The ignored tests in
+# virtual machines and containers are run by `make tcp-ao` and `nics`, `package-test`, `boot-test`,
+# `upgrade-test`.
 fixtures: setup ## Compare requests with the clouds' published models (FIXTURES=DIR)
 	@test -d "$(FIXTURES)" || { echo "fixtures: no directory '$(FIXTURES)'; set FIXTURES to the" \
 	  "directory with aws-examples and azure-rest-examples" >&2; exit 1; }
 	FIXTURES=$(abspath $(FIXTURES)) $(TESTS) \
-	  $(if $(NEXTEST),--run-ignored only -E 'not test(/tcp_ao/)',-- --ignored --skip tcp_ao)
+	  $(if $(NEXTEST),--run-ignored only \
+	  -E 'not test(/tcp_ao/) - package(nics) - package(package-test)', -- --ignored \
+	  $(addprefix --skip ,tcp_ao virtio_net e1000e vmxnet3 tuned debian_12 debian_13 \
+	  the_package_has with_its_flows appliance_forwards))
 
 # Microsoft's models take two minutes of CPU and 3.3 GB to compile, so they are a separate
 # workspace, built once. The tests make Weir send each kind of request body to the Azure emulator.
@@ -120,9 +133,61 @@ guest: ## Load the XDP programs on Debian 12's kernel (6.1) in a virtual machine
 	@.ci/setup.sh guest
 	ebpf-fallback/guest.sh
 
+# Without root: only the virtual machine has NICs.
+nics: ## Run fastpath on emulated NICs in a VM (NIC=virtio_net, e1000e, vmxnet3, tuned: one)
+	@.ci/setup.sh guest
+	cargo build --workspace --bin fastpath --bin slowpath --bin weir --bin weir-gateway
+	env -u CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER $(TESTS) --test nics --test tune \
+	  $(if $(NEXTEST),--run-ignored only --no-capture -E 'test(/^$(NIC)/)', \
+	  -- --ignored --nocapture $(NIC))
+
 tcp-ao: ## Run BGP sessions with TCP-AO and BIRD on a kernel that supports it
 	@.ci/setup.sh guest
 	slowpath/bgp/tcp-ao.sh
+
+# With --workspace the dependencies have the same features as in other builds, so that PROFILE=dev
+# packages the programs of the tests without another build.
+deb: ## Package the programs for Debian into target/deb (PROFILE=dev: unoptimized programs)
+	@.ci/setup.sh deb
+	cargo build --workspace --profile $(or $(PROFILE),release) \
+	  --bin fastpath --bin slowpath --bin ebpf-fallback --bin weir --bin package
+	package/deb.sh $(TARGET_DIR)/$(patsubst dev,debug,$(or $(PROFILE),release)) $(TARGET_DIR)/deb
+
+package-test: ## Install, upgrade and purge the package in Debian 12 and 13, with traffic
+	@.ci/setup.sh package-test
+	$(MAKE) deb PROFILE=dev
+	$(TESTS) --test package $(if $(NEXTEST),--run-ignored only --no-capture, \
+	  -- --ignored --nocapture)
+
+# The programs with another region format replace those of the package for a moment: the same
+# directory is used, so that only what depends on the format is compiled again.
+upgrade-test: ## Upgrade to another region format and back, with traffic, on both planes
+	@.ci/setup.sh package-test
+	cargo build --workspace --bin fastpath --bin slowpath --bin ebpf-fallback --bin weir \
+	  --bin package --features tables/next-format,ebpf-fallback/next-format
+	mkdir -p $(TARGET_DIR)/next
+	cp $(addprefix $(TARGET_DIR)/debug/,fastpath slowpath ebpf-fallback weir package) \
+	  $(TARGET_DIR)/next
+	DEB_VERSION=99 package/deb.sh $(TARGET_DIR)/next $(TARGET_DIR)/next/deb
+	$(MAKE) deb PROFILE=dev
+	$(TESTS) --test upgrade $(if $(NEXTEST),--run-ignored only --no-capture, \
+	  -- --ignored --nocapture)
+
+# As root: the machine's NICs are in the lab's namespaces.
+boot-test: ## Boot Debian 12 with the package in a VM: reboot, power cut, VFIO, UIO, XDP, traffic
+	@.ci/setup.sh boot-test
+	$(MAKE) deb PROFILE=dev
+	$(TESTS) --test boot $(if $(NEXTEST),--run-ignored only --no-capture, \
+	  -- --ignored --nocapture)
+
+# Debian 12 has 22.11 without net/mana. Builds use the result only if PKG_CONFIG_PATH names it.
+dpdk: ## Build DPDK 24.11 with all drivers into .tools/dpdk (DPDK_SUITE=bookworm: 22.11)
+	@.ci/setup.sh dpdk
+	@dpdk-bindings/build-dpdk.sh
+
+debian13: ## Test the bindings with Debian 13's DPDK (24.11, with net_mana) in a chroot
+	@.ci/setup.sh debian13
+	$(AS_ROOT) dpdk-bindings/debian13.sh
 
 bench: setup ## Run the benchmarks against testpmd and a C loop in the same run (QUICK=1: fewer cases)
 	cargo build --release --package perf --package fastpath --bins

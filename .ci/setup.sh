@@ -9,8 +9,9 @@ if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
   exit 1
 fi
 
-# The purpose: `docs` needs mdbook only, `demo` and `demo xdp` few packages, tests (no argument) all
-# of these, `guest` and `check` some in addition.
+# The purpose: `docs` needs mdbook only, `dpdk` and `debian13` what builds DPDK or a chroot, `demo`,
+# `demo xdp` and `deb` few packages, tests (no argument) all of these, `guest`, `package-test`,
+# `boot-test` and `check` some in addition.
 purpose=${1-}
 
 packages=(
@@ -23,6 +24,18 @@ packages=(
 )
 if [[ $purpose == docs ]]; then
   packages=(gcc libc6-dev)
+elif [[ $purpose == dpdk ]]; then
+  packages=(
+    # DPDK's build, and Debian's tools for source packages.
+    gcc libc6-dev meson ninja-build pkg-config python3-pyelftools dpkg-dev xz-utils
+    # Memory of NUMA nodes, strlcpy; rdma-core for MANA and mlx5.
+    libnuma-dev libbsd-dev libibverbs-dev
+    # The drivers net_pcap and net_af_xdp.
+    libpcap-dev libxdp-dev libbpf-dev libelf-dev zlib1g-dev
+  )
+elif [[ $purpose == deb ]]; then
+  # Programs are stripped with binutils; dpkg-shlibdeps finds the packages of shared libraries.
+  packages+=(binutils dpkg-dev)
 elif [[ $purpose != demo ]]; then
   packages+=(
     # dpdk-testpmd, the generator and a reference of the benchmarks.
@@ -33,15 +46,29 @@ elif [[ $purpose != demo ]]; then
     frr bird2 gobgpd
     # API tests: certificates, and a Python environment for schemathesis.
     openssl python3-venv
-    # promtool checks the metrics, systemd-analyze the units.
-    prometheus systemd
+    # promtool checks the metrics, systemd-analyze the units, systemd-nspawn boots them.
+    prometheus systemd systemd-container
+    # strace injects SIGKILL at a command's system calls.
+    strace
     # For a command of the book.
     jq
   )
 fi
-# For `make guest`: another kernel in a virtual machine.
+# For `make guest` and `make nics`: another kernel in a virtual machine.
 if [[ $purpose == guest ]]; then
   packages+=(qemu-system-x86 busybox-static cpio xz-utils)
+fi
+# For `make package-test`: the package's checker, trees of Debian, containers with systemd.
+if [[ $purpose == package-test ]]; then
+  packages+=(binutils dpkg-dev lintian mmdebstrap systemd-container)
+fi
+# For `make boot-test`: trees of Debian and their kernel, disks of them, a virtual machine.
+if [[ $purpose == boot-test ]]; then
+  packages+=(binutils dpkg-dev mmdebstrap systemd-container e2fsprogs qemu-system-x86)
+fi
+# For `make debian13`: a chroot of another release.
+if [[ $purpose == debian13 ]]; then
+  packages=(mmdebstrap util-linux)
 fi
 
 # bindgen reads DPDK's headers with any libclang that comes with its own headers.
@@ -65,11 +92,12 @@ if command -v dpkg-query > /dev/null; then
   done
 else
   echo "setup: no dpkg-query: not a Debian system; install these packages or their equivalents:" >&2
-  echo "  ${packages[*]} libclang1-14 libclang-common-14-dev" >&2
+  echo "  ${packages[*]} libclang1-19 libclang-common-19-dev" >&2
   exit 1
 fi
-# The smallest packages: 30 MB and 20 MB; clang would need ten times as much.
-[[ $purpose == docs ]] || has_libclang || missing+=(libclang1-14 libclang-common-14-dev)
+# The smallest packages, and of a version that Debian 12 and 13 have; clang itself is not needed.
+[[ $purpose =~ ^(docs|dpdk|debian13)$ ]] || has_libclang ||
+  missing+=(libclang1-19 libclang-common-19-dev)
 
 if ((${#missing[@]})); then
   as_root=()
@@ -112,7 +140,7 @@ if ! command -v cargo > /dev/null; then
   exit 1
 fi
 
-if [[ $purpose == demo && ${2-} != xdp ]]; then
+if [[ $purpose == demo && ${2-} != xdp || $purpose =~ ^(dpdk|debian13)$ ]]; then
   exit 0
 fi
 
@@ -150,8 +178,19 @@ if [[ $(PATH=.tools/bin:$PATH bpf-linker --version 2> /dev/null) != "bpf-linker 
   rm -r target/bpf-linker
 fi
 
-if [[ $purpose == demo ]]; then
+if [[ $purpose =~ ^(demo|deb)$ ]]; then
   exit 0
+fi
+
+# For `make package-test`: validates the SBOM.
+cyclonedx=11.12.0
+if [[ $purpose == package-test &&
+  $(.tools/cyclonedx/bin/pip show cyclonedx-python-lib 2> /dev/null) != *"Version: $cyclonedx"* ]]; then
+  echo "setup: installing cyclonedx-python-lib $cyclonedx into .tools (a minute)"
+  rm -rf .tools/cyclonedx
+  python3 -m venv .tools/cyclonedx
+  .tools/cyclonedx/bin/pip install --quiet --disable-pip-version-check \
+    "cyclonedx-python-lib[json-validation]==$cyclonedx"
 fi
 
 # For `make check`: unused dependencies, licenses and advisories.

@@ -1,17 +1,43 @@
 # Functions for tests that need another kernel than this machine's: an initial RAM disk of busybox
-# and a few programs, booted in an emulated machine. Sourced by ebpf-fallback/guest.sh and
-# slowpath/bgp/tcp-ao.sh.
+# and a few programs, booted in an emulated machine. Sourced by ebpf-fallback/guest.sh,
+# slowpath/bgp/tcp-ao.sh and tests/nics/image.sh.
 
 # vm_needs TOOL...: exits with a message that names a missing tool, if there is one.
 vm_needs() {
   local tool
-  for tool in qemu-system-x86_64 busybox cpio dpkg apt-get cargo "$@"; do
+  for tool in qemu-system-x86_64 busybox cpio dpkg apt-get "$@"; do
     if ! command -v "$tool" > /dev/null; then
       echo "${0##*/}: no $tool; run: .ci/setup.sh guest" >&2
       exit 1
     fi
   done
 }
+
+# vm_kernel FOLDER: prints the path of the kernel of Debian 12's cloud images, 6.1, which it
+# downloads to FOLDER/kernel unless it is there. FOLDER/kernel/lib/modules has its modules.
+vm_kernel() (
+  set -e # which a command substitution does not inherit
+  cd "$1"
+  exec 9< . # one download at a time
+  flock 9
+  kernels=(kernel/boot/vmlinuz-6.1.*)
+  if [ ! -e "${kernels[0]}" ]; then
+    package=$(apt-cache search --names-only '^linux-image-6\.1\..*-cloud-amd64$' \
+      | cut -d ' ' -f 1 | sort -V | tail -1)
+    if [ -z "$package" ]; then
+      echo "${0##*/}: apt offers no linux-image-6.1.0-*-cloud-amd64 (Debian 12 has it);" \
+        "run: apt-get update" >&2
+      exit 1
+    fi
+    # Unpacked elsewhere and moved, so that a kernel without its modules is not taken for complete.
+    rm -rf kernel unpacked
+    apt-get download --quiet "$package" >&2
+    dpkg -x "${package}"_*.deb unpacked
+    mv unpacked kernel
+    kernels=(kernel/boot/vmlinuz-6.1.*)
+  fi
+  echo "$PWD/${kernels[0]}"
+)
 
 # vm_test FOLDER TEST: builds the test of the package in this directory and prints its program's
 # path. The build covers the whole workspace: for a single package, cargo would rebuild the
@@ -51,6 +77,12 @@ vm_add() {
     done
 }
 
+# vm_pack ROOT: writes the initial RAM disk, not compressed, to the standard output. Its files
+# belong to root, whichever user builds it.
+vm_pack() {
+  (cd "$1" && find . | cpio --quiet -o -H newc --owner +0:+0)
+}
+
 # vm_boot FOLDER KERNEL MEMORY_MIB COMMAND: boots the kernel with FOLDER/root, runs COMMAND there,
 # prints its output, and fails unless COMMAND succeeds.
 vm_boot() {
@@ -69,7 +101,7 @@ echo "test ended with \$?"
 poweroff -f
 I
   chmod +x "$folder/root/init"
-  (cd "$folder/root" && find . | cpio --quiet -o -H newc | gzip -1) > "$folder/initrd.gz"
+  vm_pack "$folder/root" | gzip -1 > "$folder/initrd.gz"
   timeout 600 qemu-system-x86_64 -machine q35 -accel tcg -cpu max -smp 1 -m "$memory" -nodefaults \
     -no-reboot -nographic -serial stdio -kernel "$kernel" -initrd "$folder/initrd.gz" \
     -append "console=ttyS0 quiet panic=-1" < /dev/null | tr -d '\r' \
