@@ -2,7 +2,8 @@
 //!
 //! A store is a directory with two files. `log` has one record for each group of batches that
 //! shared a sync. `snapshot` has all objects as of some revision; it is rewritten, and the log
-//! emptied, when the log is longer than 1 MiB and than twice the snapshot. Objects of the
+//! emptied, when the log is longer than 1 MiB and than twice the snapshot. Both stay in the format
+//! in which they were found until [`Store::commit_format`]. Objects of the
 //! source `api` exist only in the store. Those of other sources are a copy, which is used after a
 //! restart until the source has sent its list again.
 //!
@@ -13,6 +14,7 @@
 
 mod damage;
 mod disk;
+mod format;
 mod group;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
@@ -22,7 +24,8 @@ mod record;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -33,6 +36,7 @@ pub use disk::{AnyDisk, Disk, Folder, NullDisk};
 pub use group::{CommitResult, ObjectChanges, Shared, Ticket, WriteRequest};
 
 use disk::{LOG, SNAPSHOT, UNFINISHED};
+use format::{FORMATS, Formats, StoredLine, UNNAMED};
 use record::{Flaw, Line};
 
 use crate::name::Source;
@@ -40,6 +44,8 @@ use crate::object::{API, Change, ChangeError, ErrorClass, Event, Key, Objects};
 
 /// Minimum length of the log, in bytes, for writing a snapshot.
 const MIN_SNAPSHOT_LOG: u64 = 1 << 20;
+/// More bytes than the record of a format has.
+const FORMAT_RECORD_MAX: u64 = 100;
 
 /// Changes that are made all together or not at all.
 pub type Batch = Vec<Change>;
@@ -68,8 +74,12 @@ pub struct Store<D> {
     snapshot: u64,
     /// Bytes after `log`, to be cut before the next write.
     tail: Tail,
-    /// Whether a file is in the first format; the next change then rewrites both.
-    old: bool,
+    /// Whether both files are rewritten before the next change: one is in the first format, or
+    /// has another format than `format`.
+    rewrite: bool,
+    /// Format of the lines in the files.
+    format: u32,
+    formats: &'static Formats,
     /// Reason why the store is not used.
     damage: Option<Damage>,
     /// Interrupted write that was cut from the log.
@@ -82,21 +92,31 @@ impl<D: Disk> Store<D> {
     /// Reads the files. An interrupted write at the end of the log is cut and logged; if that
     /// fails, the next change cuts it. If a file is damaged or cannot be read, the store is empty
     /// and takes no changes.
-    pub fn open(mut disk: D) -> Store<D> {
-        match read(&mut disk) {
-            Ok((loaded, snapshot)) => Store::with_loaded(disk, loaded, snapshot),
+    pub fn open(disk: D) -> Store<D> {
+        Store::open_with(disk, FORMATS)
+    }
+
+    fn open_with(mut disk: D, formats: &'static Formats) -> Store<D> {
+        match read(&mut disk, formats) {
+            Ok((loaded, snapshot)) => Store::with_loaded(disk, formats, loaded, snapshot),
             Err((file, flaw)) => {
                 let copy = disk.copy(file, "damaged").map_err(|error| error.to_string());
                 let damage = Damage::new(file, disk.path(file), flaw, copy);
                 error!(%damage, "store not used, tables unchanged");
                 let damage = Some(damage);
-                Store { damage, ..Store::with_loaded(disk, load::Loaded::default(), 0) }
+                let none = load::Loaded::none(formats);
+                Store { damage, ..Store::with_loaded(disk, formats, none, 0) }
             }
         }
     }
 
-    fn with_loaded(disk: D, loaded: load::Loaded, snapshot: u64) -> Store<D> {
-        let load::Loaded { objects, log, torn, stale, old } = loaded;
+    fn with_loaded(
+        disk: D,
+        formats: &'static Formats,
+        loaded: load::Loaded,
+        snapshot: u64,
+    ) -> Store<D> {
+        let load::Loaded { objects, log, torn, stale, old, format } = loaded;
         let of_sources = objects.all().filter(|object| object.source.as_str() != API);
         let unconfirmed = of_sources.map(|object| object.key()).collect();
         let tail = match (torn, stale) {
@@ -112,7 +132,10 @@ impl<D: Disk> Store<D> {
             log: if stale { 0 } else { log as u64 },
             snapshot,
             tail,
-            old,
+            // A log without a snapshot has no place for its format.
+            rewrite: old || (snapshot == 0 && format != UNNAMED),
+            format,
+            formats,
             damage: None,
             cut: None,
             min_snapshot_log: MIN_SNAPSHOT_LOG,
@@ -155,10 +178,15 @@ impl<D: Disk> Store<D> {
         let mut next = self.objects.clone();
         let (mut lines, mut events, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         for batch in batches {
-            let applied = apply(&mut next, batch, now);
-            answers.push(applied.map(|applied| {
-                lines.extend(applied.iter().filter_map(Line::of));
+            let applied = apply(&next, batch, now).and_then(|(after, applied)| {
+                let stored = applied.iter().filter_map(Line::of);
+                let stored = stored.map(|line| self.formats.encode(self.format, line));
+                Ok((stored.collect::<Result<Vec<_>, _>>()?, after, applied))
+            });
+            answers.push(applied.map(|(stored, after, applied)| {
+                lines.extend(stored);
                 events.extend(applied);
+                next = after;
                 next.revision()
             }));
         }
@@ -208,13 +236,13 @@ impl<D: Disk> Store<D> {
 
     /// Appends all lines to the log as one record and syncs it. After a crash, the second of two
     /// records could exist without the first, which would look like damage.
-    fn append(&mut self, lines: &[Line]) -> io::Result<()> {
+    fn append(&mut self, lines: &[StoredLine]) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
         }
         let mut bytes = Vec::new();
         record::put(&mut bytes, self.objects.revision(), lines)?;
-        if self.old {
+        if self.rewrite {
             self.write_snapshot()?;
         }
         self.cut_tail()?;
@@ -251,15 +279,58 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// Lets a store that is still empty begin with the format of an earlier version, which may have
+    /// to read it.
+    #[must_use]
+    pub fn readable_in(mut self, format: u32) -> Store<D> {
+        if self.snapshot == 0 && self.log == 0 && self.formats.contains(format) {
+            (self.format, self.rewrite) = (format, format != UNNAMED);
+        }
+        self
+    }
+
+    /// Format of the files.
+    pub fn format(&self) -> u32 {
+        self.format
+    }
+
+    /// Rewrites both files in this version's own format, which the version before may not be able
+    /// to read. Does nothing if they have it already.
+    ///
+    /// # Errors
+    /// The disk failed, or the store is damaged. The next change or call tries it again.
+    pub fn commit_format(&mut self) -> io::Result<()> {
+        if let Some(damage) = &self.damage {
+            return Err(io::Error::other(damage.to_string()));
+        }
+        if self.format == self.formats.own() && !self.rewrite {
+            return Ok(());
+        }
+        if self.log > 0 || self.tail != Tail::None {
+            // In the earlier format: the later snapshot must not be found with a log that has
+            // another format.
+            self.write_snapshot()?;
+        }
+        (self.format, self.rewrite) = (self.formats.own(), true);
+        self.write_snapshot()
+    }
+
     /// Writes all objects to a new snapshot, renames it into place, and empties the log. After a
     /// crash between the last two steps, the log repeats what the snapshot contains.
     fn write_snapshot(&mut self) -> io::Result<()> {
         let (mut bytes, mut count) = (Vec::new(), 0);
+        if self.format != UNNAMED {
+            record::put(&mut bytes, 0, &[Line::Format(self.format)])?;
+        }
+        let stored = |line| {
+            let stored = self.formats.encode(self.format, line);
+            stored.map_err(|error| io::Error::other(error.to_string()))
+        };
         for object in self.objects.all() {
-            record::put(&mut bytes, 0, &[Line::Put(object.clone())])?;
+            record::put(&mut bytes, 0, &[stored(Line::Put(object.clone()))?])?;
             count += 1;
         }
-        record::put(&mut bytes, 0, &[Line::End(count, self.objects.revision())])?;
+        record::put(&mut bytes, 0, &[stored(Line::End(count, self.objects.revision()))?])?;
         self.disk.truncate(UNFINISHED, 0)?;
         self.disk.append(UNFINISHED, &bytes)?;
         self.disk.sync(UNFINISHED)?;
@@ -267,20 +338,23 @@ impl<D: Disk> Store<D> {
         self.disk.sync_folder()?;
         self.snapshot = bytes.len() as u64;
         self.disk.truncate(LOG, 0)?;
-        (self.log, self.tail, self.old) = (0, Tail::None, false);
+        (self.log, self.tail, self.rewrite) = (0, Tail::None, false);
         self.disk.sync(LOG)
     }
 }
 
-/// Applies a batch and returns its events; after an error `objects` is unchanged.
-fn apply(objects: &mut Objects, batch: &Batch, now: SystemTime) -> Result<Vec<Event>, ChangeError> {
+/// Applies a batch to a copy of the objects, and returns the copy with its events.
+fn apply(
+    objects: &Objects,
+    batch: &Batch,
+    now: SystemTime,
+) -> Result<(Objects, Vec<Event>), ChangeError> {
     let mut next = objects.clone();
     let mut events = Vec::new();
     for change in batch {
         events.extend(next.apply(change, now)?);
     }
-    *objects = next;
-    Ok(events)
+    Ok((next, events))
 }
 
 /// Reads the objects of a store that no process has open, without changing its files. An
@@ -291,7 +365,7 @@ fn apply(objects: &mut Objects, batch: &Batch, now: SystemTime) -> Result<Vec<Ev
 /// or if a file is damaged (`InvalidData`).
 pub fn read_closed(path: &Path) -> io::Result<Objects> {
     let mut folder = Folder::open_to_read(path)?;
-    let (loaded, _) = read(&mut folder).map_err(|(file, flaw)| {
+    let (loaded, _) = read(&mut folder, FORMATS).map_err(|(file, flaw)| {
         let (path, Flaw { at, fault }) = (folder.path(file), flaw);
         let text = format!("{path} is damaged at byte {at}: {fault}");
         io::Error::new(io::ErrorKind::InvalidData, text)
@@ -299,12 +373,35 @@ pub fn read_closed(path: &Path) -> io::Result<Objects> {
     Ok(loaded.objects)
 }
 
+/// Returns the newest format that this version reads and writes.
+pub const fn own_format() -> u32 {
+    FORMATS.own()
+}
+
+/// Returns the format of a store's files, also while a process has it open.
+///
+/// # Errors
+/// The snapshot cannot be read.
+pub fn format_of(path: &Path) -> io::Result<u32> {
+    let mut first = Vec::new();
+    match File::open(path.join(SNAPSHOT)) {
+        Ok(file) => file.take(FORMAT_RECORD_MAX).read_to_end(&mut first)?,
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    let named = record::first(&first).and_then(|record| load::named_format(&record));
+    Ok(named.unwrap_or(UNNAMED))
+}
+
 /// Reads both files; also returns the snapshot's length.
-fn read<D: Disk>(disk: &mut D) -> Result<(load::Loaded, u64), (&'static str, Flaw)> {
+fn read<D: Disk>(
+    disk: &mut D,
+    formats: &Formats,
+) -> Result<(load::Loaded, u64), (&'static str, Flaw)> {
     let mut file = |name| {
         disk.read(name).map_err(|error| (name, Flaw::new(0, format!("it cannot be read: {error}"))))
     };
     let (snapshot, log) = (file(SNAPSHOT)?, file(LOG)?);
-    let loaded = load::load(snapshot.as_deref(), log.as_deref())?;
+    let loaded = load::load(formats, snapshot.as_deref(), log.as_deref())?;
     Ok((loaded, snapshot.map_or(0, |bytes| bytes.len() as u64)))
 }

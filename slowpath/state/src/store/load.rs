@@ -1,11 +1,11 @@
 //! Reads the files of a store and finds where they are damaged.
 
 use super::disk::{LOG, SNAPSHOT};
+use super::format::{Formats, UNNAMED};
 use super::record::{self, Flaw, Line, Record, Records};
 use crate::object::Objects;
 
 /// Contents of a store's files.
-#[derive(Default)]
 pub(super) struct Loaded {
     pub objects: Objects,
     /// Length of the valid part of the log, bytes.
@@ -18,6 +18,22 @@ pub(super) struct Loaded {
     /// Whether one of the files is in the first format; both are then rewritten before the next
     /// record.
     pub old: bool,
+    /// Format of the lines; that of a new store if there are no files.
+    pub format: u32,
+}
+
+impl Loaded {
+    /// A store without files.
+    pub fn none(formats: &Formats) -> Loaded {
+        Loaded {
+            objects: Objects::default(),
+            log: 0,
+            torn: 0,
+            stale: false,
+            old: false,
+            format: formats.own(),
+        }
+    }
 }
 
 /// Reads both files; `None` stands for a file that does not exist.
@@ -25,16 +41,21 @@ pub(super) struct Loaded {
 /// # Errors
 /// Returns the name of the damaged file, with the offset and kind of the damage.
 pub(super) fn load(
+    formats: &Formats,
     snapshot: Option<&[u8]>,
     log: Option<&[u8]>,
 ) -> Result<Loaded, (&'static str, Flaw)> {
     let mut objects = Objects::default();
-    let mut old = false;
-    if let Some(bytes) = snapshot {
-        old = load_snapshot(&mut objects, bytes).map_err(|flaw| (SNAPSHOT, flaw))?;
-    }
-    let (known, bytes) = (objects.revision(), log.unwrap_or_default());
-    let records = load_log(&mut objects, bytes).map_err(|flaw| (LOG, flaw))?;
+    let bytes = log.unwrap_or_default();
+    let (old, format) = match snapshot {
+        Some(snapshot) => {
+            load_snapshot(formats, &mut objects, snapshot).map_err(|flaw| (SNAPSHOT, flaw))?
+        }
+        None if bytes.is_empty() => (false, formats.own()),
+        None => (false, UNNAMED),
+    };
+    let known = objects.revision();
+    let records = load_log(formats, format, &mut objects, bytes).map_err(|flaw| (LOG, flaw))?;
     // A process left such a log if it ended between writing a snapshot and emptying the log.
     let stale = records.end > 0 && objects.revision() == known;
     Ok(Loaded {
@@ -43,11 +64,12 @@ pub(super) fn load(
         torn: bytes.len() - records.end,
         stale,
         old: old || records.old,
+        format,
     })
 }
 
-fn lines(record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
-    serde_json::from_slice(record.content).map_err(|error| {
+fn lines(formats: &Formats, format: u32, record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
+    formats.decode(format, record.content).map_err(|error| {
         let wrong = format!(
             "the record cannot be decoded; another version of Weir may have written it: {error}"
         );
@@ -56,16 +78,29 @@ fn lines(record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
 }
 
 /// Reads a snapshot, which must be complete, because only complete files are renamed to
-/// [`SNAPSHOT`]. Returns whether it is in the first format.
-fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
+/// [`SNAPSHOT`]. Returns whether it is in the first format, and the format of its lines.
+fn load_snapshot(
+    formats: &Formats,
+    objects: &mut Objects,
+    bytes: &[u8],
+) -> Result<(bool, u32), Flaw> {
     let Records { all, end, old } = record::read_all(bytes)?;
     let incomplete = || Flaw::new(end, "the file ends before its last object");
     if end != bytes.len() {
         return Err(incomplete());
     }
     let (mut count, mut complete) = (0, false);
-    for record in &all {
-        for line in lines(record)? {
+    let named = all.first().and_then(named_format);
+    if let Some(format) = named.filter(|format| !formats.contains(*format)) {
+        let wrong = format!(
+            "the store has format {format}; this version of Weir reads formats {UNNAMED} to {}",
+            formats.own()
+        );
+        return Err(Flaw::new(0, wrong));
+    }
+    let format = named.unwrap_or(UNNAMED);
+    for record in &all[usize::from(named.is_some())..] {
+        for line in lines(formats, format, record)? {
             if complete {
                 return Err(Flaw::new(record.at, "a record follows the end record"));
             }
@@ -85,14 +120,30 @@ fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
                 Line::Gone(..) => {
                     return Err(Flaw::new(record.at, "a deletion record in a snapshot"));
                 }
+                Line::Format(_) => {
+                    return Err(Flaw::new(record.at, "a second record of the format"));
+                }
             }
         }
     }
-    if complete { Ok(old) } else { Err(incomplete()) }
+    if complete { Ok((old, format)) } else { Err(incomplete()) }
+}
+
+/// Returns the format that the first record of a snapshot names, if it is such a record.
+pub(super) fn named_format(first: &Record<'_>) -> Option<u32> {
+    match serde_json::from_slice::<[Line; 1]>(first.content) {
+        Ok([Line::Format(format)]) => Some(format),
+        _ => None,
+    }
 }
 
 /// Reads the log, and applies the records that are newer than the snapshot.
-fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, Flaw> {
+fn load_log<'b>(
+    formats: &Formats,
+    format: u32,
+    objects: &mut Objects,
+    bytes: &'b [u8],
+) -> Result<Records<'b>, Flaw> {
     let records = record::read_all(bytes)?;
     let known = objects.revision();
     let mut reached = known;
@@ -110,7 +161,7 @@ fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, F
             }
             reached = before;
         }
-        for line in lines(record)? {
+        for line in lines(formats, format, record)? {
             let revision = match line {
                 Line::Put(object) => {
                     let revision = object.revision;
@@ -125,8 +176,8 @@ fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, F
                     }
                     revision
                 }
-                Line::End(..) => {
-                    return Err(Flaw::new(record.at, "the end record of a snapshot in the log"));
+                Line::End(..) | Line::Format(_) => {
+                    return Err(Flaw::new(record.at, "a record of a snapshot in the log"));
                 }
             };
             reached = reached.max(revision);

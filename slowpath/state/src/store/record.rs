@@ -44,6 +44,8 @@ pub(super) enum Line {
     Gone(Key, u64),
     /// End of a snapshot: the number of its objects, and its revision.
     End(u64, u64),
+    /// Format of this snapshot and of the log; the first line of a snapshot, alone in its record.
+    Format(u32),
 }
 
 impl Line {
@@ -133,6 +135,11 @@ pub(super) fn read_all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
         }
     }
     Ok(records)
+}
+
+/// Returns the first record, if it is complete and not in the first format.
+pub(super) fn first(bytes: &[u8]) -> Option<Record<'_>> {
+    read(bytes, 0).ok()
 }
 
 /// Reason why there is no complete record at an offset.

@@ -1,6 +1,7 @@
 //! Tests of the store on a disk that loses data, tears writes and fails, and of a killed process.
 
 mod damage;
+mod format;
 mod memory;
 mod stuck;
 
@@ -45,8 +46,7 @@ fn group(rng: &mut Rng) -> Vec<Batch> {
 fn states(from: &Objects, group: &[Batch]) -> Vec<Objects> {
     let mut states = vec![from.clone()];
     for batch in group {
-        let mut next = states[states.len() - 1].clone();
-        if apply(&mut next, batch, UNIX_EPOCH).is_ok() {
+        if let Ok((next, _)) = apply(&states[states.len() - 1], batch, UNIX_EPOCH) {
             states.push(next);
         }
     }
