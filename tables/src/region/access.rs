@@ -101,6 +101,24 @@ pub fn make_folder(folder: &Path, owners: Owners) -> io::Result<()> {
     share(folder, owners, FOLDER_MODE)
 }
 
+/// Creates [`COPIES`], or gives an existing folder of this user the access of these owners: the
+/// configuration may have changed since it was created.
+///
+/// # Errors
+/// Returns the error of a failed system call.
+pub(super) fn make_copies_folder(owners: Owners) -> io::Result<()> {
+    let folder = Path::new(COPIES);
+    make_folder(folder, owners)?;
+    if owners.group.is_some() {
+        return share(folder, owners, FOLDER_MODE);
+    }
+    let about = folder.symlink_metadata()?;
+    if about.is_dir() && about.uid() == user() && about.mode() & 0o077 != 0 {
+        std::fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
 /// Creates the folder of the lock files, and opens it to the owners' group. All users may list the
 /// folder, because it contains the control socket as well; only root and the group may write to it.
 ///

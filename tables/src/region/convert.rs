@@ -296,8 +296,7 @@ impl Conversion<'_> {
             end += bytes;
         }
         let (path, owners) = (self.location.copy_path(), self.location.owners());
-        access::make_folder(Path::new(COPIES), owners)
-            .map_err(|source| RegionError::open(&path, source))?;
+        access::make_copies_folder(owners).map_err(|source| RegionError::open(&path, source))?;
         let unfinished = path.with_extension(UNFINISHED);
         // The region is whole, and copies of an earlier attempt only take memory.
         remove(&path)?;

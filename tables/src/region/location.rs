@@ -71,7 +71,7 @@ impl RegionLocation {
     /// # Errors
     /// Returns an error if a path cannot be created, or is unsafe to use.
     pub fn prepare(&self) -> Result<(), RegionError> {
-        access::make_folder(Path::new(COPIES), self.owners())
+        access::make_copies_folder(self.owners())
             .map_err(|source| RegionError::open(Path::new(COPIES), source))?;
         match self {
             RegionLocation::File { path, owners } => {

@@ -32,8 +32,8 @@ pub(super) fn is_locked(file: &File, role: Role) -> bool {
     rc == 0 && i32::from(lock.l_type) != libc::F_UNLCK
 }
 
-/// Lock of a role without a claim in the region's header, for a program that cannot read the region's header: its
-/// format is another one. Ends when this value is dropped.
+/// Lock of a role without a claim in the region's header, for a program that cannot read the header
+/// because its format is another one. Ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct RoleLock<'f> {
     file: &'f File,
