@@ -164,7 +164,7 @@ package-test: ## Install, upgrade and purge the package in Debian 12 and 13, wit
 upgrade-test: ## Upgrade to another region format and back, with traffic, on both planes
 	@.ci/setup.sh package-test
 	cargo build --workspace --bin fastpath --bin slowpath --bin ebpf-fallback --bin weir \
-	  --bin package --features tables/next-format,ebpf-fallback/next-format
+	  --bin package --features tables/next-format,state/next-format,ebpf-fallback/next-format
 	mkdir -p $(TARGET_DIR)/next
 	cp $(addprefix $(TARGET_DIR)/debug/,fastpath slowpath ebpf-fallback weir package) \
 	  $(TARGET_DIR)/next

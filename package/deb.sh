@@ -128,9 +128,12 @@ examples=$root/usr/share/weir/examples
 cp -r config/examples/*.{toml,yaml,nft} config/aws config/azure config/KEYS.md "$examples"
 find "$examples" -type f -exec chmod 644 {} +
 ln -s ../../weir/examples "$doc/examples"
-layout=$("$programs/weir" upgrade formats | sed -n 's/^own //p')
-[[ $layout ]] || fail "$programs/weir upgrade formats does not name the region's format"
+formats=$("$programs/weir" upgrade formats)
+layout=$(sed -n 's/^own //p' <<< "$formats")
+store=$(sed -n 's/^store //p' <<< "$formats")
+[[ $layout && $store ]] || fail "$programs/weir upgrade formats names no format of region or store"
 echo "$layout" > "$root/usr/share/weir/region-layout"
+echo "$store" > "$root/usr/share/weir/store-format"
 echo "$DEB_VERSION" > "$root/usr/share/weir/version"
 cp CHANGELOG.md "$doc/NEWS"
 printf 'weir (%s) unstable; urgency=medium\n\n  * Changes: NEWS.gz.\n\n -- %s  %s\n' \
@@ -144,7 +147,8 @@ ln -s weir "$debug/usr/share/doc/weir-dbgsym"
 mapfile -t all_units < <(cd config/systemd && ls)
 mapfile -t units < <(cd config/systemd && grep -l '^\[Install\]' -- *)
 for script in preinst postinst prerm postrm; do
-  sed "s/@UNITS@/${units[*]}/; s/@ALL_UNITS@/${all_units[*]}/; s/@LAYOUT@/$layout/" "package/$script" \
+  sed --expression "s/@UNITS@/${units[*]}/; s/@ALL_UNITS@/${all_units[*]}/" \
+    --expression "s/@LAYOUT@/$layout/; s/@STORE@/$store/" "package/$script" \
     > "$root/DEBIAN/$script"
   chmod 755 "$root/DEBIAN/$script"
 done

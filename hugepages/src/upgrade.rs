@@ -19,8 +19,8 @@ use crate::open::region_locations;
 
 /// Folder of the programs of the previous version, and of the record of a commit.
 pub const STATE: &str = "/var/lib/weir-upgrade";
-/// Exists while the region has the format of the previous version. A reboot removes it, as it removes
-/// the region.
+/// Exists while the region has the format of the previous version. A reboot removes it and the
+/// region.
 const PENDING: &str = "/run/weir-upgrade/pending";
 /// Write permission of group and others.
 const WRITABLE: u32 = 0o022;
@@ -32,13 +32,18 @@ pub struct Upgrade {
     pending: PathBuf,
 }
 
-/// A version of Weir with the format of its region.
+/// Format of the store of versions that do not name it.
+const FIRST_STORE_FORMAT: u32 = 2;
+
+/// A version of Weir with the formats of its region and its store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Version {
     /// Version of the package.
     pub version: String,
     /// Format of its region.
     pub format: u32,
+    /// Format of its store of objects.
+    pub store: u32,
 }
 
 impl Default for Upgrade {
@@ -102,8 +107,9 @@ impl Upgrade {
     pub fn commit(&self, version: &Version) -> io::Result<()> {
         let folder = self.state.join("committed");
         fs::create_dir_all(&folder)?;
-        let Version { version, format } = version;
+        let Version { version, format, store } = version;
         config::atomic_file::replace(&folder.join("version"), &format!("{version}\n"))?;
+        config::atomic_file::replace(&folder.join("store-format"), &format!("{store}\n"))?;
         config::atomic_file::replace(&folder.join("region-layout"), &format!("{format}\n"))?;
         match fs::remove_dir_all(self.state.join("previous")) {
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -115,7 +121,9 @@ impl Upgrade {
 fn read(folder: &Path) -> Option<Version> {
     let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let format = text("region-layout")?.trim().parse().ok()?;
-    Some(Version { version: text("version")?.trim().to_owned(), format })
+    let store =
+        text("store-format").map_or(Some(FIRST_STORE_FORMAT), |text| text.trim().parse().ok())?;
+    Some(Version { version: text("version")?.trim().to_owned(), format, store })
 }
 
 /// Ends a pending upgrade if there is no region that only the previous version's programs can use:
@@ -184,7 +192,7 @@ mod tests {
         fs::write(previous.join("region-layout"), "13\n").unwrap();
         fs::create_dir_all(root.join("run/weir-upgrade")).unwrap();
         fs::write(root.join("run/weir-upgrade/pending"), "").unwrap();
-        let before = Version { version: "0.1.0".to_owned(), format: 13 };
+        let before = Version { version: "0.1.0".to_owned(), format: 13, store: 2 };
         assert_eq!(upgrade.previous(), Some(before));
         assert!(upgrade.is_pending());
         upgrade.end_pending().unwrap();
@@ -192,7 +200,7 @@ mod tests {
         assert!(!upgrade.is_pending());
         upgrade.set_pending().unwrap();
         assert!(upgrade.is_pending());
-        let now = Version { version: "0.2.0".to_owned(), format: 14 };
+        let now = Version { version: "0.2.0".to_owned(), format: 14, store: 3 };
         upgrade.commit(&now).unwrap();
         assert_eq!((upgrade.previous(), upgrade.committed()), (None, Some(now)));
         fs::remove_dir_all(&root).unwrap();

@@ -14,7 +14,8 @@
 //! - `GET /bgp`, `/bgp/peers`, `/bgp/peers/detail`, `/bgp/routes/available`,
 //!   `/bgp/routes/advertised` and `/bgp/policies`: state of BGP.
 //!
-//! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`, and
+//! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`,
+//! `PUT /store/format`, which ends the way back to a version that has an earlier one, and
 //! `PUT /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a connection.
 //!
 //! The socket belongs to the user as which slowpath runs. Its mode is 0600, or 0660 with the group
@@ -56,6 +57,7 @@ use crate::control::report::TraceLine;
 use crate::control::trace::TraceRequest;
 use crate::kernel::privileges::root_hint;
 use crate::live::Live;
+use crate::sources::desired::Store;
 use ::explain::ExplainRequest;
 use response::{blocking, error_response};
 
@@ -153,6 +155,7 @@ pub async fn serve(
         .route("/explain", post(explain))
         .route("/drain/on", put(drain_on))
         .route("/drain/off", put(drain_off))
+        .route("/store/format", put(commit_format).with_state(Arc::clone(&api.store)))
         .fallback(unknown)
         .with_state(live)
         .merge(private_link::router(links))
@@ -167,7 +170,7 @@ pub async fn serve(
 async fn unknown() -> Response {
     let error = "no such path; available: /v1, /status, /services, /flows, /drops, /nics, /health, \
                  /checks, /cloud, /bgp, /private-links, /private-links-connections, /db, /maps, \
-                 /objects, /explain, /metrics, /trace, /drain";
+                 /objects, /explain, /metrics, /trace, /drain, /store";
     error_response(StatusCode::NOT_FOUND, error.to_owned())
 }
 
@@ -215,6 +218,20 @@ async fn drain_on(State(live): State<Arc<Live>>) -> Response {
 async fn drain_off(State(live): State<Arc<Live>>) -> Response {
     live.drain(false);
     Json("not draining").into_response()
+}
+
+/// Rewrites the store in this version's format.
+async fn commit_format(State(store): State<Arc<Store>>) -> Response {
+    blocking(move || {
+        let mut store = store.store();
+        match store.commit_format() {
+            Ok(()) => Json(format!("the store has format {}", store.format())).into_response(),
+            Err(error) => {
+                error_response(StatusCode::INSUFFICIENT_STORAGE, format!("control.state: {error}"))
+            }
+        }
+    })
+    .await
 }
 
 #[derive(Deserialize)]

@@ -144,8 +144,8 @@ fn values_within(options: &GlobalOptions, wait: Duration) -> Result<(AutoKeys, V
 /// Reads the values of these keys from the cloud and the machine.
 ///
 /// # Errors
-/// A fault of a device or of an arm's configuration is returned without asking the metadata service;
-/// of the others, the one that may last longest.
+/// A fault of a device or of an arm's configuration is returned without asking the metadata
+/// service; of the others, the one that may last longest.
 pub fn values(keys: &AutoKeys, machine: &Machine) -> Result<Values, NoValues> {
     if !keys.any() {
         return Ok(Values::default());

@@ -13,6 +13,7 @@ use host::commands::{Commands, SystemCommands};
 use hugepages::upgrade::{Upgrade, Version};
 use hugepages::{Machine, bytes_text, region_locations};
 use serde_json::{Value, json};
+use state::store;
 use tables::layout::Layout;
 use tables::region::{Region, RegionLocation, convertible};
 
@@ -49,13 +50,18 @@ pub enum UpgradeCommand {
         /// If flows would be lost, drain the appliance and wait until they have ended
         #[arg(long)]
         drain: bool,
+        /// Maximum number of seconds to wait for them; then the drain ends, and nothing is switched
+        #[arg(long, value_name = "SECONDS", requires = "drain")]
+        wait: Option<u64>,
         /// If flows would be lost, go on
         #[arg(long, conflicts_with = "drain")]
         lose_flows: bool,
     },
-    /// Refuse packages with an earlier region format from now on (root)
+    /// Give up the way back to the previous version (root)
     ///
-    /// Removes the programs of the previous version.
+    /// Refuses packages with an earlier format of region or store from now on, removes the programs
+    /// of the previous version, and converts the store of objects to the installed version's
+    /// format.
     Commit,
     /// Convert the region for programs of another format; `weir upgrade apply` runs it (root)
     ///
@@ -66,7 +72,7 @@ pub enum UpgradeCommand {
         #[arg(long)]
         format: u32,
     },
-    /// Print the region formats to and from which this version converts
+    /// Print the region formats to and from which this version converts, and its store's format
     Formats,
 }
 
@@ -76,10 +82,11 @@ pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode
     match command {
         UpgradeCommand::Formats => {
             let (own, converts) = (Region::format().1, convertible().collect::<Vec<u32>>());
-            let document = json!({ "own": own, "converts": converts });
+            let store = store::own_format();
+            let document = json!({ "own": own, "store": store, "converts": converts });
             print(options, &document, || {
                 let lines = converts.iter().map(|format| format!("{CONVERTS}{format}\n"));
-                format!("own {own}\n") + &lines.collect::<String>()
+                format!("own {own}\nstore {store}\n") + &lines.collect::<String>()
             });
         }
         UpgradeCommand::Plan => {
@@ -100,9 +107,14 @@ pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode
                 )),
             }
         }
-        UpgradeCommand::Apply { drain, lose_flows } => {
+        UpgradeCommand::Apply { drain, wait, lose_flows } => {
             let facts = facts(options, &files)?;
-            return apply(options, &files, &facts, (*drain, *lose_flows));
+            let loss = match (drain, lose_flows) {
+                (true, _) => Loss::After(wait.map(Duration::from_secs)),
+                (_, true) => Loss::Accepted,
+                _ => Loss::Refused,
+            };
+            return apply(options, &files, &facts, &loss);
         }
         UpgradeCommand::Commit => {
             let facts = facts(options, &files)?;
@@ -119,6 +131,15 @@ pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode
                 "committed to version {}; the programs of the previous version are removed\n",
                 facts.installed.version
             ));
+            // After the record: a store that the previous version cannot read needs it refused.
+            let done = request::put(&offline::socket(options)?, "/store/format");
+            let done = done.map_err(|error| {
+                format!(
+                    "the store of objects keeps its format: {error}. Correct that and type \
+                     `weir upgrade commit` again"
+                )
+            })?;
+            put(&format!("{done}\n"));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -126,6 +147,15 @@ pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode
 
 fn not_written(error: std::io::Error) -> String {
     format!("the state of the upgrade cannot be written: {error}; run the command as root")
+}
+
+/// What to do if flows would be lost.
+enum Loss {
+    /// Nothing is switched.
+    Refused,
+    /// Drain the appliance, and wait for the end of the flows up to this time.
+    After(Option<Duration>),
+    Accepted,
 }
 
 /// Loads the configuration and returns it with the location of its plane's region.
@@ -154,14 +184,21 @@ fn facts(options: &GlobalOptions, files: &Upgrade) -> Result<Facts, String> {
     });
     let layout = Layout::new(&hugepages::sizes(&config));
     let largest = layout.terms().iter().map(|term| term.bytes).max().unwrap_or(0);
+    let store = config.control.state.as_deref().map(store::format_of).transpose();
+    let store = store.map_err(|e| format!("control.state: {e}"))?;
     let free = location.free_copy_bytes().map_err(|e| format!("/dev/shm: {e}"))?;
     let available = Machine::read(Path::new("/")).map_err(|e| e.to_string())?.available;
     Ok(Facts {
-        installed: Version { version: installed_version(), format: Region::format().1 },
+        installed: Version {
+            version: installed_version(),
+            format: Region::format().1,
+            store: store::own_format(),
+        },
         converts: convertible().collect(),
         previous,
         committed: files.committed(),
         region: location.format().map_err(|e| e.to_string())?,
+        store,
         data_plane,
         outdated,
         copy_bytes: layout.bytes() as u64,
@@ -214,7 +251,7 @@ fn apply(
     options: &GlobalOptions,
     files: &Upgrade,
     facts: &Facts,
-    (drain, lose_flows): (bool, bool),
+    loss: &Loss,
 ) -> Result<ExitCode, String> {
     let plan = Plan::new(facts);
     put(&plan.text());
@@ -227,13 +264,15 @@ fn apply(
         Action::Refuse { .. } => return Ok(ExitCode::from(1)),
         Action::Restart => None,
         Action::Convert { tool, .. } => Some(*tool),
-        Action::LoseFlows { .. } if drain => {
-            wait_for_flows(options)?;
-            None
-        }
-        Action::LoseFlows { .. } if lose_flows => None,
         Action::LoseFlows { .. } => {
-            return Err("flows would be lost: add --drain or --lose-flows".to_owned());
+            match loss {
+                Loss::Refused => {
+                    return Err("flows would be lost: add --drain or --lose-flows".to_owned());
+                }
+                Loss::After(limit) => wait_for_flows(options, *limit)?,
+                Loss::Accepted => {}
+            }
+            None
         }
     };
     let data_plane = facts.data_plane;
@@ -352,16 +391,22 @@ fn convert(
 }
 
 /// Drains the appliance and waits until its flows have ended.
-fn wait_for_flows(options: &GlobalOptions) -> Result<(), String> {
+fn wait_for_flows(options: &GlobalOptions, limit: Option<Duration>) -> Result<(), String> {
     let socket = offline::socket(options)?;
     request::put(&socket, "/drain/on").map_err(|e| e.to_string())?;
     put("draining; to end the drain: weir drain --undo\n");
+    let begun = Instant::now();
     loop {
         let flows = flows(&socket)?;
         if flows == 0 {
             return Ok(());
         }
+        let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            request::put(&socket, "/drain/off").map_err(|e| e.to_string())?;
+            return Err(format!("{flows} flows left; the drain was ended, nothing was switched"));
+        }
         put(&format!("{flows} flows left\n"));
-        std::thread::sleep(REPORT);
+        std::thread::sleep(left.unwrap_or(REPORT).min(REPORT));
     }
 }

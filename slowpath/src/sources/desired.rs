@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::SystemTime;
 
 use config::checked::{Config, Reserved};
+use hugepages::upgrade::Upgrade;
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
@@ -38,7 +39,12 @@ pub fn open_store(folder: Option<&Path>) -> std::io::Result<Store> {
         Some(folder) => Box::new(Folder::open(folder)?),
         None => Box::new(NullDisk),
     };
-    Ok(Store::new(state::store::Store::open(disk)))
+    let store = state::store::Store::open(disk);
+    // The version before must be able to read it on the way back from an upgrade.
+    Ok(Store::new(match Upgrade::default().previous() {
+        Some(previous) => store.readable_in(previous.store),
+        None => store,
+    }))
 }
 
 /// The objects, and the reflector that derives the tables from them.

@@ -23,6 +23,8 @@ pub struct Facts {
     pub committed: Option<Version>,
     /// Format of the region; `None` if there is none.
     pub region: Option<u32>,
+    /// Format of the store of objects; `None` if nothing is persisted.
+    pub store: Option<u32>,
     /// Unit of the data plane.
     pub data_plane: &'static str,
     /// Units that are stopped, or run another version's program than the installed one.
@@ -86,13 +88,23 @@ impl Facts {
             _ => return Action::Restart,
         };
         if let Some(committed) = self.committed.as_ref().filter(|version| version.format > to) {
-            let Version { version, format } = committed;
+            let Version { version, format, .. } = committed;
             return Action::Refuse {
                 reason: format!(
                     "the appliance was committed to version {version}, whose region has format \
                      {format}; the installed version {} has format {to}. Install version \
                      {version} or later",
                     self.installed.version
+                ),
+            };
+        }
+        if let Some(store) = self.store.filter(|store| *store > self.installed.store) {
+            let Version { version, store: own, .. } = &self.installed;
+            return Action::Refuse {
+                reason: format!(
+                    "the objects in control.state have format {store}, the installed version \
+                     {version} reads formats up to {own}. Install the version to which the \
+                     appliance was committed, or a later one"
                 ),
             };
         }
@@ -132,6 +144,8 @@ pub struct Plan {
     committed: Option<Named>,
     /// Format of the region; `None` if there is none.
     region_format: Option<u32>,
+    /// Format of the store of objects; `None` if nothing is persisted.
+    store_format: Option<u32>,
     /// Units that are stopped or run another version's program.
     outdated: Vec<String>,
     /// Number of flows, if slowpath answers.
@@ -150,17 +164,23 @@ pub struct Plan {
 struct Named {
     version: String,
     region_format: u32,
+    store_format: u32,
 }
 
 impl From<&Version> for Named {
     fn from(version: &Version) -> Named {
-        Named { version: version.version.clone(), region_format: version.format }
+        Named {
+            version: version.version.clone(),
+            region_format: version.format,
+            store_format: version.store,
+        }
     }
 }
 
 impl Named {
     fn text(&self) -> String {
-        format!("{} (region format {})", self.version, self.region_format)
+        let Named { version, region_format, store_format } = self;
+        format!("{version} (region format {region_format}, store format {store_format})")
     }
 }
 
@@ -172,6 +192,7 @@ impl Plan {
             previous: facts.previous.as_ref().map(|(version, _)| Named::from(version)),
             committed: facts.committed.as_ref().map(Named::from),
             region_format: facts.region,
+            store_format: facts.store,
             outdated: facts.outdated.clone(),
             flows: facts.flows,
             action: facts.action(),
@@ -195,6 +216,14 @@ impl Plan {
         }
         let format = self.region_format.map_or("no region".to_owned(), |f| format!("format {f}"));
         text += &format!("region      {format}\n");
+        if let Some(store) = self.store_format {
+            let own = self.installed.store_format;
+            let later = match store < own {
+                true => format!("; `weir upgrade commit` converts it to format {own}"),
+                false => String::new(),
+            };
+            text += &format!("store       format {store}{later}\n");
+        }
         let outdated = match self.outdated.as_slice() {
             [] => "nothing: no unit is stopped or runs another version".to_owned(),
             units => units.join(", "),
@@ -234,7 +263,7 @@ mod tests {
     use super::*;
 
     fn version(version: &str, format: u32) -> Version {
-        Version { version: version.to_owned(), format }
+        Version { version: version.to_owned(), format, store: format - 11 }
     }
 
     /// Version 2 with format 14 is installed over a running version 1 with format 13.
@@ -245,6 +274,7 @@ mod tests {
             previous: Some((version("1", 13), Vec::new())),
             committed: None,
             region: Some(13),
+            store: Some(2),
             data_plane: FASTPATH,
             outdated: vec!["weir-fastpath".to_owned(), "weir-slowpath".to_owned()],
             copy_bytes: 5 << 20,
@@ -283,6 +313,21 @@ mod tests {
         let lost = Facts { converts: vec![12], ..upgrade() };
         assert_eq!(lost.action(), Action::LoseFlows { from: 13, to: 14 });
         assert!(Plan::new(&lost).text().contains("7 flows end"));
+    }
+
+    #[test]
+    fn the_store_keeps_its_format_until_the_commit_and_has_no_way_back_after_it() {
+        let text = Plan::new(&upgrade()).text();
+        let expected = "store       format 2; `weir upgrade commit` converts it to format 3\n";
+        assert!(text.contains(expected), "{text}");
+        let text = Plan::new(&way_back()).text();
+        assert!(text.contains("store       format 2\n"), "{text}");
+        let Action::Refuse { reason } = Facts { store: Some(3), ..way_back() }.action() else {
+            panic!("a store that version 1 cannot read");
+        };
+        assert!(reason.contains("have format 3, the installed version 1 reads"), "{reason}");
+        let nothing_persisted = Facts { store: None, ..way_back() };
+        assert!(matches!(nothing_persisted.action(), Action::Convert { .. }));
     }
 
     #[test]
