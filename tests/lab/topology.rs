@@ -195,6 +195,17 @@ impl Lab {
         Ok(())
     }
 
+    /// Adds a path from the hosts to [`Lab::cloud`] that bypasses the appliance, for direct server
+    /// return, and a route from there to the frontends.
+    pub fn bypass_weir(&self) -> Result<()> {
+        veth((&self.cloud, "back"), (&self.lan, "router"))?;
+        self.lan.ip(&["link set router master br0"])?;
+        let routes = ["addr add 10.0.2.1/24 dev back", "route add 203.0.113.0/24 via 10.0.1.10"];
+        self.cloud.ip(&routes)?;
+        let back = "route replace default via 10.0.2.1 dev eth0";
+        self.hosts.iter().try_for_each(|host| host.ns.ip(&[back]))
+    }
+
     /// Adds a backend host with an HTTP server.
     pub fn add_host(&mut self, name: &str) -> Result<()> {
         let number = self.hosts.len() as u8;

@@ -18,7 +18,7 @@ use tests::lab::gateway::{Gateway, Setup};
 use tests::lab::netns::Netns;
 use tests::lab::server::Server;
 use tests::lab::settings::{Backend, Plane, Service, Settings};
-use tests::lab::topology::{AWS_CLIENTS, AWS_SERVER, FRONTEND, Lab, veth};
+use tests::lab::topology::{AWS_CLIENTS, AWS_SERVER, FRONTEND, Lab};
 use tests::lab::weir::{Metrics, Weir};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -68,7 +68,7 @@ impl Fixture {
         let delays = AWS_CLIENTS.into_iter().zip(delays).collect();
         let gateway = match mode {
             "dsr" => {
-                bypass_weir(&lab)?;
+                lab.bypass_weir()?;
                 None
             }
             _ => Some(lab.aws_gateway(Setup { delays, ..Setup::default() })?),
@@ -151,17 +151,6 @@ fn serve(ns: &Netns, name: &str, mode: &str) -> Outcome<(Option<Decap>, Vec<Serv
     }
     let server = |port| Server::start(ns, name, SocketAddr::from(([0, 0, 0, 0], port)));
     Ok((decap, [WEB, ANSWERING].map(server).into_iter().collect::<Result<_, _>>()?))
-}
-
-/// Adds a path from the backends to the clients that bypasses Weir.
-fn bypass_weir(lab: &Lab) -> Outcome {
-    veth((&lab.cloud, "back"), (&lab.lan, "router"))?;
-    lab.lan.ip(&["link set router master br0"])?;
-    lab.cloud.ip(&["addr add 10.0.2.1/24 dev back", "route add 203.0.113.0/24 via 10.0.1.10"])?;
-    for host in &lab.hosts {
-        host.ns.ip(&["route replace default via 10.0.2.1 dev eth0"])?;
-    }
-    Ok(())
 }
 
 fn services(lab: &Lab, mode: &str) -> Vec<Service> {

@@ -1,6 +1,6 @@
-//! Upgrade to a version whose region has another format, back, and again to stay, with flows in
-//! NAT, tunnel and return mode that must neither end nor move, also if everything is killed
-//! meanwhile.
+//! Upgrade to a version whose region and store have other formats, back, and again to stay, with
+//! flows in all modes that must neither end nor move, also if everything is killed meanwhile or a
+//! disk is full.
 
 use package_test::Container;
 use package_test::Result;
@@ -8,7 +8,7 @@ use package_test::appliance::config;
 use package_test::artifacts::{package_in, target};
 use package_test::page::upgrade_commands;
 use package_test::tree::Tree;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use tests::lab::client::{Client, Load};
 use tests::lab::container::SYSTEM_CALLS;
@@ -20,6 +20,14 @@ use tests::lab::topology::{AWS_CLIENTS, AWS_SERVER, FRONTEND, Host, Lab};
 
 /// The frontend of the service in tunnel mode.
 const TUNNEL_FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 23);
+/// The frontend of the service in DSR mode.
+const DSR_FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 24);
+/// The frontend of the service whose packets a local proxy gets.
+const PROXY_FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 25);
+/// The port of the local proxy.
+const PROXY: u16 = 9_000;
+/// The client of the service in DSR mode, whose packets come without a gateway's tunnel.
+const DSR_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 
 /// How long the machine may take for the requests of a step. A request that is lost in the gap is
 /// sent again after TCP's timeout.
@@ -28,6 +36,11 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const REQUESTS: u64 = 100;
 /// Delays after which everything is killed during a switch.
 const KILLS: [u64; 4] = [30, 120, 300, 700];
+/// Delays after which everything is killed during an installation.
+const INSTALL_KILLS: [u64; 4] = [400, 1000, 1800, 2600];
+/// Kills the package manager and all programs.
+const KILL_ALL: &str =
+    "pkill --signal KILL --exact 'weir|fastpath|slowpath|ebpf-fallback|apt-get|dpkg|dpkg-deb'";
 
 #[test]
 #[ignore = "boots a container: make upgrade-test"]
@@ -49,8 +62,9 @@ struct Scenario {
     begun: Instant,
     // In this order: the container leaves the lab's namespace before that goes.
     _gateway: Gateway,
-    _backends: Vec<(Decap, Server)>,
-    _lab: Lab,
+    _backends: Vec<(Decap, Vec<Server>)>,
+    _proxy: Server,
+    lab: Lab,
     _tree: Tree,
 }
 
@@ -69,6 +83,8 @@ impl Scenario {
         let mut lab = Lab::new(&["web-1", "web-2"])?;
         lab.set_up_for(plane)?;
         let backends = tunnel_backends(&lab)?;
+        lab.bypass_weir()?;
+        let proxy = Server::start(&lab.weir, "proxy", (Ipv4Addr::UNSPECIFIED, PROXY).into())?;
         let gateway = lab.aws_gateway(Setup::default())?;
         let more = ["--capability=all", SYSTEM_CALLS].map(str::to_owned);
         let container = Container::boot(tree.root(), &lab.weir.path(), &more)?;
@@ -80,13 +96,13 @@ impl Scenario {
              systemctl restart weir.target",
         )?;
         container.until("weir status")?;
-        let web = SocketAddr::from((FRONTEND, 80));
-        let tunnel = SocketAddr::from((TUNNEL_FRONTEND, 80));
-        let beyond = SocketAddr::from((AWS_SERVER, 80));
-        let clients = [("NAT", web), ("tunnel", tunnel), ("return", beyond)]
-            .into_iter()
-            .map(|(name, target)| Ok((name, Client::start(&lab.aws[0], load(target))?)))
-            .collect::<Result<_>>()?;
+        if !plane.is_xdp() {
+            // The way of the proxy's answers to the clients.
+            lab.weir.ip(&["route replace default via 10.0.1.1 dev weir-in"])?;
+        }
+        // An object of the API, which only the store has.
+        container.run("weir backend drain proxied 10.0.2.12:8080")?;
+        let clients = start_clients(&lab)?;
         let data_plane = format!("weir-{}", plane.program());
         let scenario = Scenario {
             container,
@@ -95,38 +111,76 @@ impl Scenario {
             begun,
             _gateway: gateway,
             _backends: backends,
-            _lab: lab,
+            _proxy: proxy,
+            lab,
             _tree: tree,
         };
         scenario.continues("version 1 forwards")?;
         Ok(scenario)
     }
 
-    fn run(self) -> Result {
+    fn run(mut self) -> Result {
         let result = self.steps();
-        self.clients.iter().for_each(|(_, client)| client.stop_requests());
         if let Err(error) = &result {
             // Ending the clients may take as long as a connection lives.
+            self.clients.iter().for_each(|(_, client)| client.stop_requests());
             eprintln!("{error}\n{}", self.container.journal());
             return result;
         }
-        for (name, client) in self.clients {
+        self.container.shut_down()
+    }
+
+    fn steps(&mut self) -> Result {
+        self.full_disk()?;
+        self.pending()?;
+        self.switch("New version", "convert the region from format 13 to 14, start")?;
+        self.back("by the tool of the previous version, start")?;
+        self.killed_meanwhile()?;
+        self.full_memory()?;
+        self.drained()?;
+        self.commit()?;
+        self.finish_clients()
+    }
+
+    /// Ends the clients, each of which must have had its first connections all the time.
+    fn finish_clients(&mut self) -> Result {
+        self.clients.iter().for_each(|(_, client)| client.stop_requests());
+        for (name, client) in self.clients.drain(..) {
             let stats = client.finish()?;
             println!("{name}: {stats}");
             // A flow that had ended or moved would have failed or reached another backend.
             assert!(stats.failed == 0 && stats.moved == 0, "{name}: {stats}");
             assert_eq!(stats.connections, WORKERS, "{name}: the first connections: {stats}");
         }
-        self.container.shut_down()
+        Ok(())
     }
 
-    fn steps(&self) -> Result {
-        self.pending()?;
-        self.switch("New version", "convert the region from format 13 to 14, start")?;
-        self.back("by the tool of the previous version, start")?;
-        self.killed_meanwhile()?;
-        self.full_memory()?;
-        self.commit()
+    /// Without space for the programs or their documents, the installation changes nothing.
+    fn full_disk(&self) -> Result {
+        let processes = self.processes()?;
+        for full in ["/var/lib/weir-upgrade", "/usr/share/doc/weir"] {
+            self.container
+                .run(&format!("mkdir -p {full} && mount -t tmpfs -o size=64k full {full}"))?;
+            let install = "cd /root/next && apt-get install --yes ./weir_1_amd64.deb";
+            let refused = self.container.output(install)?;
+            let text =
+                String::from_utf8_lossy(&refused.stdout) + String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success(), "{full}: {text}");
+            assert!(text.contains("No space left on device"), "{full}: {text}");
+            self.container.run(&format!("umount {full}"))?;
+            assert_eq!(self.processes()?, processes, "{full}");
+            self.switched()?;
+            self.continues(&format!("refused: {full} is full"))?;
+        }
+        Ok(())
+    }
+
+    /// The main processes of both units.
+    fn processes(&self) -> Result<[String; 2]> {
+        Ok([
+            self.container.property("weir-slowpath", "MainPID")?,
+            self.container.property(&self.data_plane, "MainPID")?,
+        ])
     }
 
     /// After the installation the former version goes on, also if its processes are killed.
@@ -176,12 +230,13 @@ impl Scenario {
                 0 => ("New version", "next"),
                 _ => ("Back to the former version", "former"),
             };
+            let install = self.install_command(heading, folder)?;
+            self.kill_all_after(INSTALL_KILLS[n], &install)?;
+            self.continues(&format!("{heading}: everything killed during the installation"))?;
+            // What dpkg's manual says to do after an interruption.
+            self.container.run("dpkg --configure --pending || true")?;
             self.install(heading, folder)?;
-            self.container.run(&format!(
-                "weir upgrade apply > /root/killed 2>&1 & sleep {}; \
-                 pkill --signal KILL --exact 'weir|fastpath|slowpath|ebpf-fallback'; wait; true",
-                delay as f64 / 1000.0
-            ))?;
+            self.kill_all_after(delay, "weir upgrade apply")?;
             let left = self.container.run("ls /dev/shm/weir")?;
             println!(
                 "left by the kill after {delay} ms: {}",
@@ -213,11 +268,67 @@ impl Scenario {
         self.switch("New version", "convert the region")
     }
 
+    /// Runs a command, and after a delay in milliseconds kills it and all programs.
+    fn kill_all_after(&self, delay: u64, command: &str) -> Result {
+        let seconds = delay as f64 / 1000.0;
+        self.container.run(&format!(
+            "({command}) > /root/killed 2>&1 & sleep {seconds}; {KILL_ALL}; wait; true"
+        ))?;
+        Ok(())
+    }
+
+    /// If nothing converts the region, nothing is switched until the flows have ended.
+    fn drained(&mut self) -> Result {
+        self.install("Back to the former version", "former")?;
+        // The tool that converts back.
+        self.container.run("rm /var/lib/weir-upgrade/previous/weir")?;
+        let processes = self.processes()?;
+        let plan = self.container.run("weir upgrade plan")?;
+        assert!(plan.contains("nothing converts format 14 to 13") && plan.contains(" flows end"));
+        for (arguments, expected) in [
+            ("", "flows would be lost: add --drain or --lose-flows"),
+            (" --drain --wait 1", "the drain was ended, nothing was switched"),
+        ] {
+            let refused = self.container.output(&format!("weir upgrade apply{arguments}"))?;
+            let text = String::from_utf8_lossy(&refused.stderr);
+            assert!(refused.status.code() == Some(2) && text.contains(expected), "{text}");
+            assert_eq!(self.processes()?, processes, "{arguments}");
+            self.container.until("weir status")?;
+            self.continues(&format!("refused: weir upgrade apply{arguments}"))?;
+        }
+        self.finish_clients()?;
+        let text = self.container.run("weir upgrade apply --drain")?;
+        println!("# weir upgrade apply --drain\n{text}");
+        assert!(text.contains(" flows left") && text.contains("switched to version"), "{text}");
+        self.switched()?;
+        self.clients = start_clients(&self.lab)?;
+        self.continues("drained, then switched with an empty region")?;
+        self.install("New version", "next")?;
+        self.switch("New version", "convert the region from format 13 to 14, start")
+    }
+
     /// After a commit the former version is not installed.
     fn commit(&self) -> Result {
-        for command in upgrade_commands("Stay")? {
-            println!("# {command}\n{}", self.container.run(&command)?);
-        }
+        let commands = upgrade_commands("Stay")?;
+        let [commit] = commands.as_slice() else {
+            return Err(format!("one command expected: {commands:?}").into());
+        };
+        // A disk on which no file can be created.
+        let record = "/var/lib/weir-upgrade/committed";
+        self.container.run(&format!(
+            "mkdir -p {record} && mount -t tmpfs -o size=4k,nr_inodes=1 full {record}"
+        ))?;
+        let refused = self.container.output(commit)?;
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2), "{text}");
+        assert!(text.contains("No space left on device"), "{text}");
+        self.container.run(&format!("umount {record}"))?;
+        let plan = self.container.run("weir upgrade plan")?;
+        assert!(plan.contains("store       format 2; `weir upgrade commit` converts it"), "{plan}");
+        assert!(plan.contains("previous    ") && !plan.contains("previous    none"), "{plan}");
+        let done = self.container.run(commit)?;
+        println!("# {commit}\n{done}");
+        assert!(done.contains("the store has format 3"), "{done}");
         let commands = upgrade_commands("Back to the former version")?;
         let install = commands.first().ok_or("no command")?.replace("./former", "/root/former");
         let refused = self.container.output(&install.replace("install", "install --yes"))?;
@@ -231,11 +342,15 @@ impl Scenario {
 
     /// Installs the package of the folder by the page's first command.
     fn install(&self, heading: &str, folder: &str) -> Result<String> {
+        self.container.run(&self.install_command(heading, folder)?)
+    }
+
+    fn install_command(&self, heading: &str, folder: &str) -> Result<String> {
         let commands = upgrade_commands(heading)?;
         let install = commands.first().ok_or("no command")?;
         let install =
             install.replace("./former/weir", "./weir").replace("install", "install --yes");
-        self.container.run(&format!("cd /root/{folder} && {install}"))
+        Ok(format!("cd /root/{folder} && {install}"))
     }
 
     /// Waits until the installed version runs.
@@ -254,6 +369,9 @@ impl Scenario {
             let stats = client.stats();
             assert!(stats.failed == 0 && stats.moved == 0, "{step}, {name}: {stats}");
         }
+        // The object of the API is in force.
+        let services = self.container.run("weir services proxied")?;
+        assert!(services.contains("terminating"), "{step}: {services}");
         println!("{:6.1} s  {step}", self.begun.elapsed().as_secs_f64());
         Ok(())
     }
@@ -271,14 +389,50 @@ mode = "tunnel"
 tunnel = "gue"
 frontends = [{ address = "203.0.113.23", port = 80, protocol = "tcp" }]
 backends = [{ address = "10.0.2.11" }, { address = "10.0.2.12" }]
+
+[[service]]
+name = "dsr"
+mode = "dsr"
+tunnel = "ipip"
+frontends = [{ address = "203.0.113.24", port = 80, protocol = "tcp" }]
+backends = [{ address = "10.0.2.11" }, { address = "10.0.2.12" }]
+
+[[service]]
+name = "proxied"
+mode = "nat"
+proxy_redirect = { port = 9000 }
+frontends = [{ address = "203.0.113.25", port = 80, protocol = "tcp" }]
+backends = [{ address = "10.0.2.11", port = 8080 }, { address = "10.0.2.12", port = 8080 }]
 "#;
 
 const WORKERS: u64 = 4;
 
-/// Connections that last for the whole test.
-fn load(target: SocketAddr) -> Load {
+/// Starts clients of each mode.
+fn start_clients(lab: &Lab) -> Result<Vec<(&'static str, Client)>> {
+    let behind_gateway = AWS_CLIENTS.map(IpAddr::from).to_vec();
+    let clients = [
+        ("NAT", FRONTEND),
+        ("tunnel", TUNNEL_FRONTEND),
+        ("return", AWS_SERVER),
+        ("redirect", PROXY_FRONTEND),
+        ("DSR", DSR_FRONTEND),
+    ];
+    clients
+        .into_iter()
+        .map(|(name, target)| {
+            let (ns, sources) = match target {
+                DSR_FRONTEND => (&lab.cloud, vec![DSR_CLIENT.into()]),
+                _ => (&lab.aws[0], behind_gateway.clone()),
+            };
+            Ok((name, Client::start(ns, load(sources, (target, 80).into()))?))
+        })
+        .collect()
+}
+
+/// Connections that last until the clients are stopped.
+fn load(sources: Vec<IpAddr>, target: SocketAddr) -> Load {
     Load {
-        sources: AWS_CLIENTS.map(Into::into).to_vec(),
+        sources,
         workers: WORKERS,
         per_connection: u64::MAX,
         pause: Duration::from_millis(10),
@@ -287,16 +441,18 @@ fn load(target: SocketAddr) -> Load {
     }
 }
 
-/// Makes each host a tunnel backend with a web server on the tunnel service's frontend.
-fn tunnel_backends(lab: &Lab) -> Result<Vec<(Decap, Server)>> {
-    let serve = |host: &Host| -> Result<(Decap, Server)> {
+/// Makes each host a tunnel backend with web servers on the frontends of the tunnel services.
+/// Answers to the clients behind the gateway go back through the tunnel.
+fn tunnel_backends(lab: &Lab) -> Result<Vec<(Decap, Vec<Server>)>> {
+    let serve = |host: &Host| -> Result<(Decap, Vec<Server>)> {
         let decap = Decap::start(&host.ns, Answer::Tunnel)?;
-        host.ns.ip(&[
-            &format!("addr add {TUNNEL_FRONTEND}/32 dev lo"),
-            "route add 192.0.2.0/24 dev decap0",
-        ])?;
-        let server = Server::start(&host.ns, &host.name, (TUNNEL_FRONTEND, 80).into())?;
-        Ok((decap, server))
+        host.ns.ip(&["route add 192.0.2.0/24 dev decap0"])?;
+        let server = |frontend| -> Result<Server> {
+            host.ns.ip(&[&format!("addr add {frontend}/32 dev lo")])?;
+            Ok(Server::start(&host.ns, &host.name, (frontend, 80).into())?)
+        };
+        let servers = [TUNNEL_FRONTEND, DSR_FRONTEND].into_iter().map(server);
+        Ok((decap, servers.collect::<Result<_>>()?))
     };
     lab.hosts.iter().map(serve).collect()
 }
