@@ -154,7 +154,7 @@ fn scenario(suite: &str, plane: Plane) -> Result {
 
     // The restart of slowpath that systemd performs after a crash, under traffic.
     let first = machine.container.property("weir-slowpath", "MainPID")?;
-    machine.container.run("systemctl kill --signal=KILL weir-slowpath")?;
+    machine.container.run("systemctl kill --kill-whom=main --signal=KILL weir-slowpath")?;
     client.wait_for(client.stats().right + REQUESTS, TIMEOUT)?;
     let second = machine.wait_for_another("weir-slowpath", &first)?;
     client.wait_for(client.stats().right + REQUESTS, TIMEOUT)?;

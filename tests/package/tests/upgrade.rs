@@ -131,6 +131,7 @@ impl Scenario {
     }
 
     fn steps(&mut self) -> Result {
+        self.restarts()?;
         self.full_disk()?;
         self.pending()?;
         self.switch("New version", "convert the region from format 13 to 14, start")?;
@@ -151,6 +152,19 @@ impl Scenario {
             // A flow that had ended or moved would have failed or reached another backend.
             assert!(stats.failed == 0 && stats.moved == 0, "{name}: {stats}");
             assert_eq!(stats.connections, WORKERS, "{name}: the first connections: {stats}");
+        }
+        Ok(())
+    }
+
+    /// The page's commands that restart a process, and those of a drain, without an upgrade.
+    fn restarts(&self) -> Result {
+        let data_plane = self.data_plane.trim_start_matches("weir-");
+        for heading in ["slowpath", data_plane, "Drain by hand"] {
+            for command in upgrade_commands(heading)? {
+                println!("# {command}\n{}", self.container.run(&command)?);
+            }
+            self.container.until("weir status")?;
+            self.continues(heading)?;
         }
         Ok(())
     }
