@@ -16,7 +16,7 @@ import { checkModule, checkValidations, renderedConfiguration } from './terrafor
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '../..');
 const MODULES = ['config/aws', 'config/aws/example', 'config/azure', 'config/azure/example'];
 const BICEP = ['config/azure/main.bicep', 'config/azure/example.bicep'];
-const PAGE = 'docs/src/operate/infrastructure.md';
+const PAGE = 'docs/src/reference/instances.md';
 const LONG = 'x'.repeat(20_000);
 const WEIR = process.env.WEIR;
 
@@ -38,8 +38,8 @@ const RENDERED = {
 };
 // What this machine would provide for `"auto"`.
 const AUTO = {
-  'config/aws': { address: '10.0.128.10/22', gateway: '10.0.128.1', zone: 'us-east-1a' },
-  'config/azure': { address: '10.1.0.10/18', gateway: '10.1.0.1', zone: '1' },
+  'config/aws': { address: '10.0.128.10/22', gateway: '10.0.128.1', zone: 'us-east-1a', mtu: 'mtu = 9001' },
+  'config/azure': { address: '10.1.0.10/18', gateway: '10.1.0.1', zone: '1', mtu: '' },
 };
 
 /** Runs cloud-init's own check on a file. Its environment has the packages of .ci/setup.sh. */
@@ -129,7 +129,7 @@ function checkConfiguration(directory, folder, files) {
   const text = files['/etc/weir/weir.toml']
     .replace('name = "auto"', 'name = "weir-1"').replace('zone = "auto"', `zone = "${auto.zone}"`)
     .replace('plane = "auto"', 'plane = "dpdk"')
-    .replace('address = "auto"', `address = "${auto.address}"\ngateway = "${auto.gateway}"`)
+    .replace('address = "auto"', `address = "${auto.address}"\ngateway = "${auto.gateway}"\n${auto.mtu}`)
     .replace('addresses = "auto"', `addresses = "${auto.address.split('/')[0]}"`)
     .replace('/etc/weir/services.toml', join(folder, 'services.toml'));
   writeFileSync(join(folder, 'services.toml'), files['/etc/weir/services.toml']);
@@ -137,6 +137,36 @@ function checkConfiguration(directory, folder, files) {
   writeFileSync(path, text);
   const run = spawnSync(WEIR, ['config', 'check', '--config', path], { encoding: 'utf8' });
   return run.status === 0 ? [] : [`${directory}: weir config check: ${run.error ?? run.stdout + run.stderr}`];
+}
+
+/** Whether Weir supports a type: the conditions of the modules' variables. */
+const supported = facts =>
+  facts.architecture === 'x86_64' && facts.interfaces >= 2 && (facts.cores ?? 2) >= 2;
+
+/** The page of the reference that is made from the table of instance types. */
+function instancesPage(table) {
+  const row = ([type, facts]) => '| ' + [
+    `\`${type}\``, facts.architecture, facts.vcpus, facts.cores ?? '', facts.memory_mib / 1024,
+    facts.interfaces, facts.drivers.join(', '), supported(facts) ? 'yes' : 'no', facts.run,
+  ].join(' | ') + ' |';
+  const lines = [
+    '# Instance types', '',
+    'Generated from `config/instances.json` by `WEIR_REFERENCE=write make infrastructure`; do not ' +
+      'edit.', '',
+    'The types that the modules for [AWS and Azure](../operate/infrastructure.md) know. Supported ' +
+      'are those with x86-64, two interfaces and, on AWS, two cores. The drivers are described in ' +
+      '[NIC drivers](nics.md); a type with two drivers runs on hosts with either NIC. **Run** says ' +
+      'whether Weir was run on the type.',
+  ];
+  for (const [cloud, title] of [['aws', 'AWS'], ['azure', 'Azure']]) {
+    lines.push(
+      '', `## ${title}`, '',
+      '| type | architecture | vCPUs | cores | memory, GiB | interfaces | driver | supported | run |',
+      '|---|---|---|---|---|---|---|---|---|', ...Object.entries(table[cloud]).map(row));
+  }
+  lines.push('', '## Sources', '');
+  for (const [name, source] of Object.entries(table.sources)) lines.push(`- ${name}: ${source}`);
+  return `${lines.join('\n')}\n`;
 }
 
 /** Checks the table of instance types against the clouds' records, and the page against the table. */
@@ -170,30 +200,23 @@ async function checkInstances(root) {
       drivers: record.NetworkInfo.EnaSupport === 'unsupported' ? [] : ['ena'],
       source: 'describe-instance-types',
     };
+    if (typeof facts.run !== 'string') say(type, 'run: write by what the type was run, or "never"');
     for (const [key, value] of Object.entries(expected)) {
       if (JSON.stringify(facts[key]) !== JSON.stringify(value)) {
         say(type, `${key} is ${JSON.stringify(facts[key])}, EC2 says ${JSON.stringify(value)}`);
       }
     }
   }
-  const usable = Object.entries(table.azure)
-    .filter(([, facts]) => facts.architecture === 'x86_64' && facts.interfaces >= 2).map(([size]) => size);
+  const usable = Object.entries(table.azure).filter(([, facts]) => supported(facts)).map(([size]) => size);
   const allowed = await allowedValues(root, BICEP[0], 'size');
   if (allowed.join() !== usable.join()) {
     complaints.push(`${BICEP[0]}: size: @allowed is [${allowed}], config/instances.json has [${usable}]`);
   }
-  const page = read(root, PAGE);
-  const rows = [...page.matchAll(/^\| `([\w.]+)` \| ([\w-]+) \| (\d+) \| (\d+) \| ([\w, ]+) \|/gm)];
-  const all = { ...table.aws, ...table.azure };
-  for (const [, type, architecture, vcpus, interfaces, list] of rows) {
-    const facts = all[type];
-    const row = [architecture.replace('x86-64', 'x86_64'), vcpus, interfaces, list].join();
-    const expected = facts &&
-      [facts.architecture, facts.vcpus, facts.interfaces, facts.drivers.join(', ')].join();
-    if (row !== expected) complaints.push(`${PAGE}: ${type}: the row is ${row}, the table has ${expected}`);
+  if (process.env.WEIR_REFERENCE === 'write' && root === ROOT) {
+    writeFileSync(join(root, PAGE), instancesPage(table));
   }
-  for (const type of Object.keys(all)) {
-    if (!rows.some(row => row[1] === type)) complaints.push(`${PAGE}: no row for ${type}`);
+  if (!existsSync(join(root, PAGE)) || read(root, PAGE) !== instancesPage(table)) {
+    complaints.push(`${PAGE} differs from config/instances.json; WEIR_REFERENCE=write make infrastructure`);
   }
   return complaints;
 }

@@ -102,10 +102,30 @@ function closing(text, from) {
 const asts = new Map();
 
 async function ast(expression) {
-  if (!asts.has(expression)) asts.set(expression, await getExpressionAst('expression', expression));
-  const tree = asts.get(expression);
-  if (!tree) throw new Error(`not an expression: ${expression}`);
-  return tree;
+  if (!asts.has(expression)) {
+    const tree = await getExpressionAst('expression', expression);
+    if (!tree) throw new Error(`not an expression: ${expression}`);
+    const attach = node => {
+      node.source = Buffer.from(expression);
+      node.children.forEach(attach);
+    };
+    attach(tree);
+    asts.set(expression, tree);
+  }
+  return asts.get(expression);
+}
+
+/** The items of an object: a key that is a plain name, or else the tree of its expression. */
+export function objectItems(node) {
+  const items = [];
+  for (let i = 0; i < node.children.length; i += 2) {
+    const [key, value] = node.children.slice(i, i + 2);
+    const { start, end } = key.range;
+    const name = key.children.length ? null : key.source.subarray(start.byte, end.byte).toString();
+    if (name !== null && !/^[\w-]+$/.test(name)) throw new Error(`not a key of an object: ${name}`);
+    items.push({ name, key, value });
+  }
+  return items;
 }
 
 /** Calls `visit` with each expression's syntax tree below a value of hcl2json. */
@@ -205,9 +225,8 @@ async function evaluateTree(node, scope) {
     }
     case 'object': {
       const out = {};
-      for (const [index, key] of Object.keys(meta.items).entries()) {
-        const name = /^[\w-]+$/.test(key) ? key : await of(children[2 * index]);
-        out[name] = await of(children[2 * index + 1]);
+      for (const { name, key, value } of objectItems(node)) {
+        out[name ?? await of(key)] = await of(value);
       }
       return out;
     }

@@ -2,7 +2,9 @@
 
 import { existsSync } from 'node:fs';
 import { basename, join, normalize, relative } from 'node:path';
-import { EvaluationError, UNKNOWN, evaluate, expressions, isDynamic, parseModule } from './hcl.mjs';
+import {
+  EvaluationError, UNKNOWN, evaluate, expressions, isDynamic, objectItems, parseModule,
+} from './hcl.mjs';
 import { azureValues, serviceValues } from './models.mjs';
 import { schema, version } from './provider.mjs';
 
@@ -272,9 +274,9 @@ async function checkReferences(context, block, label, value) {
       walk(node.children[0], local);
       for (const child of node.children.slice(1)) walk(child, inner);
     } else if (node.type === 'object') {
-      for (const [index, key] of Object.keys(node.meta.items).entries()) {
-        if (!/^[\w-]+$/.test(key)) walk(node.children[2 * index], local);
-        walk(node.children[2 * index + 1], local);
+      for (const { name, key, value } of objectItems(node)) {
+        if (name === null) walk(key, local);
+        walk(value, local);
       }
     } else {
       for (const child of node.children) walk(child, local);
