@@ -138,7 +138,7 @@ if ((${#missing[@]})); then
   done
 fi
 
-# For `make infrastructure`: HashiCorp's parser, the schemas of Terraform's providers, models of both
+# For `make infrastructure`: HashiCorp's parser, schemas of Terraform's providers, models of both
 # clouds, a grammar of Bicep, and the cloud-init of this Debian. cloud-init is only unpacked: its
 # package would configure this machine at the next boot.
 if [[ $purpose == infrastructure ]]; then

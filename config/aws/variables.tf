@@ -5,7 +5,7 @@ variable "name" {
 
   validation {
     condition     = can(regex("^[a-z][a-z0-9-]{0,19}$", var.name))
-    error_message = "name: \"${var.name}\" is not 1 to 20 of a-z, 0-9 and -, beginning with a letter."
+    error_message = "name: \"${var.name}\" is not a letter and up to 19 of a-z, 0-9 and -."
   }
 }
 
@@ -70,7 +70,8 @@ variable "instance_type" {
         "${local.instances[var.instance_type].cores} cores,",
         "${local.instances[var.instance_type].interfaces} interfaces;",
       ]), "is not in config/instances.json;"),
-      "allowed are types with x86_64, 2 cores and 2 interfaces: ${join(", ", local.supported_types)}.",
+      "allowed are types with x86_64, 2 cores and 2 interfaces:",
+      "${join(", ", local.supported_types)}.",
     ])
   }
 }
@@ -93,7 +94,7 @@ variable "maximum" {
 
   validation {
     condition     = var.maximum >= var.minimum && floor(var.maximum) == var.maximum
-    error_message = "maximum: ${var.maximum} is not a whole number of at least minimum (${var.minimum})."
+    error_message = "maximum: ${var.maximum} is no whole number from minimum (${var.minimum}) on."
   }
 }
 
@@ -128,7 +129,7 @@ variable "seed" {
 
   validation {
     condition     = can(regex("^[A-Za-z0-9+/]{16}$", var.seed))
-    error_message = "seed: the value (secret, so not shown) is not 12 bytes in base64, 16 characters."
+    error_message = "seed: the value (secret, so not shown) is not 12 bytes in base64."
   }
 }
 
@@ -161,13 +162,18 @@ variable "acceptance_required" {
 }
 
 variable "ssh_sources" {
-  description = "IPv4 networks that may use ssh to the ingress interfaces, inside the VPC's routing."
+  description = "IPv4 networks that may use ssh to the ingress interfaces."
   type        = list(string)
   default     = []
 
   validation {
-    condition     = alltrue([for net in var.ssh_sources : can(cidrnetmask(net)) && net != "0.0.0.0/0"])
-    error_message = "ssh_sources: ${jsonencode(var.ssh_sources)} has an entry that is no IPv4 network, or 0.0.0.0/0."
+    condition = alltrue([
+      for net in var.ssh_sources : can(cidrnetmask(net)) && net != "0.0.0.0/0"
+    ])
+    error_message = join(" ", [
+      "ssh_sources: ${jsonencode(var.ssh_sources)} has an entry that is no IPv4 network, or is",
+      "0.0.0.0/0; write networks as in 10.0.0.0/8.",
+    ])
   }
 }
 
@@ -184,6 +190,6 @@ variable "alarm_topics" {
 
   validation {
     condition     = alltrue([for arn in var.alarm_topics : can(regex("^arn:[a-z-]+:sns:", arn))])
-    error_message = "alarm_topics: ${jsonencode(var.alarm_topics)} has an entry that is no ARN of an SNS topic."
+    error_message = "alarm_topics: ${jsonencode(var.alarm_topics)} has one that is no SNS topic."
   }
 }

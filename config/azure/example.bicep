@@ -153,13 +153,13 @@ resource web 'Microsoft.Compute/virtualMachines@2024-07-01' = {
     }
     osProfile: {
       computerName: 'web'
-      adminUsername: 'weir-admin'
+      adminUsername: 'azureuser'
       customData: base64(loadTextContent('../web-server.yaml'))
       linuxConfiguration: {
         disablePasswordAuthentication: true
         ssh: {
           publicKeys: [
-            { path: '/home/weir-admin/.ssh/authorized_keys', keyData: sshKey }
+            { path: '/home/azureuser/.ssh/authorized_keys', keyData: sshKey }
           ]
         }
       }

@@ -38,7 +38,7 @@ param size string = 'Standard_D4s_v5'
 @maxValue(100)
 param appliances int = 2
 
-@description('Public key for ssh as the user weir-admin.')
+@description('Public key for ssh as the user azureuser.')
 param sshKey string
 
 @description('Seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64).')
@@ -242,13 +242,13 @@ resource scaleSet 'Microsoft.Compute/virtualMachineScaleSets@2024-07-01' = {
       }
       osProfile: {
         computerNamePrefix: name
-        adminUsername: 'weir-admin'
+        adminUsername: 'azureuser'
         customData: base64(userData)
         linuxConfiguration: {
           disablePasswordAuthentication: true
           ssh: {
             publicKeys: [
-              { path: '/home/weir-admin/.ssh/authorized_keys', keyData: sshKey }
+              { path: '/home/azureuser/.ssh/authorized_keys', keyData: sshKey }
             ]
           }
         }

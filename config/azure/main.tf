@@ -189,14 +189,14 @@ resource "azurerm_linux_virtual_machine_scale_set" "weir" {
   instances                       = var.appliances
   zones                           = var.zones
   source_image_id                 = var.image
-  admin_username                  = "weir-admin"
+  admin_username                  = "azureuser"
   disable_password_authentication = true
   custom_data                     = base64encode(local.user_data)
   upgrade_mode                    = "Manual"
   overprovision                   = false
 
   admin_ssh_key {
-    username   = "weir-admin"
+    username   = "azureuser"
     public_key = var.ssh_key
   }
 

@@ -1,5 +1,5 @@
 output "frontend_id" {
-  description = "ID of the gateway's frontend, to which frontends of public load balancers are chained."
+  description = "ID of the gateway's frontend, to which public frontends are chained."
   value       = azurerm_lb.weir.frontend_ip_configuration[0].id
 }
 

@@ -5,7 +5,7 @@ variable "name" {
 
   validation {
     condition     = can(regex("^[a-z][a-z0-9-]{0,19}$", var.name))
-    error_message = "name: \"${var.name}\" is not 1 to 20 of a-z, 0-9 and -, beginning with a letter."
+    error_message = "name: \"${var.name}\" is not a letter and up to 19 of a-z, 0-9 and -."
   }
 }
 
@@ -19,7 +19,7 @@ variable "resource_group" {
 
   validation {
     condition     = can(regex("^/subscriptions/[^/]+/resourceGroups/[^/]+$", var.resource_group.id))
-    error_message = "resource_group: id \"${var.resource_group.id}\" is not that of a resource group."
+    error_message = "resource_group: \"${var.resource_group.id}\" is no ID of a resource group."
   }
 }
 
@@ -44,7 +44,7 @@ variable "zones" {
       alltrue([for zone in var.zones : contains(["1", "2", "3"], zone)]) &&
       length(distinct(var.zones)) == length(var.zones)
     )
-    error_message = "zones: ${jsonencode(var.zones)} is not a list of different zones \"1\" to \"3\"."
+    error_message = "zones: ${jsonencode(var.zones)} is no list of different zones \"1\" to \"3\"."
   }
 }
 
@@ -54,7 +54,7 @@ variable "image" {
 
   validation {
     condition     = can(regex("^/subscriptions/.+/providers/Microsoft.Compute/.+", var.image))
-    error_message = "image: \"${var.image}\" is not the ID of a Microsoft.Compute image, /subscriptions/..."
+    error_message = "image: \"${var.image}\" is no ID of an image, as in /subscriptions/ID/.../weir."
   }
 }
 
@@ -66,8 +66,8 @@ variable "size" {
   validation {
     condition = contains(local.supported_sizes, var.size)
     error_message = join(" ", [
-      "size: \"${var.size}\" is not supported; allowed are sizes of config/instances.json with x86_64",
-      "and 2 interfaces: ${join(", ", local.supported_sizes)}.",
+      "size: \"${var.size}\" is not supported; allowed are sizes of config/instances.json with",
+      "x86_64 and 2 interfaces: ${join(", ", local.supported_sizes)}.",
     ])
   }
 }
@@ -86,7 +86,7 @@ variable "appliances" {
 }
 
 variable "ssh_key" {
-  description = "Public key for ssh as the user weir-admin."
+  description = "Public key for ssh as the user azureuser."
   type        = string
 
   validation {
@@ -102,12 +102,12 @@ variable "seed" {
 
   validation {
     condition     = can(regex("^[A-Za-z0-9+/]{16}$", var.seed))
-    error_message = "seed: the value (secret, so not shown) is not 12 bytes in base64, 16 characters."
+    error_message = "seed: the value (secret, so not shown) is not 12 bytes in base64."
   }
 }
 
 variable "services" {
-  description = "Services file (TOML). Without services, packets go on to their destination unchanged."
+  description = "Services file (TOML). Without services, packets go on unchanged."
   type        = string
   default     = "# No services: packets go on to their destination unchanged.\n"
 

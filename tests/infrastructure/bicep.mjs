@@ -24,19 +24,36 @@ const TYPES = {
   'Microsoft.Compute/virtualMachineScaleSets': ['compute', 'VirtualMachineScaleSet', '2024-07-01'],
   'Microsoft.ManagedIdentity/userAssignedIdentities': ['msi', 'Identity', '2023-01-31'],
   'Microsoft.Authorization/roleDefinitions': ['authorization', 'RoleDefinition', '2022-04-01'],
-  'Microsoft.Authorization/roleAssignments':
-    ['authorization', 'RoleAssignmentCreateParameters', '2022-04-01'],
+  'Microsoft.Authorization/roleAssignments': [
+    'authorization',
+    'RoleAssignmentCreateParameters',
+    '2022-04-01',
+  ],
 };
 // Enumerations of the SDKs that Azure extends without a new version of the API.
 const OPEN = new Set(['VirtualMachineSizeTypes']);
 // Properties of every resource that Bicep itself defines, or that mark a resource's name.
 const OWN = new Set(['name', 'dependsOn', 'parent', 'scope']);
 const FUNCTIONS = new Set([
-  'base64', 'cidrSubnet', 'guid', 'int', 'loadJsonContent', 'loadTextContent', 'replace',
-  'resourceGroup', 'resourceId', 'split',
+  'base64',
+  'cidrSubnet',
+  'guid',
+  'int',
+  'loadJsonContent',
+  'loadTextContent',
+  'replace',
+  'resourceGroup',
+  'resourceId',
+  'split',
 ]);
 const DECORATORS = new Set([
-  'allowed', 'description', 'maxLength', 'maxValue', 'minLength', 'minValue', 'secure',
+  'allowed',
+  'description',
+  'maxLength',
+  'maxValue',
+  'minLength',
+  'minValue',
+  'secure',
 ]);
 
 let parser;
@@ -45,8 +62,10 @@ async function parsed(path) {
   if (!parser) {
     await Parser.init();
     parser = new Parser();
-    const grammar = join(dirname(require.resolve('tree-sitter-bicep/package.json')),
-      'tree-sitter-bicep.wasm');
+    const grammar = join(
+      dirname(require.resolve('tree-sitter-bicep/package.json')),
+      'tree-sitter-bicep.wasm',
+    );
     parser.setLanguage(await Language.load(grammar));
   }
   return parser.parse(readFileSync(path, 'utf8')).rootNode;
@@ -68,8 +87,12 @@ function declarations(tree) {
     }
     const [identifier, ...rest] = named(node);
     all.push({
-      kind: node.type.replace('_declaration', ''), name: identifier.text, node, decorators,
-      type: rest[0]?.type === 'string' ? literal(rest[0]) : rest[0]?.text, value: rest.at(-1),
+      kind: node.type.replace('_declaration', ''),
+      name: identifier.text,
+      node,
+      decorators,
+      type: rest[0]?.type === 'string' ? literal(rest[0]) : rest[0]?.text,
+      value: rest.at(-1),
     });
     decorators = [];
   }
@@ -149,7 +172,8 @@ function checkReferences(one, names, used, say) {
         if (!names.has(child.text)) say(child, `${child.text} is not declared`);
       } else if (child.type === 'call_expression') {
         const name = child.childForFieldName('function');
-        if (!FUNCTIONS.has(name.text)) say(child, `no function ${name.text} is known to this check`);
+        if (!FUNCTIONS.has(name.text))
+          say(child, `no function ${name.text} is known to this check`);
         walk(child.childForFieldName('arguments'));
       } else if (child.type === 'object_property') {
         const [key, value] = named(child);
@@ -215,7 +239,10 @@ async function checkProperties(sdk, model, tree, node, at, say, top) {
     const place = tree.children.get(name);
     if (top && OWN.has(name)) continue;
     if (!place) {
-      say(key, `${at}.${name}: no such property; there are ${[...tree.children.keys()].sort().join(', ')}`);
+      say(
+        key,
+        `${at}.${name}: no such property; there are ${[...tree.children.keys()].sort().join(', ')}`,
+      );
     } else if (!place.property) {
       if (value.type === 'object') {
         await checkProperties(sdk, model, place, value, `${at}.${name}`, say, false);
@@ -247,10 +274,12 @@ async function checkValue(sdk, type, declared, node, at, say) {
     const wrong = type.name === 'Dictionary' ? ['array'] : ['array', 'object'];
     if (wrong.includes(node.type)) say(node, `${at}: is no ${type.name}`);
     if (value === undefined) return;
-    const kind = { String: 'string', Enum: 'string', Number: 'number', Boolean: 'boolean' }[type.name];
+    const kind = { String: 'string', Enum: 'string', Number: 'number', Boolean: 'boolean' }[
+      type.name
+    ];
     if (kind && typeof value !== kind) say(node, `${at}: ${node.text} is no ${kind}`);
-    const allowed = type.allowedValues ?? 
-      (declared && !OPEN.has(declared) ? azureValues(sdk, declared) : null);
+    const allowed =
+      type.allowedValues ?? (declared && !OPEN.has(declared) ? azureValues(sdk, declared) : null);
     if (allowed && !allowed.includes(value)) {
       say(node, `${at}: ${node.text} is not allowed; allowed are ${allowed.join(', ')}`);
     }
@@ -266,12 +295,14 @@ async function checkModuleCall(one, directory, say) {
   const inner = declarations(await parsed(path)).filter(decl => decl.kind === 'parameter');
   const given = properties(properties(one.value).get('params').value);
   for (const name of given.keys()) {
-    if (!inner.some(decl => decl.name === name)) say(one.node, `${one.type} has no parameter ${name}`);
+    if (!inner.some(decl => decl.name === name))
+      say(one.node, `${one.type} has no parameter ${name}`);
   }
   for (const decl of inner) {
     // A parameter without a default has no value after its type.
     const required = !decl.value || decl.value.type === 'type';
-    if (required && !given.has(decl.name)) say(one.node, `set the parameter ${decl.name} of ${one.type}`);
+    if (required && !given.has(decl.name))
+      say(one.node, `set the parameter ${decl.name} of ${one.type}`);
   }
 }
 
@@ -293,13 +324,15 @@ export async function checkTemplates(root, file) {
     const name = call.childForFieldName('function').text;
     const values = named(call.childForFieldName('arguments')).map(literal);
     if (name === 'loadTextContent') {
-      for (const one of placeholders(readFileSync(join(directory, values[0]), 'utf8'))) wanted.add(one);
+      for (const one of placeholders(readFileSync(join(directory, values[0]), 'utf8')))
+        wanted.add(one);
     } else if (name === 'replace') {
       replaced.add(placeholders(values[1])[0]);
     }
   }
   const missing = [...wanted].filter(one => !replaced.has(one));
   const stale = [...replaced].filter(one => !wanted.has(one));
-  return missing.map(one => `${file}: the placeholder \${${one}} is not replaced`)
+  return missing
+    .map(one => `${file}: the placeholder \${${one}} is not replaced`)
     .concat(stale.map(one => `${file}: no template has the placeholder \${${one}}`));
 }

@@ -16,21 +16,31 @@ export class EvaluationError extends Error {}
 /** Parses the `.tf` files of a directory; each block has the name of its file. */
 export async function parseModule(directory) {
   const module = {
-    directory, variables: {}, locals: {}, outputs: {}, resources: {}, data: {}, modules: {},
-    providers: {}, terraform: [],
+    directory,
+    variables: {},
+    locals: {},
+    outputs: {},
+    resources: {},
+    data: {},
+    modules: {},
+    providers: {},
+    terraform: [],
   };
   const add = (kind, name, block, file) => {
     if (kind[name]) throw new Error(`${file}: ${name} is defined twice`);
     kind[name] = { ...block, $file: file };
   };
-  for (const name of readdirSync(directory).filter(name => name.endsWith('.tf')).sort()) {
+  for (const name of readdirSync(directory)
+    .filter(name => name.endsWith('.tf'))
+    .sort()) {
     const file = join(directory, name);
     const text = readFileSync(file, 'utf8');
     const parsed = await parse(file, text);
     for (const [kind, content] of Object.entries(parsed)) {
       if (kind === 'locals') {
         for (const block of content) {
-          for (const [key, value] of Object.entries(block)) add(module.locals, key, { value }, file);
+          for (const [key, value] of Object.entries(block))
+            add(module.locals, key, { value }, file);
         }
       } else if (kind === 'terraform') {
         module.terraform.push(...content);
@@ -131,7 +141,8 @@ export function objectItems(node) {
 /** Calls `visit` with each expression's syntax tree below a value of hcl2json. */
 export async function expressions(value, visit) {
   if (typeof value === 'string') {
-    for (const part of parts(value)) if (part.expression !== undefined) visit(await ast(part.expression));
+    for (const part of parts(value))
+      if (part.expression !== undefined) visit(await ast(part.expression));
   } else if (Array.isArray(value)) {
     for (const item of value) await expressions(item, visit);
   } else if (value && typeof value === 'object') {
@@ -144,7 +155,8 @@ export async function expressions(value, visit) {
 }
 
 /** Returns whether a value of hcl2json contains an interpolation. */
-export const isDynamic = value => typeof value === 'string' && parts(value).some(p => typeof p !== 'string');
+export const isDynamic = value =>
+  typeof value === 'string' && parts(value).some(p => typeof p !== 'string');
 
 /** Evaluates a value of hcl2json. `scope` maps root names to values or to async functions. */
 export async function evaluate(value, scope) {
@@ -155,7 +167,9 @@ export async function evaluate(value, scope) {
     }
     const texts = [];
     for (const part of found) {
-      texts.push(typeof part === 'string' ? part : await evaluateTree(await ast(part.expression), scope));
+      texts.push(
+        typeof part === 'string' ? part : await evaluateTree(await ast(part.expression), scope),
+      );
     }
     return concatenate(texts);
   }
@@ -213,7 +227,8 @@ async function evaluateTree(node, scope) {
     }
     case 'relativeTraversal': {
       let value = await of(children[0]);
-      for (const part of meta.traversal) value = step(value, part.segment.replace(/^"(.*)"$/, '$1'));
+      for (const part of meta.traversal)
+        value = step(value, part.segment.replace(/^"(.*)"$/, '$1'));
       return value;
     }
     case 'index':
@@ -226,7 +241,7 @@ async function evaluateTree(node, scope) {
     case 'object': {
       const out = {};
       for (const { name, key, value } of objectItems(node)) {
-        out[name ?? await of(key)] = await of(value);
+        out[name ?? (await of(key))] = await of(value);
       }
       return out;
     }
@@ -253,33 +268,47 @@ async function evaluateTree(node, scope) {
 function binary(operator, left, right) {
   if (left === UNKNOWN || right === UNKNOWN) return UNKNOWN;
   switch (operator) {
-    case 'logicalAnd': return left && right;
-    case 'logicalOr': return left || right;
-    case 'equal': return JSON.stringify(left) === JSON.stringify(right);
-    case 'notEqual': return JSON.stringify(left) !== JSON.stringify(right);
-    case 'greaterThan': return left > right;
-    case 'greaterThanOrEqual': return left >= right;
-    case 'lessThan': return left < right;
-    case 'lessThanOrEqual': return left <= right;
-    case 'add': return left + right;
-    case 'subtract': return left - right;
-    case 'multiply': return left * right;
-    case 'divide': return left / right;
-    default: throw new Error(`the evaluator has no operator ${operator}`);
+    case 'logicalAnd':
+      return left && right;
+    case 'logicalOr':
+      return left || right;
+    case 'equal':
+      return JSON.stringify(left) === JSON.stringify(right);
+    case 'notEqual':
+      return JSON.stringify(left) !== JSON.stringify(right);
+    case 'greaterThan':
+      return left > right;
+    case 'greaterThanOrEqual':
+      return left >= right;
+    case 'lessThan':
+      return left < right;
+    case 'lessThanOrEqual':
+      return left <= right;
+    case 'add':
+      return left + right;
+    case 'subtract':
+      return left - right;
+    case 'multiply':
+      return left * right;
+    case 'divide':
+      return left / right;
+    default:
+      throw new Error(`the evaluator has no operator ${operator}`);
   }
 }
 
 async function comprehension({ meta, children }, scope) {
   const collection = await evaluateTree(children[0], scope);
   if (collection === UNKNOWN) return UNKNOWN;
-  const [key, value, condition] = meta.keyExpression ?
-    [children[1], children[2], children[3]] : [null, children[1], children[2]];
+  const [key, value, condition] = meta.keyExpression
+    ? [children[1], children[2], children[3]]
+    : [null, children[1], children[2]];
   const items = [];
   for (const [index, item] of Object.entries(collection)) {
     const number = Array.isArray(collection) ? Number(index) : index;
     const inner = { ...scope, [meta.valVar]: item };
     if (meta.keyVar) inner[meta.keyVar] = number;
-    if (condition && !await evaluateTree(condition, inner)) continue;
+    if (condition && !(await evaluateTree(condition, inner))) continue;
     const result = await evaluateTree(value, inner);
     items.push(key ? [await evaluateTree(key, inner), result] : result);
   }
@@ -307,7 +336,7 @@ const FUNCTIONS = {
     const { base, length } = network(text);
     if (length + bits > 32 || index >= 2 ** bits) throw new EvaluationError(`${text} is too small`);
     const size = 2 ** (32 - length);
-    return `${dotted(base - base % size + index * (size / 2 ** bits))}/${length + bits}`;
+    return `${dotted(base - (base % size) + index * (size / 2 ** bits))}/${length + bits}`;
   },
   contains: (list, item) => list.includes(item),
   distinct: list => [...new Set(list)],
@@ -373,7 +402,8 @@ export function render(path, text, values) {
   const unused = Object.keys(values).filter(name => !names.has(name));
   if (missing.length || unused.length || text.includes('%{')) {
     throw new EvaluationError(
-      `${path}: placeholders without a value: [${missing}], values without a placeholder: [${unused}]`);
+      `${path}: placeholders without a value: [${missing}], values without a placeholder: [${unused}]`,
+    );
   }
   if (Object.values(values).includes(UNKNOWN)) return UNKNOWN;
   return text.replace(/\$\{([^}]*)\}/g, (_, name) => values[name]);

@@ -13,12 +13,16 @@ const cache = new Map();
 
 /** The directory with Python's packages, which .ci/setup.sh installs. */
 export const PACKAGES = join(
-  dirname(fileURLToPath(import.meta.url)), '../../.tools/infrastructure/python');
+  dirname(fileURLToPath(import.meta.url)),
+  '../../.tools/infrastructure/python',
+);
 
-function json(path) {
-  if (!cache.has(path)) cache.set(path, JSON.parse(gunzipSync(readFileSync(join(PACKAGES, path)))));
-  return cache.get(path);
+function cached(key, compute) {
+  if (!cache.has(key)) cache.set(key, compute());
+  return cache.get(key);
 }
+
+const json = path => cached(path, () => JSON.parse(gunzipSync(readFileSync(join(PACKAGES, path)))));
 
 /** The values of an enumeration of an API of AWS. */
 export function serviceValues(service, shape) {
@@ -40,12 +44,14 @@ function sdk(name) {
 
 function declarations(name) {
   const path = join(sdk(name), 'types', `arm-${name}.d.ts`);
-  if (!cache.has(path)) cache.set(path, readFileSync(path, 'utf8'));
-  return cache.get(path);
+  return cached(path, () => readFileSync(path, 'utf8'));
 }
 
 /** The known values of a type of Azure's SDK, or null if it is no enumeration. */
-export function azureValues(name, type) {
+export const azureValues = (name, type) =>
+  cached(`values ${name} ${type}`, () => readAzureValues(name, type));
+
+function readAzureValues(name, type) {
   const text = declarations(name);
   const known = new RegExp(`export declare enum Known${type} \\{(.*?)^\\}`, 'ms').exec(text);
   if (known) return [...known[1].matchAll(/= "([^"]*)"/g)].map(found => found[1]);
@@ -54,11 +60,16 @@ export function azureValues(name, type) {
 }
 
 /** The type of a property in the declarations of an SDK, such as LoadBalancerSkuName. */
-export function azurePropertyType(name, type, property) {
+export const azurePropertyType = (name, type, property) =>
+  cached(`type ${name} ${type} ${property}`, () => readPropertyType(name, type, property));
+
+function readPropertyType(name, type, property) {
   const text = declarations(name);
   for (let at = type; at;) {
-    const found = new RegExp(`export declare interface ${at}( extends ([\\w, ]+))? \\{(.*?)^\\}`, 'ms')
-      .exec(text);
+    const found = new RegExp(
+      `export declare interface ${at}( extends ([\\w, ]+))? \\{(.*?)^\\}`,
+      'ms',
+    ).exec(text);
     if (!found) return null;
     const line = new RegExp(`^    (?:readonly )?${property}\\??: (\\w+)`, 'm').exec(found[3]);
     if (line) return line[1];
@@ -68,16 +79,16 @@ export function azurePropertyType(name, type, property) {
 }
 
 /** The mappers of an SDK: for each type the names, types and required properties on the wire. */
-export async function azureMappers(name) {
+export function azureMappers(name) {
   const path = join(sdk(name), 'dist-esm', 'src', 'models', 'mappers.js');
-  if (!cache.has(path)) {
-    const text = readFileSync(path).toString('base64');
-    cache.set(path, await import(`data:text/javascript;base64,${text}`));
-  }
-  return cache.get(path);
+  return cached(
+    path,
+    () => import(`data:text/javascript;base64,${readFileSync(path).toString('base64')}`),
+  );
 }
 
 /** Whether an SDK is of this version of the API. */
-export function azureHasVersion(name, version) {
-  return readFileSync(join(sdk(name), 'dist', 'index.js'), 'utf8').includes(`"${version}"`);
-}
+export const azureHasVersion = (name, version) =>
+  cached(`version ${name} ${version}`, () =>
+    readFileSync(join(sdk(name), 'dist', 'index.js'), 'utf8').includes(`"${version}"`),
+  );

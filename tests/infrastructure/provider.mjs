@@ -32,7 +32,9 @@ export function schema(kind, type) {
 function read(kind, type) {
   const [provider, ...words] = type.split('_');
   const directory = join(
-    library(provider), (kind === 'data' ? [`data-${provider}`, ...words] : words).join('-'));
+    library(provider),
+    (kind === 'data' ? [`data-${provider}`, ...words] : words).join('-'),
+  );
   if (!existsSync(directory)) return null;
   const code = readFileSync(join(directory, 'index.js'), 'utf8');
   const types = readFileSync(join(directory, 'index.d.ts'), 'utf8');
@@ -73,7 +75,9 @@ function entries(text, code, required, names = new Set()) {
     out[name] = { block: block === 'true', required: names.has(name), type };
     if (structure) {
       const start = code.indexOf(`function ${structure}ToHclTerraform(`);
-      const list = /const attrs = \{(.*?)\n {4}\};/s.exec(code.slice(start, code.indexOf('\n}', start)));
+      const list = /const attrs = \{(.*?)\n {4}\};/s.exec(
+        code.slice(start, code.indexOf('\n}', start)),
+      );
       const title = structure[0].toUpperCase() + structure.slice(1);
       out[name].attributes = entries(list ? list[1] : '', code, required, required.get(title));
     }

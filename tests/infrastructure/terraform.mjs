@@ -3,7 +3,13 @@
 import { existsSync } from 'node:fs';
 import { basename, join, normalize, relative } from 'node:path';
 import {
-  EvaluationError, UNKNOWN, evaluate, expressions, isDynamic, objectItems, parseModule,
+  EvaluationError,
+  UNKNOWN,
+  evaluate,
+  expressions,
+  isDynamic,
+  objectItems,
+  parseModule,
 } from './hcl.mjs';
 import { azureValues, serviceValues } from './models.mjs';
 import { schema, version } from './provider.mjs';
@@ -24,8 +30,10 @@ const VALUES = {
   'aws_lb_target_group.target_failover.on_unhealthy': () => ['rebalance', 'no_rebalance'],
   'aws_lb_listener.default_action.type': AWS('elbv2', 'ActionTypeEnum'),
   'aws_launch_template.metadata_options.http_tokens': AWS('ec2', 'LaunchTemplateHttpTokensState'),
-  'aws_launch_template.metadata_options.http_endpoint':
-    AWS('ec2', 'LaunchTemplateInstanceMetadataEndpointState'),
+  'aws_launch_template.metadata_options.http_endpoint': AWS(
+    'ec2',
+    'LaunchTemplateInstanceMetadataEndpointState',
+  ),
   'aws_launch_template.block_device_mappings.ebs.volume_type': AWS('ec2', 'VolumeType'),
   'aws_launch_template.tag_specifications.resource_type': AWS('ec2', 'ResourceType'),
   'aws_instance.instance_type': AWS('ec2', 'InstanceType'),
@@ -34,16 +42,24 @@ const VALUES = {
   'aws_eip.domain': AWS('ec2', 'DomainType'),
   'aws_cloudwatch_metric_alarm.statistic': AWS('cloudwatch', 'Statistic'),
   'aws_cloudwatch_metric_alarm.comparison_operator': AWS('cloudwatch', 'ComparisonOperator'),
-  'aws_cloudwatch_metric_alarm.treat_missing_data':
-    () => ['breaching', 'notBreaching', 'ignore', 'missing'],
-  'aws_autoscaling_group.initial_lifecycle_hook.lifecycle_transition':
-    () => ['autoscaling:EC2_INSTANCE_LAUNCHING', 'autoscaling:EC2_INSTANCE_TERMINATING'],
+  'aws_cloudwatch_metric_alarm.treat_missing_data': () => [
+    'breaching',
+    'notBreaching',
+    'ignore',
+    'missing',
+  ],
+  'aws_autoscaling_group.initial_lifecycle_hook.lifecycle_transition': () => [
+    'autoscaling:EC2_INSTANCE_LAUNCHING',
+    'autoscaling:EC2_INSTANCE_TERMINATING',
+  ],
   'aws_autoscaling_group.initial_lifecycle_hook.default_result': () => ['CONTINUE', 'ABANDON'],
   'azurerm_lb.sku': AZURE('LoadBalancerSkuName'),
-  'azurerm_lb_backend_address_pool.tunnel_interface.type':
-    AZURE('GatewayLoadBalancerTunnelInterfaceType'),
-  'azurerm_lb_backend_address_pool.tunnel_interface.protocol':
-    AZURE('GatewayLoadBalancerTunnelProtocol'),
+  'azurerm_lb_backend_address_pool.tunnel_interface.type': AZURE(
+    'GatewayLoadBalancerTunnelInterfaceType',
+  ),
+  'azurerm_lb_backend_address_pool.tunnel_interface.protocol': AZURE(
+    'GatewayLoadBalancerTunnelProtocol',
+  ),
   'azurerm_lb_probe.protocol': AZURE('ProbeProtocol'),
   'azurerm_lb_rule.protocol': AZURE('TransportProtocol'),
   'azurerm_nat_gateway.sku_name': AZURE('NatGatewaySkuName'),
@@ -60,7 +76,11 @@ const VALUES = {
 const METRICS = {
   'AWS/GatewayELB': {
     names: [
-      'ActiveFlowCount', 'ConsumedLCUs', 'HealthyHostCount', 'NewFlowCount', 'ProcessedBytes',
+      'ActiveFlowCount',
+      'ConsumedLCUs',
+      'HealthyHostCount',
+      'NewFlowCount',
+      'ProcessedBytes',
       'UnHealthyHostCount',
     ],
     dimensions: ['AvailabilityZone', 'LoadBalancer', 'TargetGroup'],
@@ -78,7 +98,11 @@ export async function checkModule(root, directory) {
   } catch (error) {
     return [`${directory}: ${error.message ?? error}`.replaceAll(`${root}/`, '')];
   }
-  const context = { root, module, complaints, used: new Set() };
+  const children = new Map();
+  for (const [name, call] of Object.entries(module.modules)) {
+    children.set(name, await childOf(module, call));
+  }
+  const context = { root, module, complaints, children, used: new Set() };
   const say = (block, text) => complaints.push(`${relative(root, block.$file)}: ${text}`);
 
   checkTerraform(module, text => complaints.push(`${directory}: ${text}`));
@@ -99,7 +123,10 @@ export async function checkModule(root, directory) {
   for (const [name, block] of Object.entries(module.providers)) {
     await checkReferences(context, block, `provider ${name}`, block);
   }
-  for (const [kind, table] of [['resource', module.resources], ['data', module.data]]) {
+  for (const [kind, table] of [
+    ['resource', module.resources],
+    ['data', module.data],
+  ]) {
     for (const [name, block] of Object.entries(table)) {
       const label = `${kind === 'data' ? 'data.' : ''}${name}`;
       await checkReferences(context, block, label, block);
@@ -116,14 +143,15 @@ export async function checkModule(root, directory) {
   }
   for (const [name, block] of Object.entries(module.modules)) {
     await checkReferences(context, block, `module ${name}`, block);
-    const child = await childOf(module, block);
+    const child = children.get(name);
     if (!child) {
       say(block, `module ${name}: no directory ${block.source}`);
       continue;
     }
     const given = Object.keys(block).filter(key => !key.startsWith('$') && key !== 'source');
     for (const key of given) {
-      if (!child.variables[key]) say(block, `module ${name}: ${block.source} has no variable ${key}`);
+      if (!child.variables[key])
+        say(block, `module ${name}: ${block.source} has no variable ${key}`);
     }
     for (const [key, variable] of Object.entries(child.variables)) {
       if (!('default' in variable) && !given.includes(key)) {
@@ -131,7 +159,10 @@ export async function checkModule(root, directory) {
       }
     }
   }
-  for (const [kind, table] of [['var', module.variables], ['local', module.locals]]) {
+  for (const [kind, table] of [
+    ['var', module.variables],
+    ['local', module.locals],
+  ]) {
     for (const [name, block] of Object.entries(table)) {
       if (!context.used.has(`${kind}.${name}`)) say(block, `${kind}.${name} is not used`);
     }
@@ -155,9 +186,13 @@ function checkTerraform(module, say) {
     const [, from, to] = /^>= (\d+)[.\d]*, < (\d+)\.0$/.exec(range) ?? [];
     const known = Number(version(provider).split('.')[0]);
     if (!from) {
-      say(`required_providers: write a range for ${provider}, as in ">= ${known}.0, < ${known + 1}.0"`);
+      say(
+        `required_providers: write a range for ${provider}, as in ">= ${known}.0, < ${known + 1}.0"`,
+      );
     } else if (Number(from) > known || Number(to) <= known) {
-      say(`required_providers: ${provider} ${range} excludes ${version(provider)}, the checked one`);
+      say(
+        `required_providers: ${provider} ${range} excludes ${version(provider)}, the checked one`,
+      );
     }
   }
   for (const provider of Object.keys(named)) {
@@ -176,7 +211,8 @@ function checkBlock(block, attributes, path, say) {
     if (!expected) {
       say(`${at}: no such argument; there are ${Object.keys(attributes).sort().join(', ')}`);
     } else if (expected.attributes && Array.isArray(value)) {
-      for (const item of value) if (typeof item === 'object') checkBlock(item, expected.attributes, at, say);
+      for (const item of value)
+        if (typeof item === 'object') checkBlock(item, expected.attributes, at, say);
     } else if (expected.block) {
       say(`${at}: is a block; write ${key} { ... }`);
     } else {
@@ -186,10 +222,13 @@ function checkBlock(block, attributes, path, say) {
   for (const [key, blocks] of Object.entries(dynamic)) {
     const expected = attributes[key];
     if (!expected?.block) say(`${path}.${key}: no such block`);
-    else for (const item of blocks) checkBlock(item.content[0], expected.attributes, `${path}.${key}`, say);
+    else
+      for (const item of blocks)
+        checkBlock(item.content[0], expected.attributes, `${path}.${key}`, say);
   }
   for (const [key, expected] of Object.entries(attributes)) {
-    if (expected.required && !(key in block) && !(key in dynamic)) say(`${path}.${key}: is required`);
+    if (expected.required && !(key in block) && !(key in dynamic))
+      say(`${path}.${key}: is required`);
   }
 }
 
@@ -197,7 +236,11 @@ function checkValue(value, type, at, say) {
   const values = Array.isArray(value) ? value : [value];
   if (isDynamic(value)) return;
   const shown = JSON.stringify(value);
-  const scalars = { string: ['string', 'number', 'boolean'], number: ['number'], boolean: ['boolean'] };
+  const scalars = {
+    string: ['string', 'number', 'boolean'],
+    number: ['number'],
+    boolean: ['boolean'],
+  };
   if (scalars[type] && !scalars[type].includes(typeof value)) say(`${at}: ${shown} is no ${type}`);
   if (/List$/.test(type) && !Array.isArray(value)) say(`${at}: ${shown} is no list`);
   if (/Map$/.test(type) && (typeof value !== 'object' || Array.isArray(value))) {
@@ -206,7 +249,8 @@ function checkValue(value, type, at, say) {
   const allowed = VALUES[at]?.();
   for (const one of allowed ? values : []) {
     if (!isDynamic(one) && !allowed.includes(one)) {
-      const some = allowed.length > 20 ? `${allowed.slice(0, 20).join(', ')}, ...` : allowed.join(', ');
+      const some =
+        allowed.length > 20 ? `${allowed.slice(0, 20).join(', ')}, ...` : allowed.join(', ');
       say(`${at}: ${JSON.stringify(one)} is not allowed; allowed are ${some}`);
     }
   }
@@ -231,12 +275,8 @@ async function checkMetric(module, block, say) {
 
 /** Checks that what expressions refer to exists. */
 async function checkReferences(context, block, label, value) {
-  const { module, complaints, root, used } = context;
+  const { module, complaints, children, root, used } = context;
   const say = text => complaints.push(`${relative(root, block.$file)}: ${label}: ${text}`);
-  const children = new Map();
-  for (const [name, call] of Object.entries(module.modules)) {
-    children.set(name, await childOf(module, call));
-  }
   const refer = (path, local) => {
     const [first, second, third] = path;
     if (local.has(first) || ROOTS.has(first)) return;
@@ -245,7 +285,8 @@ async function checkReferences(context, block, label, value) {
       if (!module[first === 'var' ? 'variables' : 'locals'][second]) say(`no ${first}.${second}`);
     } else if (first === 'module') {
       if (!module.modules[second]) say(`no module.${second}`);
-      else if (third && !children.get(second)?.outputs[third]) say(`module.${second} has no output ${third}`);
+      else if (third && !children.get(second)?.outputs[third])
+        say(`module.${second} has no output ${third}`);
     } else {
       const data = first === 'data';
       const [type, name, attribute] = data ? path.slice(1) : path;
@@ -263,8 +304,11 @@ async function checkReferences(context, block, label, value) {
   const walk = (node, local) => {
     if (node.type === 'scopeTraversal') {
       refer(plain(node), local);
-    } else if (node.type === 'relativeTraversal' && node.children[0].type === 'index' &&
-        node.children[0].children[0].type === 'scopeTraversal') {
+    } else if (
+      node.type === 'relativeTraversal' &&
+      node.children[0].type === 'index' &&
+      node.children[0].children[0].type === 'scopeTraversal'
+    ) {
       // An attribute of an instance: type.name[key].attribute.
       const base = node.children[0];
       refer([...plain(base.children[0]), ...plain(node)], local);
@@ -311,7 +355,7 @@ export async function checkValidations(root, directory, values) {
     const scope = scopeOf(module, given);
     const messages = [];
     for (const validation of module.variables[name].validation ?? []) {
-      if (await evaluate(validation.condition, scope) !== true) {
+      if ((await evaluate(validation.condition, scope)) !== true) {
         messages.push(await evaluate(validation.error_message, scope));
       }
     }
@@ -333,13 +377,19 @@ export async function checkValidations(root, directory, values) {
     }
     for (const value of cases?.bad ?? []) {
       const messages = await failed(name, { [name]: value });
-      const shown = typeof value === 'object' ?
-        [JSON.stringify(value), ...Object.values(value).flat().map(String)] : [String(value)];
+      const shown =
+        typeof value === 'object'
+          ? [JSON.stringify(value), ...Object.values(value).flat().map(String)]
+          : [String(value)];
       if (!messages.length) {
         say(`accepts ${JSON.stringify(value)}`);
       } else if (!messages[0].startsWith(`${name}: `)) {
         say(`begin the message with its name: ${messages[0]}`);
-      } else if (!block.sensitive && !(value.length > 100) && !shown.some(s => messages[0].includes(s))) {
+      } else if (
+        !block.sensitive &&
+        !(value.length > 100) &&
+        !shown.some(s => messages[0].includes(s))
+      ) {
         say(`the message does not show ${JSON.stringify(value)}: ${messages[0]}`);
       }
     }
@@ -359,6 +409,7 @@ export async function renderedConfiguration(root, directory, given, known) {
   const scope = scopeOf(module, given);
   for (const [type, names] of Object.entries(known)) scope[type] = names;
   const text = await scope.local('user_data');
-  if (typeof text !== 'string') throw new EvaluationError(`${basename(directory)}: user_data is not known`);
+  if (typeof text !== 'string')
+    throw new EvaluationError(`${basename(directory)}: user_data is not known`);
   return text;
 }

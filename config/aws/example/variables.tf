@@ -21,6 +21,6 @@ variable "cidr" {
 
   validation {
     condition     = can(cidrnetmask(var.cidr)) && can(regex("/(1[6-9]|20)$", var.cidr))
-    error_message = "cidr: \"${var.cidr}\" is not an IPv4 network of /16 to /20, as in 10.10.0.0/16."
+    error_message = "cidr: \"${var.cidr}\" is no IPv4 network of /16 to /20, as in 10.10.0.0/16."
   }
 }

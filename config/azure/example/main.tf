@@ -133,12 +133,12 @@ resource "azurerm_linux_virtual_machine" "web" {
   resource_group_name   = azurerm_resource_group.weir.name
   location              = azurerm_resource_group.weir.location
   size                  = "Standard_D2s_v5"
-  admin_username        = "weir-admin"
+  admin_username        = "azureuser"
   network_interface_ids = [azurerm_network_interface.web.id]
   custom_data           = base64encode(file("${path.module}/../../web-server.yaml"))
 
   admin_ssh_key {
-    username   = "weir-admin"
+    username   = "azureuser"
     public_key = var.ssh_key
   }
 
