@@ -122,8 +122,8 @@ async function checkUserData(root, directory) {
       );
     }
     if (complaints.length) return complaints;
-    return checkDevice(directory, folder, files).concat(
-      checkConfiguration(directory, folder, files),
+    return [checkDevice, checkDropIn, checkConfiguration].flatMap(check =>
+      check(directory, folder, files),
     );
   } finally {
     rmSync(folder, { recursive: true });
@@ -166,6 +166,32 @@ function checkDevice(directory, folder, files) {
     return [
       `${directory}: weir-ingress-device with ${JSON.stringify(metadata)} ended with ` +
         `${got.status} and device ${got.device}, not ${status} and ${device}: ${got.stderr}`,
+    ];
+  });
+}
+
+/** Runs the command that raises the MTU of Azure's interface: the arm's, and only if it is lower. */
+function checkDropIn(directory, folder, files) {
+  const path = '/etc/systemd/system/weir-ebpf-fallback.service.d/mtu.conf';
+  const [, command] = /^ExecStartPre=-\+\/bin\/sh -c '(.*)'$/m.exec(files[path]) ?? [];
+  if (!command) return [`${directory}: ${path} has no ExecStartPre of the expected form`];
+  const [, mtu] = /^mtu = (\d+)$/m.exec(read(ROOT, 'config/azure/weir.toml'));
+  const called = join(folder, 'called');
+  writeFileSync(join(folder, 'ip'), `#!/bin/sh\necho "$*" > ${called}\n`, { mode: 0o755 });
+  const script = command
+    .replaceAll('$$', '$')
+    .replace('/sys/class/net/eth1/mtu', join(folder, 'mtu'));
+  return [
+    ['1500', `link set eth1 mtu ${mtu}`],
+    ['9001', ''],
+  ].flatMap(([present, expected]) => {
+    writeFileSync(join(folder, 'mtu'), `${present}\n`);
+    rmSync(called, { force: true });
+    spawnSync('sh', ['-c', script], { env: { PATH: `${folder}:${process.env.PATH}` } });
+    const got = existsSync(called) ? readFileSync(called, 'utf8').trim() : '';
+    if (got === expected) return [];
+    return [
+      `${directory}: with an MTU of ${present}, ${path} runs "ip ${got}", not "ip ${expected}"`,
     ];
   });
 }

@@ -267,6 +267,20 @@ export const MUTATIONS = [
   ),
   fault(
     'user data config/azure',
+    'config/user-data.yaml',
+    'link set eth1 mtu 1600',
+    'link set eth1 mtu 1500',
+    'with an MTU of 1500',
+  ),
+  fault(
+    'user data config/azure',
+    'config/user-data.yaml',
+    '-ge 1600',
+    '-ge 16000',
+    'with an MTU of 9001',
+  ),
+  fault(
+    'user data config/azure',
     'config/azure/weir.toml',
     '${client_id}',
     'id',
