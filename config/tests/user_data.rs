@@ -4,8 +4,8 @@ use std::path::Path;
 
 use config::Config;
 
-/// Returns the configuration of a cloud, with values for its placeholders and for `"auto"`; `mtu` is
-/// the line that this adds to the arm.
+/// Returns the configuration of a cloud, with values for its placeholders and for `"auto"`. The arm
+/// gets the line `mtu` in addition.
 fn configuration(cloud: &str, mtu: &str, values: &[(&str, &str)]) -> Config {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(cloud).join("weir.toml");
     let mut text = std::fs::read_to_string(path).unwrap();
