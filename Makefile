@@ -9,7 +9,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo play play-stop test test-affected fixtures fuzz miri loom asan oracle bench lab \
   lab-units guest nics tcp-ao dpdk debian13 check docs reference deb package-test upgrade-test \
-  boot-test
+  boot-test infrastructure
 
 # The lab creates namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root; cargo runs as the calling user.
@@ -196,6 +196,13 @@ bench: setup ## Run the benchmarks against testpmd and a C loop in the same run 
 	$(AS_ROOT) $(TARGET_DIR)/release/control
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 	$(TARGET_DIR)/release/probes
+
+# Without an account, and without Rust. `weir config check` reads the rendered configuration if weir
+# is built; otherwise only the test user_data of the crate config does.
+infrastructure: ## Check Terraform, Bicep and user data against the clouds' published models
+	@.ci/setup.sh infrastructure
+	WEIR="$(abspath $(wildcard $(TARGET_DIR)/debug/weir))" \
+	  node --test --test-reporter=spec tests/infrastructure/check.test.mjs
 
 docs: ## Build the book of docs/src as HTML into docs/book
 	@.ci/setup.sh docs

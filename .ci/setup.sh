@@ -9,9 +9,9 @@ if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
   exit 1
 fi
 
-# The purpose: `docs` needs mdbook only, `dpdk` and `debian13` what builds DPDK or a chroot, `demo`,
-# `demo xdp` and `deb` few packages, tests (no argument) all of these, `guest`, `package-test`,
-# `boot-test` and `check` some in addition.
+# The purpose: `docs` needs mdbook only, `infrastructure` npm and Python, `dpdk` and `debian13` what
+# builds DPDK or a chroot, `demo`, `demo xdp` and `deb` few packages, tests (no argument) all of
+# these, `guest`, `package-test`, `boot-test` and `check` some in addition.
 purpose=${1-}
 
 packages=(
@@ -24,6 +24,9 @@ packages=(
 )
 if [[ $purpose == docs ]]; then
   packages=(gcc libc6-dev)
+elif [[ $purpose == infrastructure ]]; then
+  packages=(python3-venv)
+  command -v npm > /dev/null || packages+=(nodejs npm)
 elif [[ $purpose == dpdk ]]; then
   packages=(
     # DPDK's build, and Debian's tools for source packages.
@@ -96,7 +99,7 @@ else
   exit 1
 fi
 # The smallest packages, and of a version that Debian 12 and 13 have; clang itself is not needed.
-[[ $purpose =~ ^(docs|dpdk|debian13)$ ]] || has_libclang ||
+[[ $purpose =~ ^(docs|infrastructure|dpdk|debian13)$ ]] || has_libclang ||
   missing+=(libclang1-19 libclang-common-19-dev)
 
 if ((${#missing[@]})); then
@@ -133,6 +136,45 @@ if ((${#missing[@]})); then
         echo "setup: ${unit#*:} will start at the next boot; run: systemctl disable ${unit#*:}"
     fi
   done
+fi
+
+# For `make infrastructure`: HashiCorp's parser, schemas of Terraform's providers, models of both
+# clouds, a grammar of Bicep, and the cloud-init of this Debian. cloud-init is only unpacked: its
+# package would configure this machine at the next boot.
+if [[ $purpose == infrastructure ]]; then
+  cd "$(dirname "${BASH_SOURCE[0]}")/.."
+  tools=.tools/infrastructure
+  python=(
+    botocore==1.44.8 moto==5.2.5
+    # What cloud-init imports.
+    attrs==26.1.0 certifi==2026.10.19.post1 charset-normalizer==3.5.3 configobj==5.0.9 idna==3.20
+    Jinja2==3.1.6 jsonpatch==1.33 jsonpointer==3.0.0 jsonschema==4.25.1
+    jsonschema-specifications==2025.9.1 MarkupSafe==3.0.4 oauthlib==3.3.1 PyYAML==6.0.3
+    referencing==0.37.0 requests==2.32.5 rpds-py==2026.9.1 typing_extensions==4.16.0 urllib3==2.8.0
+  )
+  state=$(sha256sum tests/infrastructure/package-lock.json)\ ${python[*]}
+  if [[ $(cat "$tools/installed" 2> /dev/null) != "$state" ]]; then
+    echo "setup: installing models of the clouds into $tools (a minute, 700 MB)"
+    rm -rf "$tools"
+    mkdir -p "$tools"
+    cp tests/infrastructure/package{,-lock}.json "$tools"
+    # No install scripts, and no peer dependencies: only files of the packages are read.
+    npm ci --prefix "$tools" --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps
+    rm "$tools"/node_modules/@cdktn/provider-*/.jsii
+    python3 -m venv "$tools/venv"
+    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
+      --target "$tools/python" "${python[@]}"
+    if ! (cd "$tools" && apt-get download -qq cloud-init 2> /dev/null); then
+      as_root=()
+      ((EUID == 0)) || as_root=(sudo)
+      "${as_root[@]}" apt-get update -qq
+      (cd "$tools" && apt-get download -qq cloud-init)
+    fi
+    dpkg -x "$tools"/cloud-init_*.deb "$tools/cloud-init"
+    echo "$state" > "$tools/installed"
+  fi
+  ln -sfn ../../.tools/infrastructure/node_modules tests/infrastructure/node_modules
+  exit 0
 fi
 
 if ! command -v cargo > /dev/null; then

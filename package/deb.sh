@@ -125,7 +125,8 @@ install -m 644 package/lintian-overrides "$root/usr/share/lintian/overrides/weir
 cp -r docs/src "$doc/book"
 # Not below /usr/share/doc, which minimal images of distributions leave out.
 examples=$root/usr/share/weir/examples
-cp -r config/examples/*.{toml,yaml,nft} config/aws config/azure config/KEYS.md "$examples"
+cp -r config/examples/*.{toml,yaml,nft} config/{aws,azure,instances.json,KEYS.md} \
+  config/{user-data,web-server}.yaml "$examples"
 find "$examples" -type f -exec chmod 644 {} +
 ln -s ../../weir/examples "$doc/examples"
 formats=$("$programs/weir" upgrade formats)

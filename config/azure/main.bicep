@@ -1,32 +1,79 @@
-// A gateway load balancer in front of machines with Weir, which join its pool with their own
-// identity (config/examples/azure.toml, [azure] pool = 'weir'). Permissions: role.json.
-//
-//   az deployment group create -g GROUP --template-file main.bicep \
-//     --parameters image=IMAGE_ID sshKey="$(cat ~/.ssh/id_ed25519.pub)"
-//
-// In a scale set, configure the pool in the model of the set (ipConfigurations[].properties
-// .loadBalancerBackendAddressPools); Weir then verifies it and changes nothing.
+// A gateway load balancer in front of a scale set with Weir; the same as main.tf. example.bicep
+// chains a public load balancer to it. The pool is in the scale set's model: Weir verifies it and
+// changes nothing. Permissions of the appliances are in role.json.
 
-@description('ID of an image in which Weir is installed.')
-param image string
-param sshKey string
+@description('Name of the gateway and its pool, and prefix of all other names.')
+@minLength(1)
+@maxLength(20)
+param name string = 'weir'
+
+@description('Azure region.')
 param location string = resourceGroup().location
-param appliances int = 2
-@description('Machine size with accelerated networking (MANA or mlx5), which DPDK requires.')
+
+@description('IPv4 network of the appliances, /16 to /24.')
+param cidr string = '10.1.0.0/16'
+
+@description('Availability zones of the appliances; empty: none, for regions without zones.')
+@allowed([ '1', '2', '3' ])
+param zones array = [ '1', '2', '3' ]
+
+@description('ID of an image with Weir and cloud-init.')
+param image string
+
+@description('Machine size, one of instances.json.')
+@allowed([
+  'Standard_D2s_v5'
+  'Standard_D4s_v5'
+  'Standard_D8s_v5'
+  'Standard_D16s_v5'
+  'Standard_D2s_v6'
+  'Standard_D4s_v6'
+  'Standard_D8s_v6'
+  'Standard_D16s_v6'
+])
 param size string = 'Standard_D4s_v5'
 
-var prefix = '10.1.0.0/24'
+@description('Number of appliances.')
+@minValue(1)
+@maxValue(100)
+param appliances int = 2
+
+@description('Public key for ssh as the user azureuser.')
+param sshKey string
+
+@description('Seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64).')
+@minLength(16)
+@maxLength(16)
+@secure()
+param seed string
+
+@description('Services file (TOML). Without services, packets go on unchanged.')
+@maxLength(16384)
+param services string = '# No services: packets go on to their destination unchanged.\n'
+
+var prefix = cidrSubnet(cidr, int(split(cidr, '/')[1]) + 2, 0)
+var role = loadJsonContent('role.json')
+var groupId = resourceGroup().id
+
+var named = replace(replace(loadTextContent('weir.toml'), '\${pool}', name), '\${gateway}', name)
+var addressed = replace(replace(named, '\${prefix}', prefix), '\${seed}', seed)
+var configuration = replace(addressed, '\${client_id}', identity.properties.clientId)
+var template = loadTextContent('../user-data.yaml')
+var configured = replace(template, '\${configuration}', base64(configuration))
+var userData = replace(configured, '\${services}', base64(services))
 
 resource network 'Microsoft.Network/virtualNetworks@2024-05-01' = {
-  name: 'weir'
+  name: name
   location: location
   properties: {
-    addressSpace: { addressPrefixes: [ '10.1.0.0/16' ] }
+    addressSpace: { addressPrefixes: [ cidr ] }
     subnets: [
       {
-        name: 'weir'
+        name: name
         properties: {
           addressPrefix: prefix
+          defaultOutboundAccess: false
+          natGateway: { id: nat.id }
           networkSecurityGroup: { id: rules.id }
         }
       }
@@ -36,7 +83,7 @@ resource network 'Microsoft.Network/virtualNetworks@2024-05-01' = {
 
 // Only the gateway's packets and probes are allowed from outside the network.
 resource rules 'Microsoft.Network/networkSecurityGroups@2024-05-01' = {
-  name: 'weir'
+  name: name
   location: location
   properties: {
     securityRules: [
@@ -70,20 +117,35 @@ resource rules 'Microsoft.Network/networkSecurityGroups@2024-05-01' = {
   }
 }
 
+// Appliances reach Azure Resource Manager through a NAT gateway.
+resource natAddress 'Microsoft.Network/publicIPAddresses@2024-05-01' = {
+  name: '${name}-nat'
+  location: location
+  sku: { name: 'Standard' }
+  properties: { publicIPAllocationMethod: 'Static' }
+}
+
+resource nat 'Microsoft.Network/natGateways@2024-05-01' = {
+  name: name
+  location: location
+  sku: { name: 'Standard' }
+  properties: { publicIpAddresses: [ { id: natAddress.id } ] }
+}
+
 resource gateway 'Microsoft.Network/loadBalancers@2024-05-01' = {
-  name: 'weir'
+  name: name
   location: location
   sku: { name: 'Gateway' }
   properties: {
     frontendIPConfigurations: [
       {
-        name: 'weir'
+        name: name
         properties: { subnet: { id: network.properties.subnets[0].id } }
       }
     ]
     backendAddressPools: [
       {
-        name: 'weir'
+        name: name
         properties: {
           tunnelInterfaces: [
             { type: 'Internal', protocol: 'VXLAN', port: 10800, identifier: 800 }
@@ -96,7 +158,7 @@ resource gateway 'Microsoft.Network/loadBalancers@2024-05-01' = {
     // 503 during a drain, so that the gateway sends no new flows.
     probes: [
       {
-        name: 'weir'
+        name: name
         properties: {
           protocol: 'Http'
           port: 8080
@@ -115,76 +177,124 @@ resource gateway 'Microsoft.Network/loadBalancers@2024-05-01' = {
           backendPort: 0
           idleTimeoutInMinutes: 4
           frontendIPConfiguration: {
-            id: resourceId('Microsoft.Network/loadBalancers/frontendIPConfigurations', 'weir', 'weir')
+            id: resourceId('Microsoft.Network/loadBalancers/frontendIPConfigurations', name, name)
           }
           backendAddressPools: [
-            { id: resourceId('Microsoft.Network/loadBalancers/backendAddressPools', 'weir', 'weir') }
+            { id: resourceId('Microsoft.Network/loadBalancers/backendAddressPools', name, name) }
           ]
-          probe: { id: resourceId('Microsoft.Network/loadBalancers/probes', 'weir', 'weir') }
+          probe: { id: resourceId('Microsoft.Network/loadBalancers/probes', name, name) }
         }
       }
     ]
   }
 }
 
-// The interfaces do not reference the pool: Weir joins it once the appliance is able to serve.
-resource interfaces 'Microsoft.Network/networkInterfaces@2024-05-01' = [for i in range(0, appliances): {
-  name: 'weir-${i}'
+resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2023-01-31' = {
+  name: name
   location: location
-  properties: {
-    enableAcceleratedNetworking: true
-    enableIPForwarding: true
-    ipConfigurations: [
-      {
-        name: 'tunnels'
-        properties: { subnet: { id: network.properties.subnets[0].id } }
-      }
-    ]
-  }
-}]
+}
 
-resource machines 'Microsoft.Compute/virtualMachines@2024-03-01' = [for i in range(0, appliances): {
-  name: 'weir-${i}'
-  location: location
-  identity: { type: 'SystemAssigned' }
-  properties: {
-    hardwareProfile: { vmSize: size }
-    // Five minutes of notice before termination: Weir drains and acknowledges the event.
-    scheduledEventsProfile: {
-      terminateNotificationProfile: { enable: true, notBeforeTimeout: 'PT5M' }
-    }
-    storageProfile: {
-      imageReference: { id: image }
-      osDisk: { createOption: 'FromImage' }
-    }
-    osProfile: {
-      computerName: 'weir-${i}'
-      adminUsername: 'weir'
-      linuxConfiguration: {
-        disablePasswordAuthentication: true
-        ssh: { publicKeys: [ { path: '/home/weir/.ssh/authorized_keys', keyData: sshKey } ] }
-      }
-    }
-    networkProfile: { networkInterfaces: [ { id: interfaces[i].id } ] }
-  }
-}]
-
-resource role 'Microsoft.Authorization/roleDefinitions@2022-04-01' = {
-  name: guid(resourceGroup().id, 'weir')
+resource roleDefinition 'Microsoft.Authorization/roleDefinitions@2022-04-01' = {
+  name: guid(groupId, name)
   properties: {
     roleName: 'Weir appliance in ${resourceGroup().name}'
-    description: loadJsonContent('role.json').Description
+    description: role.Description
     type: 'CustomRole'
-    assignableScopes: [ resourceGroup().id ]
-    permissions: [ { actions: loadJsonContent('role.json').Actions } ]
+    assignableScopes: [ groupId ]
+    permissions: [ { actions: role.Actions } ]
   }
 }
 
-resource assignments 'Microsoft.Authorization/roleAssignments@2022-04-01' = [for i in range(0, appliances): {
-  name: guid(resourceGroup().id, 'weir-${i}')
+resource assignment 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  name: guid(groupId, name, 'assignment')
   properties: {
-    roleDefinitionId: role.id
-    principalId: machines[i].identity.principalId
+    roleDefinitionId: roleDefinition.id
+    principalId: identity.properties.principalId
     principalType: 'ServicePrincipal'
   }
-}]
+}
+
+resource scaleSet 'Microsoft.Compute/virtualMachineScaleSets@2024-07-01' = {
+  name: name
+  location: location
+  zones: zones
+  sku: { name: size, capacity: appliances }
+  identity: {
+    type: 'UserAssigned'
+    userAssignedIdentities: { '${identity.id}': {} }
+  }
+  properties: {
+    orchestrationMode: 'Uniform'
+    overprovision: false
+    upgradePolicy: { mode: 'Manual' }
+    virtualMachineProfile: {
+      // Five minutes of notice before termination: Weir drains and acknowledges the event.
+      scheduledEventsProfile: {
+        terminateNotificationProfile: { enable: true, notBeforeTimeout: 'PT5M' }
+      }
+      storageProfile: {
+        imageReference: { id: image }
+        osDisk: {
+          createOption: 'FromImage'
+          caching: 'ReadOnly'
+          managedDisk: { storageAccountType: 'Premium_LRS' }
+        }
+      }
+      osProfile: {
+        computerNamePrefix: name
+        adminUsername: 'azureuser'
+        customData: base64(userData)
+        linuxConfiguration: {
+          disablePasswordAuthentication: true
+          ssh: {
+            publicKeys: [
+              { path: '/home/azureuser/.ssh/authorized_keys', keyData: sshKey }
+            ]
+          }
+        }
+      }
+      networkProfile: {
+        networkInterfaceConfigurations: [
+          {
+            name: 'management'
+            properties: {
+              primary: true
+              enableAcceleratedNetworking: true
+              ipConfigurations: [
+                {
+                  name: 'management'
+                  properties: { subnet: { id: network.properties.subnets[0].id } }
+                }
+              ]
+            }
+          }
+          {
+            name: 'ingress'
+            properties: {
+              enableAcceleratedNetworking: true
+              enableIPForwarding: true
+              ipConfigurations: [
+                {
+                  name: 'tunnels'
+                  properties: {
+                    subnet: { id: network.properties.subnets[0].id }
+                    loadBalancerBackendAddressPools: [
+                      { id: gateway.properties.backendAddressPools[0].id }
+                    ]
+                  }
+                }
+              ]
+            }
+          }
+        ]
+      }
+    }
+  }
+  dependsOn: [ assignment ]
+}
+
+@description('ID of the gateway frontend, to which frontends of public load balancers are chained.')
+output frontendId string = gateway.properties.frontendIPConfigurations[0].id
+
+@description('ID of the scale set.')
+output scaleSetId string = scaleSet.id
