@@ -6,7 +6,9 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{
+    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown,
+};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
@@ -55,7 +57,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     stage(path, text.as_bytes(), Access { mode: 0o644, owner: None })?.replace()
 }
 
-/// Permissions of a new file.
+/// Permissions of a new file or directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// Mode, whatever the umask of this process.
@@ -143,15 +145,43 @@ impl Staged {
             renamed => Ok(renamed?),
         }
     }
+}
 
-    /// Makes the move of a file to `path` durable.
-    ///
-    /// # Errors
-    /// Returns the error of a failed system call.
-    pub fn sync_folder(path: &Path) -> io::Result<()> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-    }
+/// Returns the directory of the file or directory at `path`.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the creation, move or removal of a file at `path` durable.
+///
+/// # Errors
+/// Returns the error of a failed system call.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(folder_of(path))?.sync_all()
+}
+
+/// Creates a directory, durably.
+///
+/// # Errors
+/// Returns the error of a failed system call, `AlreadyExists` if there is something at `path`; no
+/// directory was created then.
+pub fn create_folder(path: &Path, access: Access) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    let completed = set_folder_access(path, access).and_then(|()| sync_folder(path));
+    completed.inspect_err(|_| {
+        // The error to report is the first one.
+        let _ = std::fs::remove_dir(path);
+    })
+}
+
+/// Sets the permissions of a directory.
+///
+/// # Errors
+/// Returns the error of a failed system call.
+pub fn set_folder_access(path: &Path, access: Access) -> io::Result<()> {
+    let (user, group) = access.owner.unzip();
+    chown(path, user, group)?;
+    std::fs::set_permissions(path, Permissions::from_mode(access.mode))
 }
 
 impl Drop for Staged {
@@ -207,9 +237,25 @@ mod tests {
         let staged = stage(&path, b"d", Access { mode: 0o640, owner: None }).unwrap();
         assert_eq!(Access::of(&staged.temporary).unwrap().mode, 0o640);
         staged.replace().unwrap();
-        Staged::sync_folder(&path).unwrap();
+        sync_folder(&path).unwrap();
         assert_eq!((std::fs::read(&path).unwrap(), names()), (b"d".to_vec(), 1));
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_directory_has_its_permissions_and_is_created_once() {
+        let folder = std::env::temp_dir().join(format!("weir-folder-{}", std::process::id()));
+        let access = Access { mode: 0o751, owner: None };
+        create_folder(&folder, access).unwrap();
+        assert_eq!(Access::of(&folder).unwrap().mode, 0o751);
+        let error = create_folder(&folder, Access { mode: 0o700, owner: None }).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(Access::of(&folder).unwrap().mode, 0o751);
+        set_folder_access(&folder, Access { mode: 0o710, owner: None }).unwrap();
+        assert_eq!(Access::of(&folder).unwrap().mode, 0o710);
+        assert_eq!(folder_of(Path::new("file")), Path::new("."));
+        assert_eq!(folder_of(&folder.join("file")), folder);
+        std::fs::remove_dir(folder).unwrap();
     }
 
     #[test]

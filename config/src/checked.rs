@@ -126,6 +126,9 @@ pub struct Config {
     pub origins: BTreeMap<String, Origin>,
 }
 
+/// Name of the lowest layer.
+pub(crate) const DEFAULT_LAYER: &str = "default";
+
 /// A configuration value and the layer that set it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
@@ -134,6 +137,13 @@ pub struct Origin {
     /// The layer: `default`, `weir.toml:12`, `environment WEIR_INGRESS__MTU` or `--set
     /// ingress.mtu=9001`.
     pub layer: String,
+}
+
+impl Origin {
+    /// Returns whether no layer sets the value.
+    pub fn is_default(&self) -> bool {
+        self.layer == DEFAULT_LAYER
+    }
 }
 
 impl Config {

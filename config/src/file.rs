@@ -34,13 +34,17 @@ use list::one_or_many;
 pub struct File {
     /// Name of the appliance in logs and metrics, 1 to 63 characters of a-z, 0-9, `-`, `.` and `_`.
     /// `"auto"`: the instance id on AWS, the machine's name on Azure, elsewhere the host name.
+    #[schemars(extend("x-weir" = "machine"))]
     pub name: String,
     /// Availability zone of the appliance. Empty: no zone. `"auto"`: from the cloud's metadata.
+    #[schemars(extend("x-weir" = "machine"))]
     pub zone: String,
     /// File with the machine's values for those that are `"auto"` here. `weir auto save` writes it.
+    #[schemars(extend("x-weir" = "machine path"))]
     pub auto_values: String,
     /// Names of the nodes and zones whose backends count as local. Services with traffic policy
     /// `local` use local backends only.
+    #[schemars(extend("x-weir" = "machine"))]
     pub local: Vec<String>,
     /// Number of the cluster that the appliance belongs to; 0 if there is only one cluster.
     pub cluster: u32,
@@ -57,6 +61,7 @@ pub struct File {
     /// Free-form annotations. `"weir.dev/bgp-virtual-router.ASN" =
     /// "router-id=192.0.2.1,local-port=179"` sets the BGP identifier, the listening port, or both,
     /// of the virtual router with that local AS number.
+    #[schemars(extend("x-weir" = "machine annotations"))]
     pub annotations: BTreeMap<String, String>,
     /// The data plane: `dpdk` (the fastpath process with dedicated NICs), `xdp` (programs in the
     /// kernel, attached to NICs by ebpf-fallback), or `auto`: DPDK where NICs, drivers and memory
@@ -66,6 +71,7 @@ pub struct File {
     pub plane: PlaneSetting,
     /// Path of the file in which `weir plane decide` writes the plane that it selected for
     /// `plane = "auto"`.
+    #[schemars(extend("x-weir" = "machine path"))]
     pub plane_file: String,
     /// Path of the services file, or of a directory of such files; their keys are listed below.
     /// Changes are applied without a restart. Empty: no file; all services come through the API.
@@ -123,8 +129,10 @@ pub struct File {
 pub struct Fastpath {
     /// CPUs that poll, 1 to 64 numbers. Each is fully used with `idle = "spin"`. `main_core` may be
     /// among them only if `idle` is `sleep` or `yield`.
+    #[schemars(extend("x-weir" = "machine"))]
     pub lcores: Vec<u16>,
     /// CPU of DPDK's main thread and of the control thread. Both need little CPU time.
+    #[schemars(extend("x-weir" = "machine"))]
     pub main_core: u16,
     /// Allocate packet buffers in hugepages. `false` runs without (EAL `--no-huge`), about 3 times
     /// slower.
@@ -158,6 +166,7 @@ pub struct Fastpath {
     #[schemars(range(min = 1, max = 64))]
     pub burst: u16,
     /// Additional arguments for DPDK's EAL, one string each.
+    #[schemars(extend("x-weir" = "machine"))]
     pub eal: Vec<String>,
     /// plane xdp: where programs are attached. `native`: in the NIC driver. `generic`: in the
     /// kernel's network stack (any NIC, any MTU, 2 to 3 times slower). `auto`: `native` if the NIC
@@ -171,9 +180,11 @@ pub struct Fastpath {
 pub struct Region {
     /// Path of the region's file. Empty: `/dev/hugepages/weir-region`, with hugepages of 1 GiB
     /// `/dev/hugepages-1G/weir-region`, without hugepages `/dev/shm/weir/region`.
+    #[schemars(extend("x-weir" = "machine path"))]
     pub path: String,
     /// plane xdp: directory in a BPF file system that holds the region as pinned BPF maps, instead
     /// of `path`.
+    #[schemars(extend("x-weir" = "machine path"))]
     pub maps: String,
     /// User besides root that may own the region: the one as which slowpath runs. The default
     /// `weir` is used if the machine has that user; any other user must exist. Empty: root alone. A
@@ -254,20 +265,24 @@ pub struct Arm {
     /// kernel (`eth1`), or virtual device of DPDK (`net_af_packet0,iface=veth0`); `weir nic list`
     /// shows them. Arguments of the DPDK driver follow after commas (`0000:00:06.0,llq_policy=3`).
     /// Plane xdp uses the kernel's interface of that device.
+    #[schemars(extend("x-weir" = "machine"))]
     pub device: String,
     /// Addresses with prefix length (`10.0.1.10/24`), one or a list, at most 16 on both arms
     /// together. `"auto"`: those of the machine, with its gateway and MTU unless these are set;
     /// from the cloud's metadata, elsewhere from the kernel.
     #[serde(deserialize_with = "one_or_many")]
+    #[schemars(extend("x-weir" = "machine"))]
     pub address: Vec<String>,
     /// Routers for the default routes of this arm: none, or one per address family. `"auto"`: those
     /// of the machine.
     #[serde(deserialize_with = "one_or_many")]
+    #[schemars(extend("x-weir" = "machine"))]
     pub gateway: Vec<String>,
     /// IPv4 network (`100.64.7.0/24`, /8 to /30) from which outer IPIP sources on this arm are
     /// taken. They vary by flow, so that the NICs of backends spread packets over their receive
     /// queues. The network must route this range to this arm and accept packets from it. Empty: the
     /// arm's own address is the outer source of all packets.
+    #[schemars(extend("x-weir" = "machine"))]
     pub ipip_sources: String,
     /// Largest IP packet on the wire in bytes, tunnel headers included.
     #[schemars(range(min = 1280, max = 9600))]
@@ -284,6 +299,7 @@ pub struct Arm {
     /// Name of the kernel's interface for this arm, at most 15 characters: a TAP, or with `plane =
     /// "xdp"` the veth end that this machine's health checks use. Empty: `weir-in` (ingress),
     /// `weir-out` (egress).
+    #[schemars(extend("x-weir" = "machine"))]
     pub tap: String,
 }
 
@@ -294,6 +310,7 @@ pub struct Nat {
     /// Source addresses, one or a list of at most 8. Services with mode nat require at least one.
     /// `"auto"`: the first address of each family of the arm that faces the backends.
     #[serde(deserialize_with = "one_or_many")]
+    #[schemars(extend("x-weir" = "machine"))]
     pub addresses: Vec<String>,
     /// Source ports, `first-last`, within 1024-65535 and outside the kernel's ephemeral range.
     pub ports: String,
@@ -422,6 +439,7 @@ pub struct Gateway {
     /// Addresses of this appliance to which the gateway sends, one or a list; each must be on an
     /// arm. Empty: the first address of the ingress arm for each address family in `sources`.
     #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(extend("x-weir" = "machine"))]
     pub address: Vec<String>,
     /// aws: outer UDP destination port. Default 6081.
     #[serde(default)]

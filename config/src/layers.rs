@@ -16,13 +16,11 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use crate::checked::DEFAULT_LAYER;
 use crate::error::{ConfigError, ConfigProblem};
 
 pub(crate) use key::{display_path, join};
 pub(crate) use parsed_file::ParsedFile;
-
-/// Name of the lowest layer.
-const DEFAULT: &str = "default";
 
 /// One layer; its name is used in errors and reports.
 struct Layer {
@@ -66,7 +64,7 @@ impl Merged {
         top_level: Option<Vec<String>>,
         sets: &[String],
     ) -> Result<Merged, ConfigError> {
-        let mut figment = Figment::from(Layer { name: DEFAULT.into(), dict: defaults });
+        let mut figment = Figment::from(Layer { name: DEFAULT_LAYER.into(), dict: defaults });
         if let Some(file) = &file {
             figment = figment.merge(Layer { name: file.name.clone(), dict: file.dict.clone() });
         }
@@ -100,7 +98,7 @@ impl Merged {
 
     /// Returns whether a layer above the defaults sets the value at `path`.
     pub(crate) fn is_set(&self, path: &str) -> bool {
-        walk(&self.value, path).is_some() && self.layer(path) != DEFAULT
+        walk(&self.value, path).is_some() && self.layer(path) != DEFAULT_LAYER
     }
 
     /// Deserializes the merged values.
@@ -117,7 +115,7 @@ impl Merged {
     pub(crate) fn problem(&self, path: &str, fault: &str, remedy: &str) -> ConfigProblem {
         let mut layer = self.layer(path);
         let mut found = self.found(path);
-        if let (true, "\"\"" | "[]", Some(file)) = (layer == "default", &*found, &self.file) {
+        if let (true, "\"\"" | "[]", Some(file)) = (layer == DEFAULT_LAYER, &*found, &self.file) {
             // The value is an empty default: show the section of the file in which it is missing.
             (layer, found) = (file.name.clone(), String::new());
         }
@@ -176,8 +174,9 @@ impl Merged {
                 break &self.value;
             }
         };
-        let mut name = self.figment.get_metadata(leaf_tag(value)).map_or("default", |m| &m.name);
-        if let (true, Some(file)) = (name == "default" && at.is_empty(), &self.file) {
+        let mut name =
+            self.figment.get_metadata(leaf_tag(value)).map_or(DEFAULT_LAYER, |m| &m.name);
+        if let (true, Some(file)) = (name == DEFAULT_LAYER && at.is_empty(), &self.file) {
             name = &file.name;
         }
         if name.starts_with("`WEIR_") { variable(path) } else { name.to_owned() }

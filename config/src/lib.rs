@@ -17,6 +17,7 @@ mod error;
 mod file;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
+mod key_use;
 mod layers;
 pub mod machine_values;
 pub mod plane_decision;

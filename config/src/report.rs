@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::checked::{Config, Plane, PlaneFrom, Side, Wire};
+use crate::checked::{Config, DEFAULT_LAYER, Plane, PlaneFrom, Side, Wire};
 use crate::layers::truncated;
 
 /// Formats the effective configuration for operators.
@@ -58,7 +58,7 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     for defaults in [false, true] {
         writeln!(out, "\n{}", if defaults { "default values" } else { "configured values" })?;
         for (key, value, layer) in origins() {
-            if (layer == "default") == defaults {
+            if (layer == DEFAULT_LAYER) == defaults {
                 let from = if defaults { "" } else { layer };
                 let line = format!("  {key:<wide$}  {value:<long$}  {from}");
                 writeln!(out, "{}", line.trim_end())?;

@@ -6,6 +6,11 @@ use serde_json::Value as Json;
 use crate::error::ConfigProblem;
 use crate::layers::{Merged, display_path, join};
 
+/// Keyword of the schema with the use of a key, for `weir backup` and `weir restore`; written at
+/// the key: `#[schemars(extend("x-weir" = "machine"))]`. Keys without it have the same value on all
+/// machines of a set. `key_use.rs` has the values.
+const USE: &str = "x-weir";
+
 /// Returns all unknown keys, missing keys, wrong types, numbers out of range and unknown choices.
 pub(crate) fn check(merged: &Merged, schema: &Json) -> Vec<ConfigProblem> {
     let mut validator = SchemaValidator { merged, root: schema, problems: Vec::new() };
@@ -212,17 +217,90 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
 pub(crate) fn keys(root: &Json) -> Vec<String> {
     let mut keys = Vec::new();
     collect_keys(root, root, "", &mut keys);
-    keys
+    keys.into_iter().map(|(key, _)| key).collect()
 }
 
-fn collect_keys(root: &Json, schema: &Json, path: &str, keys: &mut Vec<String>) {
+/// Returns the keys that have a use, each with it.
+pub(crate) fn keys_with_use(root: &Json) -> Vec<(String, String)> {
+    let mut keys = Vec::new();
+    collect_keys(root, root, "", &mut keys);
+    keys.into_iter().filter_map(|(key, key_use)| Some((key, key_use?))).collect()
+}
+
+fn collect_keys(root: &Json, schema: &Json, path: &str, keys: &mut Vec<(String, Option<String>)>) {
     for (key, property) in schema["properties"].as_object().into_iter().flatten() {
         let (at, inner) = (join(path, key), resolve(root, property));
         match inner["properties"].is_object() {
             true => collect_keys(root, inner, &at, keys),
-            false => keys.push(at),
+            false => keys.push((at, property[USE].as_str().map(str::to_owned))),
         }
     }
+}
+
+/// A value of a configuration whose key has a use.
+pub(crate) struct UsedValue<'j> {
+    /// Path of the value, with the indices of lists.
+    pub(crate) path: String,
+    /// The use of its key.
+    pub(crate) key_use: &'j str,
+    /// The value.
+    pub(crate) value: &'j Json,
+}
+
+/// Returns the values of all keys that have a use, also in elements of lists.
+pub(crate) fn used_values<'j>(root: &'j Json, values: &'j Json) -> Vec<UsedValue<'j>> {
+    let mut used = Vec::new();
+    collect_used(root, root, values, "", &mut used);
+    used
+}
+
+fn collect_used<'j>(
+    root: &'j Json,
+    schema: &'j Json,
+    values: &'j Json,
+    path: &str,
+    used: &mut Vec<UsedValue<'j>>,
+) {
+    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+        let (Some(value), path) = (values.get(key), join(path, key)) else { continue };
+        let inner = resolve(root, property);
+        if let Some(key_use) = property[USE].as_str() {
+            used.push(UsedValue { path, key_use, value });
+        } else if kind(inner) == "object" {
+            collect_used(root, inner, value, &path, used);
+        } else if kind(inner) == "array" {
+            let items = resolve(root, &inner["items"]);
+            for (number, item) in value.as_array().into_iter().flatten().enumerate() {
+                collect_used(root, items, item, &join(&path, &number.to_string()), used);
+            }
+        }
+    }
+}
+
+/// Returns the keys that may contain a name, a path or a list without a use, with those in elements
+/// of lists.
+#[cfg(test)]
+pub(crate) fn free_keys_without_use(root: &Json) -> Vec<String> {
+    fn collect(root: &Json, schema: &Json, path: &str, keys: &mut Vec<String>) {
+        for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+            let (at, inner) = (join(path, key), resolve(root, property));
+            let items = resolve(root, &inner["items"]);
+            let is_free = match kind(inner) {
+                "string" => choices(inner).is_empty(),
+                "array" => !items["properties"].is_object(),
+                "object" => !inner["properties"].is_object(),
+                _ => false,
+            };
+            if is_free && property[USE].is_null() {
+                keys.push(at.clone());
+            }
+            collect(root, inner, &at, keys);
+            collect(root, items, &at, keys);
+        }
+    }
+    let mut keys = Vec::new();
+    collect(root, root, "", &mut keys);
+    keys
 }
 
 /// Returns the key reference of a schema as Markdown tables, one section per table of the file.

@@ -1,10 +1,14 @@
-//! Warnings about secret files that every local user can access, at the start and for each file
-//! that is read again.
+//! Files with secrets that the configuration names, and warnings about those that every local user
+//! can access, at the start and for each file that is read again.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value as Json;
+
 use crate::checked::Config;
+use crate::key_use::{CERTIFICATE, CERTIFICATE_FOLDER, SECRET, SECRET_FOLDER};
+use crate::{file, schema};
 
 /// Permission to read or write for users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o006;
@@ -12,26 +16,37 @@ const OTHERS: u32 = 0o006;
 /// Returns a warning for each secret file that every local user can access: the API's key and
 /// token, keys of BGP sessions. Missing files are skipped.
 pub(crate) fn warnings(config: &Config) -> Vec<String> {
-    let mut files: Vec<(&str, PathBuf)> = Vec::new();
-    if let Some(api) = &config.api {
-        files.push(("api.token_file", api.token_file.clone()));
-        files.extend(api.tls.iter().map(|tls| ("api.tls_key", tls.key.clone())));
-    }
+    let mut files = files(config, &[SECRET]);
     if let Some(folder) = &config.bgp.secrets {
-        files.extend(passwords(folder).into_iter().map(|file| ("bgp.secrets", file)));
+        files.extend(passwords(folder).into_iter().map(|file| ("bgp.secrets".to_owned(), file)));
     }
     files.iter().filter_map(|(key, file)| exposure(key, file)).collect()
 }
 
 /// Returns the files that the configuration names and that contain a secret or belong to one, each
-/// with its key.
-pub fn references(config: &Config) -> Vec<(&'static str, PathBuf)> {
-    let Some(api) = &config.api else { return Vec::new() };
-    let tls = api
-        .tls
-        .iter()
-        .flat_map(|tls| [("api.tls_cert", tls.cert.clone()), ("api.tls_key", tls.key.clone())]);
-    std::iter::once(("api.token_file", api.token_file.clone())).chain(tls).collect()
+/// with its key. Files of the default configuration are those of the system, and missing.
+pub fn references(config: &Config) -> Vec<(String, PathBuf)> {
+    files(config, &[SECRET, CERTIFICATE])
+}
+
+/// Returns the paths in keys of these uses that a layer sets.
+fn files(config: &Config, uses: &[&str]) -> Vec<(String, PathBuf)> {
+    let root = Json::from(schemars::schema_for!(file::File));
+    let keys = schema::keys_with_use(&root);
+    let set = keys.into_iter().filter(|(_, key_use)| uses.contains(&key_use.as_str()));
+    let path = |(key, _): (String, String)| {
+        let origin = config.origins.get(&key).filter(|origin| !origin.is_default())?;
+        let path: String = serde_json::from_str(&origin.value).ok()?;
+        (!path.is_empty()).then(|| (key, path.into()))
+    };
+    set.filter_map(path).collect()
+}
+
+/// Returns the keys of directories with secrets or certificates that objects name.
+pub fn folders_of_objects() -> Vec<String> {
+    let keys = schema::keys_with_use(&Json::from(schemars::schema_for!(file::File)));
+    let of_folders = [SECRET_FOLDER, CERTIFICATE_FOLDER];
+    keys.into_iter().filter(|(_, used)| of_folders.contains(&&**used)).map(|(key, _)| key).collect()
 }
 
 /// Returns the path of each secret in the directory: `NAME/password`.
@@ -102,5 +117,33 @@ mod tests {
             "readable by a group, and in a closed directory"
         );
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn files_of_secrets_and_certificates_are_those_that_a_layer_names() {
+        let base = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.11/24\"]\n\
+                    [nat]\naddresses = [\"10.0.1.11\"]\n[fastpath]\nlcores = [1]\n";
+        let found = |text: &str| {
+            let config = crate::from_toml(&(base.to_owned() + text)).unwrap();
+            let text = |(key, path): (String, PathBuf)| format!("{key} {}", path.display());
+            references(&config).into_iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(found(""), [""; 0], "the system's certificate authorities are the default");
+        let text = "[health]\nca_file = \"/etc/weir/ca.pem\"\n[api]\nlisten = \"127.0.0.1:9\"\n\
+                    token_file = \"/t\"\ntls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"\n";
+        let mut all = found(text);
+        all.sort();
+        assert_eq!(
+            all,
+            [
+                "api.tls_cert /c.pem",
+                "api.tls_key /k.pem",
+                "api.token_file /t",
+                "health.ca_file /etc/weir/ca.pem",
+            ]
+        );
+        let mut folders = folders_of_objects();
+        folders.sort();
+        assert_eq!(folders, ["bgp.secrets", "health.ca_folder"]);
     }
 }

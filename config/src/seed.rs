@@ -4,13 +4,14 @@
 //! starts. It must never be generated again: the positions of flows in an existing region depend on
 //! it.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::atomic_file::{self, Access};
 use crate::checked::{Config, SeedFrom, Tables};
 use crate::error::{ConfigError, ConfigProblem};
 use crate::secret_file::{self, SecretKind};
@@ -19,6 +20,8 @@ use crate::secret_file::{self, SecretKind};
 pub(crate) const GENERATE: &str = "generate";
 /// Name of the file in the state directory.
 const FILE: &str = "seed";
+/// Mode of the file.
+pub const MODE: u32 = 0o640;
 /// Size of a seed in bytes.
 const BYTES: usize = 12;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -88,16 +91,10 @@ pub fn is_valid(text: &str) -> bool {
     decode(text).is_some()
 }
 
-/// Stores a seed that was generated before, as returned by [`stored`], if there is none. Returns
-/// the seed that is stored then.
-///
-/// # Errors
-/// Returns an error if `text` is no seed, or if the file cannot be written or read.
-pub fn restore(config: &Config, text: &str) -> Result<Option<String>, ConfigError> {
-    let Some(path) = path(config).filter(|_| is_generated(config)) else { return Ok(None) };
-    let no_seed = || io::Error::other("the text to store does not contain 12 bytes in base64");
-    let stored = decode(text).ok_or_else(no_seed).and_then(|_| create_or_read(&path, text));
-    stored.map(|seed| Some(encode(&seed))).map_err(|e| seed_error(&path, &e))
+/// Returns the path and the contents of the file in which a seed is stored, as returned by
+/// [`stored`]; `None` if no seed is generated.
+pub fn file(config: &Config, seed: &str) -> Option<(PathBuf, String)> {
+    path(config).filter(|_| is_generated(config)).map(|path| (path, contents(seed)))
 }
 
 /// Returns whether the seed is one that an appliance generates.
@@ -150,28 +147,28 @@ pub fn random() -> io::Result<String> {
     Ok(encode(&seed))
 }
 
+fn contents(seed: &str) -> String {
+    format!("{seed}\n")
+}
+
 /// Creates the file with this seed, or reads it if another program has created it first.
 fn create_or_read(path: &Path, seed: &str) -> io::Result<[u8; BYTES]> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = atomic_file::folder_of(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // A hard link publishes the complete file atomically and never replaces an existing one.
-    let temporary = path.with_extension(format!("new-{}", std::process::id()));
-    let _ = std::fs::remove_file(&temporary);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&temporary)?;
     // fastpath runs as root, and slowpath may run as the owner of the directory: both read the
     // seed. A process that may not change the owner has the group of the services already.
-    let of_folder = std::fs::metadata(folder)?;
-    let _ = fchown(&file, Some(of_folder.uid()), Some(of_folder.gid()));
-    file.write_all(format!("{seed}\n").as_bytes())?;
-    file.sync_all()?;
-    let linked = std::fs::hard_link(&temporary, path);
-    std::fs::remove_file(&temporary)?;
-    match linked {
-        Ok(()) => {}
+    let stage =
+        |owner| atomic_file::stage(path, contents(seed).as_bytes(), Access { mode: MODE, owner });
+    let staged = match stage(Access::of(folder)?.owner) {
+        Err(denied) if denied.kind() == io::ErrorKind::PermissionDenied => stage(None),
+        staged => staged,
+    };
+    // The complete file is published at once, and never replaces an existing one.
+    match staged?.create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
+        created => created?,
     }
-    File::open(folder)?.sync_all()?;
+    atomic_file::sync_folder(path)?;
     read(path)?.ok_or_else(|| io::Error::other("it was removed by another program"))
 }
 

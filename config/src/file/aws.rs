@@ -23,12 +23,15 @@ pub struct Aws {
     pub tag_prefix: String,
     /// Management interface, `eni-...`. Empty: the interface whose description or tag
     /// `TAG_PREFIX:role` is management.
+    #[schemars(extend("x-weir" = "machine"))]
     pub management: String,
     /// Interface that faces the gateway, `eni-...`. Empty: the interface whose description or tag
     /// is ingress, else the one that has the ingress arm's address.
+    #[schemars(extend("x-weir" = "machine"))]
     pub ingress: String,
     /// Interface that faces the backends, `eni-...`. Empty: the interface whose description or tag
     /// is egress.
+    #[schemars(extend("x-weir" = "machine"))]
     pub egress: String,
     /// Action when another party removed the registration: `repair` registers again, `report` only
     /// reports it.

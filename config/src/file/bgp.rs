@@ -12,11 +12,13 @@ use crate::checked::{BgpNoBackends, BgpOnConflict};
 pub struct Bgp {
     /// BGP identifier of virtual routers for which neither policy nor annotation sets one, written
     /// as an IPv4 address. Empty: the IPv4 address of `ingress`.
+    #[schemars(extend("x-weir" = "machine"))]
     pub router_id: String,
     /// Directory of session keys (TCP-MD5, RFC 2385, and TCP-AO, RFC 5925). A policy's secret NAME
     /// is the file `password` in the subdirectory NAME, and a policy's key file is a path in this
     /// directory; symbolic links may only lead to files in it. A changed key is replaced in the
     /// open session within seconds. Empty: policies cannot use keys.
+    #[schemars(extend("x-weir" = "secret folder"))]
     pub secrets: String,
     /// Action while several policies select this appliance: `withdraw` closes all sessions, `keep`
     /// leaves the policy in force that was applied last; its routes follow the state.

@@ -12,10 +12,12 @@ pub struct Health {
     /// `address:port`, one or a list, for HTTP probes of the appliance: 200 while it is able to
     /// serve, otherwise 503 with the reasons.
     #[serde(deserialize_with = "one_or_many")]
+    #[schemars(extend("x-weir" = "listen"))]
     pub listen: Vec<String>,
     /// `address:port`, one or a list, for TCP probes of the appliance. Connections are accepted
     /// only while it is able to serve, and refused otherwise.
     #[serde(deserialize_with = "one_or_many")]
+    #[schemars(extend("x-weir" = "listen"))]
     pub tcp: Vec<String>,
     /// Milliseconds without a heartbeat of slowpath's control loop after which the appliance counts
     /// as unable to serve: the loop's last report expires, probes fail and routes are withdrawn. A
@@ -34,12 +36,15 @@ pub struct Health {
     /// Source addresses of health checks on this machine, at most one per address family. Empty:
     /// the kernel selects one.
     #[serde(deserialize_with = "one_or_many")]
+    #[schemars(extend("x-weir" = "machine"))]
     pub probe_sources: Vec<String>,
     /// PEM file of the certificate authorities that https checks trust. Services may name a
     /// `ca_file` of their own.
+    #[schemars(extend("x-weir" = "certificate"))]
     pub ca_file: String,
     /// Directory that must contain the `ca_file` of every service; symbolic links may only lead to
     /// files in it.
+    #[schemars(extend("x-weir" = "certificate folder"))]
     pub ca_folder: String,
     /// Milliseconds between two checks of a backend; default of services.
     #[schemars(range(min = 100, max = 300_000))]
@@ -70,6 +75,7 @@ pub struct Metrics {
     /// `address:port` of the Prometheus endpoint, which has no authentication and therefore listens
     /// on loopback by default. The default port is outside 9100 to 9999, the range of Prometheus
     /// exporters (9100 is node_exporter's).
+    #[schemars(extend("x-weir" = "listen"))]
     pub listen: String,
 }
 
@@ -78,6 +84,7 @@ pub struct Metrics {
 #[serde(default, deny_unknown_fields)]
 pub struct Control {
     /// Path of the Unix socket, at most 107 bytes.
+    #[schemars(extend("x-weir" = "machine path"))]
     pub socket: String,
     /// Group whose members may use the socket, and therefore every `weir` command, without being
     /// root. It must differ from `region.group`. The default `weir-admin` is used if the machine
@@ -86,6 +93,7 @@ pub struct Control {
     /// Directory in which services and other objects persist across restarts, a few kB each, for
     /// this appliance alone. Empty: nothing is persisted, and what came through the API is lost
     /// when slowpath ends.
+    #[schemars(extend("x-weir" = "machine path"))]
     pub state: String,
     /// Maximum share of a source's objects, in percent, that one complete list of the source (the
     /// services file or directory, a session) may remove; applies to sources with 10 objects or
@@ -103,13 +111,17 @@ pub struct Api {
     /// `address:port`, one or a list, on which the API is served; empty for none. Addresses other
     /// than loopback require `tls_cert` and `tls_key`.
     #[serde(deserialize_with = "one_or_many")]
+    #[schemars(extend("x-weir" = "listen"))]
     pub listen: Vec<String>,
     /// PEM file with the certificate and its intermediate certificates.
+    #[schemars(extend("x-weir" = "certificate"))]
     pub tls_cert: String,
     /// PEM file with the certificate's private key.
+    #[schemars(extend("x-weir" = "secret"))]
     pub tls_key: String,
     /// File with the token that clients send (`Authorization: Bearer ...`), at least 16 characters,
     /// for example from `head -c 24 /dev/urandom | base64`.
+    #[schemars(extend("x-weir" = "secret"))]
     pub token_file: String,
     /// Seconds for which a token that was replaced in `token_file` is still accepted. Watches that
     /// were opened with it then end. 0: it is rejected at once. A restart of slowpath ends the

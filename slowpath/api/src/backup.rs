@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use state::name::{Name, Source};
-use state::object::{API, Change, ChangeError, ErrorClass, Kind, Lifecycle, Object, Objects};
+use state::object::{API, Change, ChangeError, ErrorClass, Kind, Object, Objects};
 use state::store::WriteRequest;
 
 use crate::body::{Body, Content};
@@ -110,12 +110,7 @@ pub struct Restored {
 async fn backup(State(api): State<Api>, _: QueryParams<NoQuery>) -> Result<Response, Problem> {
     let objects = api.store.objects();
     let page = move || {
-        let desired = objects.all().filter(|object| {
-            object.kind().is_desired_state() && object.lifecycle().deletion.is_none()
-        });
-        let plain = |object: &Object| object.clone().with_lifecycle(Lifecycle::default());
-        let items: Result<Vec<Value>, _> =
-            desired.map(|object| serde_json::to_value(plain(object))).collect();
+        let items: Result<Vec<Value>, _> = objects.desired().map(serde_json::to_value).collect();
         Ok::<_, serde_json::Error>(Page { revision: objects.revision(), items: items?, next: None })
     };
     let page = tokio::task::spawn_blocking(page).await.map_err(Problem::internal)?;

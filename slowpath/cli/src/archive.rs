@@ -28,8 +28,9 @@ mod tests;
 
 /// Number of the format that this version writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
-/// Maximum size in bytes of a backup (256 MiB).
-pub const MAX_BYTES: u64 = 256 << 20;
+/// Maximum size in bytes of a backup: that of the list of objects that the API restores. The list
+/// is shorter than the part of the objects in the file, so that each backup can be restored.
+pub const MAX_BYTES: usize = api::MAX_RESTORE_BYTES;
 /// Name that stands for standard input or output.
 pub const STANDARD: &str = "-";
 /// The parts, in the order in which they are in a file.
@@ -39,7 +40,7 @@ const PARTS: [&str; 3] = ["objects", "configuration", "state"];
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Number of the format.
+    /// Number of the format, from 1.
     #[serde(rename = "weir_backup")]
     pub format: u32,
     /// Version of the program that wrote the backup.
@@ -76,7 +77,7 @@ struct Part {
     sha256: String,
 }
 
-/// A file of the configuration.
+/// A file of the configuration, or the directory of services files.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigurationFile {
@@ -98,6 +99,8 @@ pub enum Role {
     Main,
     /// The file that the key `services` names.
     Services,
+    /// The directory that the key `services` names. It has no text.
+    Folder,
     /// A file of this name in the directory that the key `services` names.
     Entry(String),
 }
@@ -137,7 +140,10 @@ pub enum ArchiveError {
     #[error("{0}")]
     Unreadable(#[from] io::Error),
     /// The file is larger than any backup.
-    #[error("it has more than {MAX_BYTES} bytes, the maximum of a backup")]
+    #[error(
+        "it has more than {MAX_BYTES} bytes, the maximum of a backup; write larger sets of objects \
+         with `weir get KIND -o yaml`"
+    )]
     TooLarge,
     /// The file is something else.
     #[error(
@@ -176,7 +182,8 @@ struct Sum {
     sha256: String,
 }
 
-fn sum(bytes: &[u8]) -> String {
+/// Returns the SHA-256 of these bytes, in hexadecimal digits.
+pub fn sum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -203,7 +210,7 @@ pub fn encode(mut manifest: Manifest, contents: &Contents) -> Result<Vec<u8>, Ar
     file.extend(body);
     let last = lines(&[Sum { sha256: sum(&file) }])?;
     file.extend(last);
-    if file.len() as u64 > MAX_BYTES {
+    if file.len() > MAX_BYTES {
         return Err(ArchiveError::TooLarge);
     }
     Ok(file)
@@ -240,7 +247,7 @@ fn lines<T: Serialize>(values: &[T]) -> Result<Vec<u8>, ArchiveError> {
 /// Returns why the file cannot be read or is not accepted.
 pub fn read(path: &Path) -> Result<Archive, ArchiveError> {
     let mut bytes = Vec::new();
-    let limit = MAX_BYTES + 1;
+    let limit = MAX_BYTES as u64 + 1;
     if path.as_os_str() == STANDARD {
         io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
     } else {
@@ -254,7 +261,7 @@ pub fn read(path: &Path) -> Result<Archive, ArchiveError> {
 /// # Errors
 /// Returns why they are not accepted: first the sum of all, then the version, then each part.
 pub fn decode(bytes: &[u8]) -> Result<Archive, ArchiveError> {
-    if bytes.len() as u64 > MAX_BYTES {
+    if bytes.len() > MAX_BYTES {
         return Err(ArchiveError::TooLarge);
     }
     let (content, expected) = split_sum(bytes)?;
@@ -279,7 +286,7 @@ pub fn decode(bytes: &[u8]) -> Result<Archive, ArchiveError> {
         match part.name.as_str() {
             "objects" => contents.objects = Some(values(body, &part.name)?),
             "configuration" => contents.configuration = Some(values(body, &part.name)?),
-            _ => contents.state = Some(values(body, &part.name)?),
+            _ => contents.state = Some(state(values(body, &part.name)?)?),
         }
         rest = after;
     }
@@ -308,11 +315,23 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn manifest(line: &[u8]) -> Result<Manifest, ArchiveError> {
     let value: Value = serde_json::from_slice(line).map_err(|_| ArchiveError::Foreign)?;
     let format = value["weir_backup"].as_u64().ok_or(ArchiveError::Foreign)?;
+    if format == 0 {
+        return Err(damaged("it has format 0, which does not exist"));
+    }
     if format > u64::from(FORMAT) {
         let weir = value["weir"].as_str().unwrap_or("of an unknown version").to_owned();
         return Err(ArchiveError::Newer { format, weir });
     }
     serde_json::from_value(value).map_err(|e| damaged(format!("its first line: {e}")))
+}
+
+/// Returns the values of the state, each of which must occur once.
+fn state(values: Vec<StateValue>) -> Result<Vec<StateValue>, ArchiveError> {
+    match values.len() {
+        // There is one kind of value.
+        0 | 1 => Ok(values),
+        count => Err(damaged(format!("the state has {count} seeds instead of one"))),
+    }
 }
 
 /// Parses the lines of a part.

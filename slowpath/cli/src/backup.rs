@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
-use config::atomic_file::{self, Access, Staged};
+use config::atomic_file::{self, Access, sync_folder};
 use config::checked::Config;
 use config::rfc3339;
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use state::object::Object;
 use state::store;
 
 use super::archive::{self, ConfigurationFile, Contents, Manifest, Role, STANDARD, StateValue};
+use super::file_error;
 use super::offline;
 use super::options::GlobalOptions;
 use super::output::print;
@@ -76,10 +77,10 @@ pub fn run(options: &GlobalOptions, args: &BackupArgs) -> Result<ExitCode, Strin
         Some(Only::Configuration) => None,
         None | Some(Only::Objects) => Some(read_objects(options, config)?),
     };
-    let objects = match (&list, &configuration) {
-        (Some(list), _) => parse(&list.items)?,
-        (None, Some(configuration)) => services_of(configuration)?,
-        (None, None) => Vec::new(),
+    // slowpath's objects are also those of the services files.
+    let objects = match &list {
+        Some(list) => parse(&list.items)?,
+        None => configuration.as_ref().map_or(Ok(Vec::new()), services_of)?,
     };
     let own = match config {
         Some(_) => None,
@@ -106,15 +107,28 @@ pub fn run(options: &GlobalOptions, args: &BackupArgs) -> Result<ExitCode, Strin
 /// Returns an error if the file must not be written.
 fn check_target(path: &Path, force: bool) -> Result<(), String> {
     let file = path.display();
-    match path.symlink_metadata() {
-        Ok(_) if !force => Err(format!("{file} exists; --force replaces it, or name another file")),
-        // A rename would replace a device or a link itself.
-        Ok(about) if !about.is_file() => Err(format!(
+    let about = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        about => about.map_err(|e| file_error::text(path, &e))?,
+    };
+    // A rename would replace a device or a link itself.
+    match about.file_type() {
+        kind if kind.is_symlink() => Err(format!(
+            "{file} is a symbolic link and is not replaced; name the file that is meant, or write \
+             to standard output: weir backup - > {file}"
+        )),
+        kind if kind.is_dir() => Err(format!("{file} is a directory; name a file in it")),
+        kind if !kind.is_file() => Err(format!(
             "{file} is not a regular file and is not replaced; write to standard output: \
              weir backup - > {file}"
         )),
+        _ if !force => Err(exists(path)),
         _ => Ok(()),
     }
+}
+
+fn exists(path: &Path) -> String {
+    format!("{} exists; --force replaces it, or name another file", path.display())
 }
 
 /// Writes the file with mode 0600, whole or not at all.
@@ -124,12 +138,21 @@ fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), String> {
         let written = out.write_all(bytes).and_then(|()| out.flush());
         return written.map_err(|e| format!("standard output: {e}; the backup is incomplete"));
     }
-    let moved = atomic_file::stage(path, bytes, ACCESS).and_then(|staged| match force {
+    let written = atomic_file::stage(path, bytes, ACCESS).and_then(|staged| match force {
         true => staged.replace(),
         false => staged.create(),
     });
-    let written = moved.and_then(|()| Staged::sync_folder(path));
-    written.map_err(|e| format!("{}: {e}; no backup was written", path.display()))
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path),
+        _ => format!("{}; no backup was written", file_error::text(path, &error)),
+    })?;
+    sync_folder(path).map_err(|error| {
+        format!(
+            "{}: the backup is complete, but its directory could not be synced \
+             ({error}): after a power failure it may be missing; write another one",
+            path.display()
+        )
+    })
 }
 
 /// Reads the configuration file, the services files and the generated seed.
@@ -147,6 +170,9 @@ fn read_configuration(options: &GlobalOptions) -> Result<Configuration, String> 
     if let Some(path) = &config.services {
         let failed = |e: io::Error| unreadable(path, &e);
         let is_folder = std::fs::metadata(path).map_err(failed)?.is_dir();
+        if is_folder {
+            files.push(folder(path)?);
+        }
         for one in sources::files(path).map_err(failed)? {
             let name = one.file_name().map(|name| name.to_string_lossy().into_owned());
             let role = match name {
@@ -176,14 +202,15 @@ fn file(role: Role, path: &Path) -> Result<ConfigurationFile, String> {
     Ok(ConfigurationFile { role, path, mode, text })
 }
 
+/// Describes the directory of services files, which may be empty.
+fn folder(path: &Path) -> Result<ConfigurationFile, String> {
+    let mode = Access::of(path).map_err(|e| unreadable(path, &e))?.mode;
+    let path = std::path::absolute(path).map_err(|e| unreadable(path, &e))?;
+    Ok(ConfigurationFile { role: Role::Folder, path, mode, text: String::new() })
+}
+
 fn unreadable(path: &Path, error: &io::Error) -> String {
-    let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "; run weir as root, or back up only the objects with --only objects"
-        }
-        _ => "",
-    };
-    format!("{}: {error}{remedy}", path.display())
+    file_error::text_or(path, error, "back up only the objects with --only objects")
 }
 
 /// Reads the objects from slowpath, or from its store if it does not run.
@@ -224,12 +251,7 @@ fn read_store(state: &Path, not_running: &RequestError) -> Result<ObjectList, St
         format!("{not_running}; its store cannot be read either: {}: {e}", state.display())
     })?;
     eprintln!("slowpath does not run: objects are read from {}", state.display());
-    let desired = objects
-        .all()
-        .filter(|object| object.kind().is_desired_state() && object.lifecycle().deletion.is_none());
-    let plain = |object: &Object| object.clone().with_lifecycle(Default::default());
-    let items: Result<Vec<Value>, _> =
-        desired.map(|object| serde_json::to_value(plain(object))).collect();
+    let items: Result<Vec<Value>, _> = objects.desired().map(serde_json::to_value).collect();
     Ok(ObjectList { revision: objects.revision(), items: items.map_err(|e| e.to_string())? })
 }
 
@@ -241,7 +263,8 @@ fn parse(items: &[Value]) -> Result<Vec<Object>, String> {
 
 /// Returns the objects of the services files.
 fn services_of(configuration: &Configuration) -> Result<Vec<Object>, String> {
-    let services = configuration.files.iter().filter(|file| file.role != Role::Main);
+    let is_services = |file: &&ConfigurationFile| !matches!(file.role, Role::Main | Role::Folder);
+    let services = configuration.files.iter().filter(is_services);
     let texts = services.map(|file| (file.path.display().to_string(), file.text.clone()));
     let parsed = sources::parse_texts(texts.collect(), &configuration.config)?;
     Ok(parsed.into_iter().map(|(_, object)| object).collect())
@@ -289,7 +312,8 @@ impl Report<'_> {
             text += &format!("objects: {}, at revision {revision}\n", objects.len());
         }
         for file in self.files() {
-            text += &format!("file: {}\n", file.path.display());
+            let kind = if file.role == Role::Folder { "directory" } else { "file" };
+            text += &format!("{kind}: {}\n", file.path.display());
         }
         if self.contents.state.as_ref().is_some_and(|state| !state.is_empty()) {
             text += "state: the generated seed of the tables\n";

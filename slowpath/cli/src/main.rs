@@ -14,6 +14,7 @@ mod db;
 mod difference;
 mod doctor;
 mod explain;
+mod file_error;
 mod files;
 mod flows;
 mod get;
@@ -141,12 +142,14 @@ enum CliCommand {
     ///
     /// The file has mode 0600 and checksums. Secrets are named in it, and never contained. With
     /// slowpath running, the objects are of one revision; otherwise they are read from its store.
+    /// Exit code 2 when no complete backup was written.
     Backup(backup::BackupArgs),
     /// Restore a backup, all of it or nothing
     ///
     /// Checks the backup and the configuration on this machine first. Deletes nothing: what the
-    /// backup does not contain is left. Exit code 1 when the backup was rejected, or when the
-    /// restored objects are not in force; 2 for errors.
+    /// backup does not contain is left. Exit code 1 when the backup was rejected (damaged, of a
+    /// newer format, of another machine, or not valid on this one), or when the restored objects
+    /// are not in force; 2 for errors: a file, a disk or slowpath fails.
     Restore(restore::RestoreArgs),
     /// Confirm a large removal by a source
     #[command(subcommand)]

@@ -3,17 +3,18 @@
 //! ```text
 //!   check     checksums and versions of the file, the configuration on this machine, the objects
 //!             by a dry run of the API
-//!   replace   the files of the configuration, with a journal (restore/files.rs)
+//!   replace   the files of the configuration and the seed, with a journal (restore/files.rs)
 //!   store     the objects, in one transaction of the API
 //!   end       remove the journal
 //! ```
 //! If the objects are rejected, the old files are put back. A process that is killed leaves the
 //! journal: the next restore puts the old files back first, and then does everything again.
 
+mod failure;
 mod files;
 mod targets;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,22 +22,23 @@ use std::time::Duration;
 use api::{RestoreAction, Restored};
 use clap::Args;
 use config::restore_journal;
-use config::seed;
 use serde_json::{Value, json};
 use slowpath::sources::CONFIG;
 use state::name::Source;
-use state::object::{API, Object};
+use state::object::{API, Key, Object};
 
-use super::archive::{self, Archive, Manifest, SecretReference};
+use super::archive::{self, Archive, ArchiveError, Manifest, SecretReference};
 use super::backup::Only;
+use super::file_error;
 use super::offline;
 use super::options::{GlobalOptions, Output};
 use super::output::{print, put};
 use super::request::{self, IDLE_TIMEOUT, Request, RequestError};
 use super::secret_references::references;
 use super::write::{self, WriteOptions};
-use files::{Journal, NewFile, Transaction};
-use targets::{ConfigurationPlan, FileAction, SeedAction};
+use failure::Failure;
+use files::{Journal, Transaction, Undone};
+use targets::{ConfigurationPlan, FileAction, PlannedFile, SeedAction};
 
 /// Arguments of `weir restore`.
 #[derive(Args)]
@@ -55,9 +57,12 @@ pub struct RestoreArgs {
     /// addresses, paths
     #[arg(long)]
     with_machine_values: bool,
-    /// Put back the files of the configuration that an interrupted restore has replaced
+    /// Put back the files that an interrupted restore has replaced, unless they were changed since
     #[arg(long)]
     undo: bool,
+    /// With --undo: discard the changes that were made to these files since
+    #[arg(long, requires = "undo")]
+    force: bool,
     #[command(flatten)]
     write_options: WriteOptions,
 }
@@ -71,8 +76,8 @@ const STORE_TIMEOUT: &str = "urn:weir:store-timeout";
 struct ObjectPlan {
     socket: PathBuf,
     objects: Vec<Object>,
-    /// The list in JSON, as it is sent.
-    body: String,
+    /// Each object in JSON, as it is sent.
+    bodies: Vec<String>,
     /// Number of objects of each other source, which are left to it.
     skipped: BTreeMap<String, usize>,
     /// What the API says it would do.
@@ -87,35 +92,54 @@ struct Plan {
     missing: Vec<SecretReference>,
 }
 
-/// Why nothing was restored.
-enum Failure {
-    /// The backup is not accepted here.
-    Rejected(String),
-    /// It could not be tried.
-    Failed(String),
-}
-
 /// Runs `weir restore`.
 pub fn run(options: &GlobalOptions, args: &RestoreArgs) -> Result<ExitCode, String> {
     let target = options.config.as_deref().unwrap_or(Path::new(CONFIG));
-    let Some(file) = &args.file else { return undo(options, target) };
-    let archive = archive::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    // The journal and its paths are also read in another working directory.
+    let target = &std::path::absolute(target).map_err(|e| file_error::text(target, &e))?;
+    let Some(file) = &args.file else { return undo(options, target, args.force) };
+    match restore(options, args, target, file) {
+        Ok(code) => Ok(code),
+        Err(Failure::Rejected(text)) => {
+            eprintln!("{text}\nnothing was restored");
+            if options.output() != Output::Table {
+                print(options, &json!({ "error": text }), String::new);
+            }
+            Ok(ExitCode::from(1))
+        }
+        Err(Failure::Failed(text)) => Err(format!("{text}; nothing was restored")),
+        Err(Failure::Incomplete(text)) => Err(text),
+    }
+}
+
+/// Restores a backup, and returns the exit code.
+fn restore(
+    options: &GlobalOptions,
+    args: &RestoreArgs,
+    target: &Path,
+    file: &Path,
+) -> Result<ExitCode, Failure> {
+    let archive = archive::read(file).map_err(|error| {
+        let text = format!("{}: {error}", file.display());
+        match error {
+            ArchiveError::Unreadable(_) => Failure::Failed(text),
+            _ => Failure::Rejected(text),
+        }
+    })?;
     let dry_run = args.write_options.dry_run;
     let replaces_files =
         args.only != Some(Only::Objects) && archive.contents.configuration.is_some();
     let journal = match replaces_files && !dry_run {
-        true => Some(Journal::open(target)?),
+        true => Some(Journal::open(target).map_err(Failure::Failed)?),
         false => None,
     };
     match &journal {
-        Some(journal) => report_undone(journal.undo_interrupted()?),
+        Some(journal) => {
+            report_undone(&journal.undo_interrupted(false).map_err(Failure::Incomplete)?);
+        }
         None => restore_journal::warning(target).into_iter().for_each(|text| eprintln!("{text}")),
     }
-    let plan = match plan(options, args, target, archive) {
-        Ok(plan) => plan,
-        Err(Failure::Failed(text)) => return Err(text),
-        Err(Failure::Rejected(text)) => return Ok(reject(options, &text)),
-    };
+    let plan = plan(options, args, target, archive)?;
     let is_of_another =
         |plan: &ConfigurationPlan| plan.is_compared && !plan.machine_values.is_empty();
     let is_rejected =
@@ -132,39 +156,28 @@ pub fn run(options: &GlobalOptions, args: &RestoreArgs) -> Result<ExitCode, Stri
         }
         return Ok(ExitCode::from(u8::from(is_rejected)));
     }
-    match apply(journal.as_ref(), &plan) {
-        Ok(()) => {}
-        Err(Failure::Failed(text)) => return Err(text),
-        Err(Failure::Rejected(text)) => return Ok(reject(options, &text)),
-    }
+    let warning = apply(journal.as_ref(), &plan)?;
     print(options, &plan.document(false, false), || plan.text(false));
-    wait(options, &plan, args.write_options.wait)
-}
-
-/// Prints why nothing was restored, and returns exit code 1.
-fn reject(options: &GlobalOptions, text: &str) -> ExitCode {
-    eprintln!("{text}\nnothing was restored");
-    if options.output() != Output::Table {
-        print(options, &json!({ "error": text }), String::new);
-    }
-    ExitCode::from(1)
+    warning.iter().for_each(|text| eprintln!("warning: {text}"));
+    wait(options, &plan, args.write_options.wait).map_err(Failure::Incomplete)
 }
 
 /// Runs `weir restore --undo`.
-fn undo(options: &GlobalOptions, target: &Path) -> Result<ExitCode, String> {
-    let undone = Journal::open(target)?.undo_interrupted()?;
-    print(options, &json!({ "undone": undone }), || match &undone {
+fn undo(options: &GlobalOptions, target: &Path, force: bool) -> Result<ExitCode, String> {
+    let undone = Journal::open(target)?.undo_interrupted(force)?;
+    print(options, &json!({ "undone": undone.files }), || match &undone.files {
         None => "no restore was interrupted; nothing to undo\n".to_owned(),
         Some(_) => String::new(),
     });
-    report_undone(undone);
+    report_undone(&undone);
     Ok(ExitCode::SUCCESS)
 }
 
-fn report_undone(undone: Option<Vec<PathBuf>>) {
-    for path in undone.into_iter().flatten() {
-        eprintln!("{}: the file from before the interrupted restore is back", path.display());
+fn report_undone(undone: &Undone) {
+    for path in undone.files.iter().flatten() {
+        eprintln!("{}: as before the interrupted restore", path.display());
     }
+    undone.warning.iter().for_each(|text| eprintln!("warning: {text}"));
 }
 
 /// Checks everything and compares it with what is there. Changes nothing.
@@ -175,13 +188,13 @@ fn plan(
     archive: Archive,
 ) -> Result<Plan, Failure> {
     let Archive { manifest, contents } = archive;
-    let lacks = |what: &str| Failure::Failed(format!("the backup has no {what}"));
+    let lacks = |what: &str| Failure::Rejected(format!("the backup has no {what}"));
     let wants = |only: Only| args.only.is_none_or(|wanted| wanted == only);
     let configuration = match contents.configuration {
         Some(files) if wants(Only::Configuration) => {
             let state = contents.state.unwrap_or_default();
             let plan = targets::plan(options, target, &files, &state);
-            Some(plan.map_err(|text| Failure::Rejected(text + &written_by(&manifest)))?)
+            Some(plan.map_err(|failure| failure.with_note(&written_by(&manifest)))?)
         }
         None if args.only == Some(Only::Configuration) => return Err(lacks("configuration")),
         _ => None,
@@ -201,8 +214,11 @@ fn plan(
     let of_files = configuration.iter().flat_map(|plan| &plan.objects);
     let of_api = objects.iter().flat_map(|plan| &plan.objects);
     let mut missing = references(config, of_files.chain(of_api));
-    // What this user may not look up is not reported.
-    missing.retain(|secret| secret.path.try_exists().is_ok_and(|exists| !exists));
+    // What this user may not look up is not reported, and neither is a path below a directory that
+    // is not known.
+    missing.retain(|secret| {
+        secret.path.is_absolute() && secret.path.try_exists().is_ok_and(|exists| !exists)
+    });
     Ok(Plan { manifest, configuration, objects, missing })
 }
 
@@ -226,6 +242,7 @@ fn plan_objects(
     manifest: &Manifest,
 ) -> Result<ObjectPlan, Failure> {
     let (mut objects, mut skipped) = (Vec::new(), BTreeMap::new());
+    let mut sources = BTreeMap::new();
     for item in items {
         let mut object = Object::from_json(item)
             .map_err(|error| Failure::Rejected(format!("{error}{}", written_by(manifest))))?;
@@ -233,14 +250,14 @@ fn plan_objects(
             *skipped.entry(object.source.as_str().to_owned()).or_default() += 1;
             continue;
         }
-        object.source = Source::new(API);
+        let source = std::mem::replace(&mut object.source, Source::new(API));
+        check_source(&mut sources, object.key(), source)?;
         objects.push(object);
     }
     let socket = offline::socket(options).map_err(Failure::Failed)?;
     let bodies: Result<Vec<String>, RequestError> = objects.iter().map(write::body).collect();
     let bodies = bodies.map_err(|e| Failure::Failed(e.to_string()))?;
-    let body = format!("[{}]", bodies.join(","));
-    let restored = send(&socket, &body, "?dry_run=true", Duration::ZERO);
+    let restored = send(&socket, &bodies, "?dry_run=true");
     let restored = restored.map_err(|error| match error {
         RequestError::Problem(problem) if problem.status < 500 => {
             Failure::Rejected(format!("{problem}{}", written_by(manifest)))
@@ -251,104 +268,106 @@ fn plan_objects(
         )),
         error => Failure::Failed(error.to_string()),
     })?;
-    Ok(ObjectPlan { socket, objects, body, skipped, restored })
+    Ok(ObjectPlan { socket, objects, bodies, skipped, restored })
 }
 
-/// Sends the list to the API.
-fn send(socket: &Path, body: &str, query: &str, wait: Duration) -> Result<Restored, RequestError> {
-    let path = format!("/v1/restore{query}");
+/// Returns an error if the backup has the object of two sources.
+fn check_source(
+    sources: &mut BTreeMap<Key, Source>,
+    key: Key,
+    source: Source,
+) -> Result<(), Failure> {
+    let Key { kind, name, .. } = key.clone();
+    match sources.insert(key, source.clone()) {
+        None => Ok(()),
+        Some(other) => Err(Failure::Rejected(format!(
+            "{kind} {name}: the backup has it of the sources `{}` and `{}`, of which --as-api \
+             would make one object; restore without --as-api, then `weir apply` one of them under \
+             another name",
+            other.as_str(),
+            source.as_str()
+        ))),
+    }
+}
+
+/// Sends a list of objects to the API.
+fn send(socket: &Path, bodies: &[String], query: &str) -> Result<Restored, RequestError> {
+    let (path, body) = (format!("/v1/restore{query}"), list(bodies));
     let headers = [("Content-Type", "application/json")];
-    let idle_timeout = IDLE_TIMEOUT + wait;
-    let request = Request { headers: &headers, body, idle_timeout, ..Request::new("POST", &path) };
+    let request = Request { headers: &headers, body: &body, ..Request::new("POST", &path) };
     request::send_json(socket, &request)
 }
 
-/// Restores files and objects, all of them or none.
-fn apply(journal: Option<&Journal>, plan: &Plan) -> Result<(), Failure> {
-    if let Some(configuration) = &plan.configuration {
-        // A seed alone changes nothing: it is stored only where there is none.
-        if let (SeedAction::Created, Some(text)) = &configuration.seed {
-            let stored = seed::restore(&configuration.config, text);
-            stored.map_err(|error| Failure::Rejected(error.render()))?;
-        }
-    }
-    let changes = plan.configuration.as_ref().map(|one| one.changes.as_slice());
-    let folder = plan.configuration.as_ref().and_then(|one| one.folder.as_deref());
-    if let Some(folder) = folder {
-        files::create_folder(folder)
-            .map_err(|e| Failure::Rejected(format!("{}: {e}", folder.display())))?;
-    }
-    let applied = apply_changes(journal, changes.unwrap_or_default(), plan);
-    if let (Err(Failure::Rejected(_)), Some(folder)) = (&applied, folder) {
-        // The files in it are gone again; if it is not empty, it stays.
-        let _ = std::fs::remove_dir(folder);
-    }
-    applied
+/// Returns a JSON list of these objects.
+fn list(bodies: &[String]) -> String {
+    format!("[{}]", bodies.join(","))
 }
 
-/// Replaces the files and stores the objects.
-fn apply_changes(
-    journal: Option<&Journal>,
-    changes: &[NewFile],
-    plan: &Plan,
-) -> Result<(), Failure> {
-    let transaction = match journal {
-        Some(journal) if !changes.is_empty() => {
-            let mut transaction = journal.begin(changes).map_err(Failure::Rejected)?;
-            transaction.replace().map_err(Failure::Rejected)?;
+/// Restores files and objects, all of them or none. Returns a warning about what is left.
+fn apply(journal: Option<&Journal>, plan: &Plan) -> Result<Option<String>, Failure> {
+    let transaction = match (journal, &plan.configuration) {
+        (Some(journal), Some(configuration)) if !configuration.is_empty() => {
+            let mut transaction = journal.begin(&configuration.folders, &configuration.changes)?;
+            transaction.replace()?;
             Some(transaction)
         }
         _ => None,
     };
     if let Some(plan) = &plan.objects
-        && let Err(error) = send(&plan.socket, &plan.body, "", Duration::ZERO)
+        && let Err(error) = send(&plan.socket, &plan.bodies, "")
     {
         return Err(not_stored(error, transaction));
     }
-    let Some(transaction) = transaction else { return Ok(()) };
-    transaction.commit().map_err(|error| {
-        Failure::Failed(match &plan.objects {
-            Some(_) => format!("{error}; the objects are restored, the configuration is not"),
-            None => format!("{error}; nothing was restored"),
-        })
+    let Some(transaction) = transaction else { return Ok(None) };
+    transaction.commit().map_err(|failure| match failure {
+        Failure::Failed(text) if plan.objects.is_some() => Failure::Incomplete(format!(
+            "{text}; the objects are restored, and the old files are back. Correct the cause and \
+             repeat the restore"
+        )),
+        Failure::Incomplete(text) if plan.objects.is_some() => {
+            Failure::Incomplete(text + "; the objects are restored")
+        }
+        failure => failure,
     })
 }
 
 /// Returns the failure after the objects were not stored, or after it is unknown whether they were.
 fn not_stored(error: RequestError, transaction: Option<Transaction<'_>>) -> Failure {
-    let is_unknown = match &error {
-        RequestError::Problem(problem) => *problem.problem_type == *STORE_TIMEOUT,
+    let text = error.to_string();
+    let (is_unknown, is_rejected) = match &error {
+        RequestError::Problem(problem) => {
+            (*problem.problem_type == *STORE_TIMEOUT, problem.status < 500)
+        }
         RequestError::NotRunning { .. }
         | RequestError::PermissionDenied { .. }
-        | RequestError::Rejected(_) => false,
-        RequestError::Truncated(_) | RequestError::Malformed(_) => true,
+        | RequestError::Rejected(_) => (false, false),
+        RequestError::Truncated(_) | RequestError::Malformed(_) => (true, false),
     };
-    let text = error.to_string();
-    match transaction {
-        _ if is_unknown => Failure::Failed(format!(
+    if is_unknown {
+        return Failure::Incomplete(format!(
             "{text}; it is unknown whether the objects are restored: type the same command again, \
              which restores everything that is not"
-        )),
-        Some(transaction) => Failure::Rejected(transaction.undone(text)),
-        None => Failure::Rejected(text),
+        ));
+    }
+    let failure = transaction.map_or(Failure::Failed(text.clone()), |files| files.undone(text));
+    match failure {
+        Failure::Failed(text) if is_rejected => Failure::Rejected(text),
+        failure => failure,
     }
 }
 
 /// Waits until the objects are in force, and returns the exit code.
 fn wait(options: &GlobalOptions, plan: &Plan, seconds: u64) -> Result<ExitCode, String> {
     let Some(plan) = &plan.objects else { return Ok(ExitCode::SUCCESS) };
-    let changed =
-        plan.restored.objects.iter().any(|object| {
-            matches!(object.action, RestoreAction::Created | RestoreAction::Replaced)
-        });
-    if seconds == 0 || !changed {
+    let changed = plan.changed();
+    if seconds == 0 || changed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
     let path = format!("/v1/restore?wait={seconds}s");
     let headers = [("Content-Type", "application/json")];
     let idle_timeout = IDLE_TIMEOUT + Duration::from_secs(seconds);
-    // The same list again changes nothing, and waits for all of its objects.
-    let body = &plan.body;
+    // The same objects again change nothing, and are waited for.
+    let body = &list(&changed);
     let request = Request { headers: &headers, body, idle_timeout, ..Request::new("POST", &path) };
     let is_table = options.output() == Output::Table;
     match request::send(&plan.socket, &request) {
@@ -372,6 +391,19 @@ fn wait(options: &GlobalOptions, plan: &Plan, seconds: u64) -> Result<ExitCode, 
     }
 }
 
+impl ObjectPlan {
+    /// Returns the objects that the restore creates or replaces, in JSON.
+    fn changed(&self) -> Vec<String> {
+        let changed = self.restored.objects.iter().filter(|object| {
+            matches!(object.action, RestoreAction::Created | RestoreAction::Replaced)
+        });
+        let changed: HashSet<_> = changed.map(|object| (object.kind, &object.name)).collect();
+        let all = self.objects.iter().zip(&self.bodies);
+        let is_changed = |object: &Object| changed.contains(&(object.kind(), &object.name));
+        all.filter(|(object, _)| is_changed(object)).map(|(_, body)| body.clone()).collect()
+    }
+}
+
 impl Plan {
     fn document(&self, dry_run: bool, is_rejected: bool) -> Value {
         let configuration = self.configuration.as_ref().map(|plan| {
@@ -380,7 +412,7 @@ impl Plan {
                 "machine_values": plan.machine_values,
                 "machine_values_compared": plan.is_compared,
                 "restart": plan.restarts,
-                "seed": plan.seed.0,
+                "seed": plan.seed,
             })
         });
         json!({
@@ -435,14 +467,14 @@ fn configuration_text(plan: &ConfigurationPlan, would: &str) -> String {
         };
     }
     for value in &plan.machine_values {
-        let here = value.here.as_deref().unwrap_or("\"auto\" or not set");
-        let (key, backup) = (value.key, &value.backup);
+        let here = value.here.as_deref().unwrap_or("\"auto\" or empty");
+        let (key, backup) = (&value.key, &value.backup);
         text += &match plan.is_compared {
             true => format!("value of another machine: {key} = {backup}; here {here}\n"),
             false => format!("value of one machine: {key} = {backup}; make sure that it is this\n"),
         };
     }
-    text += &match plan.seed.0 {
+    text += &match plan.seed {
         SeedAction::None => String::new(),
         SeedAction::Created => format!("generated seed: {would}stored\n"),
         SeedAction::Unchanged => "generated seed: unchanged\n".to_owned(),
@@ -450,7 +482,9 @@ fn configuration_text(plan: &ConfigurationPlan, would: &str) -> String {
                              the flows in its region depend on it\n"
             .to_owned(),
     };
-    if plan.changes.is_empty() {
+    let is_written =
+        |file: &PlannedFile| matches!(file.action, FileAction::Created | FileAction::Replaced);
+    if !plan.files.iter().any(is_written) {
         return text;
     }
     text + &match plan.restarts.as_deref() {
@@ -489,4 +523,30 @@ fn objects_text(plan: &ObjectPlan, would: &str) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use api::RestoredObject;
+
+    use super::*;
+
+    #[test]
+    fn only_objects_that_change_are_sent_again_to_be_waited_for() {
+        let (created, unchanged) = (RestoreAction::Created, RestoreAction::Unchanged);
+        let actions = [("a", created), ("b", unchanged), ("c", RestoreAction::Replaced)];
+        let json = |name: &str| json!({ "kind": "Service", "name": name, "spec": {} });
+        let objects: Vec<Object> =
+            actions.iter().map(|(name, _)| Object::from_json(&json(name)).unwrap()).collect();
+        let restored = objects.iter().zip(actions).map(|(object, (_, action))| RestoredObject {
+            kind: object.kind(),
+            name: object.name.clone(),
+            action,
+        });
+        let restored = Restored { revision: 7, objects: restored.collect() };
+        let bodies = actions.map(|(name, _)| json(name).to_string()).to_vec();
+        let (socket, skipped) = (PathBuf::new(), BTreeMap::new());
+        let plan = ObjectPlan { socket, objects, bodies, skipped, restored };
+        assert_eq!(plan.changed(), ["a", "c"].map(|name| json(name).to_string()));
+    }
 }

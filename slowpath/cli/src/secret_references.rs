@@ -9,6 +9,11 @@ use state::object::{Object, Spec};
 
 use super::archive::SecretReference;
 
+/// Key of the directory with the keys of BGP sessions, which policies name.
+const BGP_KEYS: &str = "bgp.secrets";
+/// Key of the directory with certificate authorities, which services name.
+const AUTHORITIES: &str = "health.ca_folder";
+
 /// Returns the files with secrets that the configuration and the objects name, and those without
 /// which the secrets have no use: certificates and certificate authorities. Sorted, each once.
 pub fn references<'o>(
@@ -17,21 +22,21 @@ pub fn references<'o>(
 ) -> Vec<SecretReference> {
     let reference = |key: &str, path: PathBuf| SecretReference { key: key.to_owned(), path };
     let of_config = config.into_iter().flat_map(config::secrets::references);
-    let mut all: Vec<_> = of_config.map(|(key, path)| reference(key, path)).collect();
+    let mut all: Vec<_> = of_config.map(|(key, path)| SecretReference { key, path }).collect();
     let keys = config.and_then(|config| config.bgp.secrets.as_deref());
     for object in objects {
         match &object.spec {
             Spec::BgpPeeringPolicy(policy) => {
                 let neighbors = policy.routers.iter().flat_map(|router| &router.neighbors);
                 let paths = neighbors.flat_map(|neighbor| neighbor.secrets()).map(path);
-                all.extend(paths.map(|path| {
-                    reference("bgp.secrets", keys.unwrap_or(Path::new("")).join(path))
-                }));
+                all.extend(
+                    paths.map(|path| reference(BGP_KEYS, keys.unwrap_or(Path::new("")).join(path))),
+                );
             }
             Spec::Service(service) => {
                 let file = service.health.as_ref().map(|check| check.ca_file.as_str());
                 let file = file.filter(|file| !file.is_empty());
-                all.extend(file.map(|file| reference("health.ca_folder", file.into())));
+                all.extend(file.map(|file| reference(AUTHORITIES, file.into())));
             }
             Spec::Backends(_)
             | Spec::Appliance(_)
@@ -79,7 +84,8 @@ mod tests {
         let text = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.11/24\"]\n\
              [nat]\naddresses = [\"10.0.1.11\"]\n[fastpath]\nlcores = [1]\n\
              [bgp]\nsecrets = \"/etc/weir/bgp\"\n[api]\nlisten = \"127.0.0.1:9\"\n\
-             token_file = \"/etc/weir/token\"\ntls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"\n";
+             token_file = \"/etc/weir/token\"\ntls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"\n\
+             [health]\nca_file = \"/etc/weir/ca.pem\"\n";
         let config = config::from_toml(text).unwrap();
         let password = json!({ "secret": "router" });
         let neighbor = json!({ "address": "192.0.2.1", "asn": 65001, "password": password });
@@ -108,6 +114,7 @@ mod tests {
             "api.token_file /etc/weir/token",
             "bgp.secrets /etc/weir/bgp/b/key",
             "bgp.secrets /etc/weir/bgp/router/password",
+            "health.ca_file /etc/weir/ca.pem",
             "health.ca_folder /etc/ssl/ca.pem",
         ];
         assert!(found(Some(&config)).eq(expected));
@@ -117,6 +124,13 @@ mod tests {
             "health.ca_folder /etc/ssl/ca.pem",
         ];
         assert!(found(None).eq(expected));
+    }
+
+    #[test]
+    fn the_directories_from_which_objects_name_files_are_those_of_the_configuration() {
+        let mut folders = config::secrets::folders_of_objects();
+        folders.sort();
+        assert_eq!(folders, [BGP_KEYS, AUTHORITIES], "a new one: find its files in `references`");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use config::atomic_file::{Access, Staged, stage};
+use config::atomic_file::{Access, folder_of, stage, sync_folder};
 use config::automatic::Values;
 use config::checked::{ArmName, Interface, Prefix};
 use host::automatic::save;
@@ -244,12 +244,18 @@ fn write(path: &Path, text: &str, replaces: bool) -> Result<(), String> {
             format!("cannot write {}: {error}; run as root", path.display())
         }
         _ => format!("cannot write {}: {error}", path.display()),
+    })?;
+    sync_folder(path).map_err(|error| {
+        format!(
+            "{}: written, but its directory could not be synced ({error}): after a power failure \
+             the file from before may be back; run the command again with --force",
+            path.display()
+        )
     })
 }
 
 fn write_files(path: &Path, text: &str, replaces: bool) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     std::fs::create_dir_all(folder)?;
     // The group of the folder, that of the service user, may read the files: the configuration
     // contains the seed, which others must not read.
@@ -271,7 +277,7 @@ fn write_files(path: &Path, text: &str, replaces: bool) -> io::Result<()> {
     } else {
         staged.create()?;
     }
-    Staged::sync_folder(path)
+    Ok(())
 }
 
 fn with_ending(path: &Path, ending: &str) -> PathBuf {

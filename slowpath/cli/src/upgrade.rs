@@ -19,7 +19,7 @@ use tables::region::{Region, RegionLocation, convertible};
 
 use self::plan::{Action, FASTPATH, Facts, Plan, Tool, XDP};
 use super::offline;
-use super::options::GlobalOptions;
+use super::options::{GlobalOptions, Output};
 use super::output::{print, put};
 use super::request::{self, get};
 
@@ -97,15 +97,19 @@ pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode
         }
         UpgradeCommand::Convert { format } => {
             let (_, location) = location(options)?;
-            match location.convert(*format).map_err(|e| e.to_string())? {
-                None => put(&format!("the region has format {format}, or there is none\n")),
-                Some(done) => put(&format!(
+            let done = location.convert(*format).map_err(|e| e.to_string())?;
+            let converted = done
+                .as_ref()
+                .map(|done| json!({ "from": done.from, "to": done.to, "bytes": done.bytes }));
+            print(options, &json!({ "format": format, "converted": converted }), || match done {
+                None => format!("the region has format {format}, or there is none\n"),
+                Some(done) => format!(
                     "converted from format {} to {}: {}\n",
                     done.from,
                     done.to,
                     bytes_text(done.bytes as u64)
-                )),
-            }
+                ),
+            });
         }
         UpgradeCommand::Apply { drain, wait, lose_flows } => {
             let facts = facts(options, &files)?;
@@ -127,10 +131,14 @@ pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode
             }
             files.end_pending().map_err(not_written)?;
             files.commit(&facts.installed).map_err(not_written)?;
-            put(&format!(
-                "committed to version {}; the programs of the previous version are removed\n",
-                facts.installed.version
-            ));
+            let Version { version, format, .. } = &facts.installed;
+            progress(
+                options,
+                &format!(
+                    "committed to version {version}; the programs of the previous version are \
+                     removed\n"
+                ),
+            );
             // After the record: a store that the previous version cannot read needs it refused.
             let done = request::put(&offline::socket(options)?, "/store/format");
             let done = done.map_err(|error| {
@@ -139,7 +147,9 @@ pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode
                      `weir upgrade commit` again"
                 )
             })?;
-            put(&format!("{done}\n"));
+            let committed = json!({ "version": version, "region_format": format });
+            let document = json!({ "committed": committed, "store": done });
+            print(options, &document, || format!("{done}\n"));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -254,14 +264,18 @@ fn apply(
     loss: &Loss,
 ) -> Result<ExitCode, String> {
     let plan = Plan::new(facts);
-    put(&plan.text());
+    progress(options, &plan.text());
     let (_, location) = location(options)?;
     let tool = match plan.action() {
         Action::Nothing => {
             files.end_pending().map_err(not_written)?;
+            print(options, &applied(&plan, None), String::new);
             return Ok(ExitCode::SUCCESS);
         }
-        Action::Refuse { .. } => return Ok(ExitCode::from(1)),
+        Action::Refuse { .. } => {
+            print(options, &applied(&plan, None), String::new);
+            return Ok(ExitCode::from(1));
+        }
         Action::Restart => None,
         Action::Convert { tool, .. } => Some(*tool),
         Action::LoseFlows { .. } => {
@@ -306,18 +320,34 @@ fn apply(
         let _ = kill_slowpath();
     }
     start_slowpath()?;
-    let in_place = data_plane == XDP && !changes_format;
-    put(&match in_place {
-        true => format!("switched to version {}: no packet was lost\n", facts.installed.version),
-        false => format!(
-            "switched to version {}: no packet was forwarded for at most {:.2} s\n",
-            facts.installed.version,
-            gap.as_secs_f64()
-        ),
+    // XDP programs are replaced in place, without a gap.
+    let gap = if data_plane == XDP && !changes_format { Duration::ZERO } else { gap };
+    print(options, &applied(&plan, Some(gap)), || {
+        let switched = format!("switched to version {}", facts.installed.version);
+        let lost = match gap {
+            Duration::ZERO => "no packet was lost".to_owned(),
+            gap => format!("no packet was forwarded for at most {:.2} s", gap.as_secs_f64()),
+        };
+        format!(
+            "{switched}: {lost}\nto go back: install the former package, then `weir upgrade \
+             apply`\nto stay: `weir upgrade commit`\n"
+        )
     });
-    put("to go back: install the former package, then `weir upgrade apply`\n\
-         to stay: `weir upgrade commit`\n");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints progress, which documents for programs do not have.
+fn progress(options: &GlobalOptions, text: &str) {
+    if options.output() == Output::Table {
+        put(text);
+    }
+}
+
+/// Returns the document of `weir upgrade apply`: the plan, and the longest time for which no packet
+/// was forwarded if the programs were switched.
+fn applied(plan: &Plan, gap: Option<Duration>) -> Value {
+    let gap_s = gap.map(|gap| gap.as_secs_f64());
+    json!({ "plan": plan, "switched": gap.is_some(), "gap_s": gap_s })
 }
 
 fn systemctl(arguments: &[&str]) -> Result<(), String> {
@@ -394,7 +424,7 @@ fn convert(
 fn wait_for_flows(options: &GlobalOptions, limit: Option<Duration>) -> Result<(), String> {
     let socket = offline::socket(options)?;
     request::put(&socket, "/drain/on").map_err(|e| e.to_string())?;
-    put("draining; to end the drain: weir drain --undo\n");
+    progress(options, "draining; to end the drain: weir drain --undo\n");
     let begun = Instant::now();
     loop {
         let flows = flows(&socket)?;
@@ -406,7 +436,40 @@ fn wait_for_flows(options: &GlobalOptions, limit: Option<Duration>) -> Result<()
             request::put(&socket, "/drain/off").map_err(|e| e.to_string())?;
             return Err(format!("{flows} flows left; the drain was ended, nothing was switched"));
         }
-        put(&format!("{flows} flows left\n"));
+        progress(options, &format!("{flows} flows left\n"));
         std::thread::sleep(left.unwrap_or(REPORT).min(REPORT));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_of_a_switch_has_the_plan_and_the_gap() {
+        let facts = Facts {
+            installed: Version { version: "2".to_owned(), format: 14, store: 1 },
+            converts: vec![13],
+            previous: None,
+            committed: None,
+            region: Some(13),
+            store: None,
+            data_plane: FASTPATH,
+            outdated: vec![FASTPATH.to_owned()],
+            copy_bytes: 1,
+            free_bytes: 0,
+            flows: Some(7),
+        };
+        let document = applied(&Plan::new(&facts), None);
+        assert_eq!(document["switched"], false);
+        assert_eq!(document["gap_s"], Value::Null);
+        assert_eq!(document["plan"]["action"], "refuse");
+        let facts = Facts { free_bytes: 1, ..facts };
+        let document = applied(&Plan::new(&facts), Some(Duration::from_millis(1500)));
+        assert_eq!((&document["switched"], &document["gap_s"]), (&json!(true), &json!(1.5)));
+        let expected = json!({ "action": "convert", "tool": "installed", "from": 13, "to": 14 });
+        for (key, value) in expected.as_object().unwrap() {
+            assert_eq!(document["plan"][key], *value, "{document}");
+        }
     }
 }

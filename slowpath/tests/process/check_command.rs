@@ -1,4 +1,5 @@
-//! Tests that `weir config check` and slowpath accept and reject the same configurations.
+//! Tests that `weir config check` and slowpath accept and reject the same configurations, and of
+//! commands that need no running slowpath.
 
 use crate::appliance::Folder;
 use crate::generation;
@@ -65,4 +66,19 @@ fn a_generated_seed_is_persisted_and_only_its_fingerprint_is_shown() {
     std::fs::remove_file(folder.path.join("region/file")).unwrap();
     let _again = folder.slowpath();
     assert_eq!(fingerprint(), first, "a new region has the same seed");
+}
+
+#[test]
+fn a_conversion_of_the_region_prints_the_selected_format() {
+    let folder = Folder::new("convert");
+    let convert = |options: &[&str]| {
+        let out = folder.weir(&[&["upgrade", "convert", "--format", "13"][..], options].concat());
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    assert_eq!(convert(&[]), "the region has format 13, or there is none\n");
+    let json: serde_json::Value = serde_json::from_str(&convert(&["--json"])).unwrap();
+    assert_eq!(json, serde_json::json!({ "format": 13, "converted": null }));
+    let yaml = convert(&["-o", "yaml"]);
+    assert!(yaml.contains("format: 13\n") && yaml.contains("converted: null\n"), "{yaml}");
 }

@@ -21,6 +21,7 @@ fn example() -> (Manifest, Contents) {
             file(Role::Main, "name = \"weir-a\"\n"),
             file(Role::Entry("a.toml".into()), "\u{0}\"\\"),
             file(Role::Services, ""),
+            file(Role::Folder, ""),
         ]),
         state: Some(vec![StateValue::Seed("JLfvgnHc2kaSUFaI".into())]),
     };
@@ -141,6 +142,8 @@ fn a_newer_format_is_refused_with_its_version_and_the_oldest_is_read() {
     let text = error(&newer);
     assert!(text.contains("format 2") && text.contains("written by Weir 9.1.0"), "{text}");
     assert!(text.contains(env!("CARGO_PKG_VERSION")) && text.contains("up to 1"), "{text}");
+    let zero = error(&with_manifest(|value| value["weir_backup"] = 0.into()));
+    assert!(zero.contains("format 0, which does not exist"), "{zero}");
     let huge = with_manifest(|value| value["weir_backup"] = u64::MAX.into());
     assert!(error(&huge).contains(&format!("format {}", u64::MAX)));
     // What the first format looked like when it was introduced.
@@ -175,6 +178,32 @@ fn other_files_are_not_backups() {
     assert!(error(&fields).contains("its first line: unknown field"), "{}", error(&fields));
     let mode = with_manifest(|value| value["revision"] = (-1).into());
     assert!(error(&mode).contains("its first line"), "{}", error(&mode));
+}
+
+#[test]
+fn a_second_seed_is_an_error() {
+    let (manifest, mut contents) = example();
+    let seed = contents.state.as_ref().unwrap()[0].clone();
+    contents.state = Some(vec![seed.clone(), seed]);
+    let file = encode(manifest, &contents).unwrap();
+    assert!(error(&file).contains("the state has 2 seeds instead of one"), "{}", error(&file));
+}
+
+#[test]
+fn the_largest_backup_is_one_that_the_api_restores() {
+    let manifest = Manifest::new("weir-a".into(), "2026-11-27T08:00:00Z".into());
+    let with_text = |length: usize| {
+        let objects = vec![json!({ "name": "a" }), json!({ "name": "x".repeat(length) })];
+        Contents { objects: Some(objects), ..Contents::default() }
+    };
+    let overhead = encode(manifest.clone(), &with_text(1 << 25)).unwrap().len() - (1 << 25);
+    let largest = with_text(MAX_BYTES - overhead);
+    assert_eq!(encode(manifest.clone(), &largest).unwrap().len(), MAX_BYTES);
+    // What `weir restore` sends.
+    let objects: Vec<String> = largest.objects.iter().flatten().map(Value::to_string).collect();
+    assert!(format!("[{}]", objects.join(",")).len() <= api::MAX_RESTORE_BYTES);
+    let larger = encode(manifest, &with_text(MAX_BYTES - overhead + 1)).unwrap_err();
+    assert!(larger.to_string().contains("weir get KIND -o yaml"), "{larger}");
 }
 
 #[test]

@@ -5,27 +5,35 @@
 //! The paths in a backup are not used: a file of a directory has a name of one part, which is one
 //! that slowpath reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use config::atomic_file::Access;
+use config::atomic_file::{Access, folder_of};
 use config::checked::Config;
-use config::machine_values::machine_values;
+use config::machine_values::{self, machine_values};
 use config::seed;
 use serde::Serialize;
 use slowpath::sources::{self, EXTENSIONS};
 use state::object::Object;
 
-use super::files::{NewFile, parent};
+use super::failure::Failure;
+use super::files::{NewFile, NewFolder};
 use crate::archive::{ConfigurationFile, Role, StateValue};
+use crate::file_error;
 use crate::options::GlobalOptions;
 
 /// Address in the configuration that the package installs. It is one for documentation (RFC 5737),
 /// and no machine has it.
 const PLACEHOLDER: &str = "\"192.0.2.10/24\"";
 
-/// What a restore does with a file.
+/// Mode of a directory of services files that the backup does not describe.
+const FOLDER_MODE: u32 = 0o750;
+/// Mode of a directory for the state.
+const STATE_MODE: u32 = 0o700;
+
+/// What a restore does with a file or directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileAction {
@@ -52,10 +60,10 @@ pub struct PlannedFile {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct MachineValue {
     /// The key.
-    pub key: &'static str,
+    pub key: String,
     /// The value in the backup.
     pub backup: String,
-    /// The value of this machine; `None` if it is "auto" or not set.
+    /// The value of this machine; `None` if it is "auto" or empty.
     pub here: Option<String>,
 }
 
@@ -79,10 +87,10 @@ pub struct ConfigurationPlan {
     pub config: Config,
     /// The objects of the services files.
     pub objects: Vec<Object>,
-    /// All files.
+    /// All files, and the directory of services files if it is missing.
     pub files: Vec<PlannedFile>,
-    /// The directory of services files, if it is missing.
-    pub folder: Option<PathBuf>,
+    /// The directories to create.
+    pub folders: Vec<NewFolder>,
     /// The files to write.
     pub changes: Vec<NewFile>,
     /// Values that belong to one machine and are not those of this one.
@@ -93,8 +101,15 @@ pub struct ConfigurationPlan {
     /// Keys whose change takes effect at a restart, each with the processes to restart. `None` if
     /// the current configuration cannot be read.
     pub restarts: Option<Vec<String>>,
-    /// What becomes of the generated seed, with its text.
-    pub seed: (SeedAction, Option<String>),
+    /// What becomes of the generated seed.
+    pub seed: SeedAction,
+}
+
+impl ConfigurationPlan {
+    /// Returns whether the restore writes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.folders.is_empty() && self.changes.is_empty()
+    }
 }
 
 /// Plans the restore of files as the configuration at `target`.
@@ -106,14 +121,11 @@ pub fn plan(
     target: &Path,
     files: &[ConfigurationFile],
     state: &[StateValue],
-) -> Result<ConfigurationPlan, String> {
-    let mut mains = files.iter().filter(|file| file.role == Role::Main);
-    let (Some(main), None) = (mains.next(), mains.next()) else {
-        return Err("the backup does not have exactly one configuration file".to_owned());
-    };
-    let config =
-        config::load_text(target, &main.text, &options.set).map_err(|error| error.render())?;
-    hugepages::sizes(&config).check().map_err(|error| error.to_string())?;
+) -> Result<ConfigurationPlan, Failure> {
+    let main = main_file(files)?;
+    let config = config::load_text(target, &main.text, &options.set)
+        .map_err(|error| Failure::Rejected(error.render()))?;
+    hugepages::sizes(&config).check().map_err(|error| Failure::Rejected(error.to_string()))?;
     let mut written = vec![(target.to_owned(), main)];
     written.extend(services(&config, files)?);
     let mut texts: Vec<(String, String)> = Vec::new();
@@ -125,19 +137,24 @@ pub fn plan(
         let text = sources::read_regular(path).map_err(|e| failed(path, &e))?;
         texts.push((path.display().to_string(), text));
     }
-    let parsed = sources::parse_texts(texts, &config)?;
+    let parsed = sources::parse_texts(texts, &config).map_err(Failure::Rejected)?;
     let objects = parsed.into_iter().map(|(_, object)| object).collect();
-    let has_entries = files.iter().any(|file| matches!(file.role, Role::Entry(_)));
-    let folder = config.services.clone().filter(|path| has_entries && !path.exists());
+    let mut folders: Vec<NewFolder> = services_folder(&config, files).into_iter().collect();
     let (mut planned, mut changes) = (Vec::new(), Vec::new());
+    for folder in &folders {
+        planned.push(PlannedFile { path: folder.path.clone(), action: FileAction::Created });
+    }
+    let folder = folders.first().map(|folder| folder.path.clone());
     for (path, file) in written {
         let (path, action) = compare(&path, file, folder.as_deref())?;
         if action != FileAction::Unchanged {
             let access = access(&path, action, file.mode, folder.as_deref())?;
-            changes.push(NewFile { path: path.clone(), text: file.text.clone(), access });
+            let text = file.text.clone();
+            changes.push(NewFile { path: path.clone(), text, access, is_created: false });
         }
         planned.push(PlannedFile { path, action });
     }
+    check_distinct(&planned)?;
     planned.extend(left.into_iter().map(|path| PlannedFile { path, action: FileAction::Left }));
     let current = current(target)?;
     let restarts = current.as_ref().and_then(|text| {
@@ -147,12 +164,12 @@ pub fn plan(
     });
     let here = here(options, target, current.as_deref());
     let machine_values = differing(options, target, &main.text, here.as_ref())?;
-    let seed = seed_action(&config, state)?;
+    let seed = plan_seed(&config, state, &mut folders, &mut changes)?;
     Ok(ConfigurationPlan {
         config,
         objects,
         files: planned,
-        folder,
+        folders,
         changes,
         machine_values,
         is_compared: here.is_some(),
@@ -161,35 +178,93 @@ pub fn plan(
     })
 }
 
+/// Returns the configuration file of the backup, and checks that the other files fit each other.
+fn main_file(files: &[ConfigurationFile]) -> Result<&ConfigurationFile, Failure> {
+    let count = |is_role: fn(&Role) -> bool| files.iter().filter(|one| is_role(&one.role)).count();
+    let mut mains = files.iter().filter(|file| file.role == Role::Main);
+    let (Some(main), None) = (mains.next(), mains.next()) else {
+        let text = "the backup does not have exactly one configuration file";
+        return Err(Failure::Rejected(text.to_owned()));
+    };
+    let services = count(|role| *role == Role::Services);
+    let folders = count(|role| *role == Role::Folder);
+    let entries = count(|role| matches!(role, Role::Entry(_)));
+    if services > 1 || folders > 1 || services == 1 && folders + entries > 0 {
+        let text = "the backup has more than one services file or directory of services files";
+        return Err(Failure::Rejected(text.to_owned()));
+    }
+    Ok(main)
+}
+
 /// Returns the services files of the backup with their paths on this machine.
 fn services<'f>(
     config: &Config,
     files: &'f [ConfigurationFile],
-) -> Result<Vec<(PathBuf, &'f ConfigurationFile)>, String> {
-    let mut services = Vec::new();
-    for file in files {
-        let Some(path) = &config.services else { break };
-        let path = match &file.role {
-            Role::Main => continue,
-            Role::Services => path.clone(),
-            Role::Entry(name) => path.join(entry(name)?),
-        };
-        if services.iter().any(|(other, _)| *other == path) {
-            return Err(format!("the backup has two files for {}", path.display()));
-        }
-        services.push((path, file));
-    }
+) -> Result<Vec<(PathBuf, &'f ConfigurationFile)>, Failure> {
     let has_services = files.iter().any(|file| file.role != Role::Main);
-    match &config.services {
-        None if has_services => Err("the backup has services files, but its configuration (with \
-                                     the environment and --set) does not set `services`"
-            .to_owned()),
-        Some(path) if services.is_empty() && !path.exists() => Err(format!(
-            "`services` is {}, which neither the backup nor this machine has",
-            path.display()
-        )),
-        _ => Ok(services),
+    let Some(services) = &config.services else {
+        let text = "the backup has services files, but its configuration (with the environment \
+                    and --set) does not set `services`";
+        return if has_services { Err(Failure::Rejected(text.to_owned())) } else { Ok(Vec::new()) };
+    };
+    if !has_services && !services.exists() {
+        let path = services.display();
+        let text = format!("`services` is {path}, which neither the backup nor this machine has");
+        return Err(Failure::Rejected(text));
     }
+    let mut all = Vec::new();
+    for file in files {
+        let path = match &file.role {
+            Role::Main | Role::Folder => continue,
+            Role::Services => services.clone(),
+            Role::Entry(name) => services.join(entry(name).map_err(Failure::Rejected)?),
+        };
+        if all.iter().any(|(other, _)| *other == path) {
+            let text = format!("the backup has two files for {}", path.display());
+            return Err(Failure::Rejected(text));
+        }
+        all.push((path, file));
+    }
+    Ok(all)
+}
+
+/// Returns the directory of services files if it is missing.
+fn services_folder(config: &Config, files: &[ConfigurationFile]) -> Option<NewFolder> {
+    let path = config.services.clone().filter(|path| !path.exists())?;
+    if let Some(folder) = files.iter().find(|file| file.role == Role::Folder) {
+        // The owner lists and changes it, and other users have no business writing it.
+        return Some(NewFolder { path, mode: folder.mode & 0o775 | 0o700 });
+    }
+    let has_entries = files.iter().any(|file| matches!(file.role, Role::Entry(_)));
+    has_entries.then_some(NewFolder { path, mode: FOLDER_MODE })
+}
+
+/// Returns an error if two of the files are one, by a hard or a symbolic link: the second would
+/// replace the first.
+fn check_distinct(files: &[PlannedFile]) -> Result<(), Failure> {
+    let mut paths: HashMap<(u64, u64), &Path> = HashMap::new();
+    let mut new: HashMap<PathBuf, &Path> = HashMap::new();
+    for PlannedFile { path, action } in files {
+        let other = match action {
+            FileAction::Created => {
+                let folder = folder_of(path).canonicalize().unwrap_or(folder_of(path).to_owned());
+                new.insert(folder.join(path.file_name().unwrap_or_default()), path)
+            }
+            _ => {
+                let about = std::fs::metadata(path).map_err(|e| failed(path, &e))?;
+                paths.insert((about.dev(), about.ino()), path)
+            }
+        };
+        if let Some(other) = other {
+            return Err(Failure::Rejected(format!(
+                "{} and {} are one file, by a link, and the backup has contents for both; remove \
+                 the link",
+                other.display(),
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the name of a file in the directory of services, if slowpath reads such a name.
@@ -210,7 +285,7 @@ fn entry(name: &str) -> Result<&str, String> {
 fn left(
     config: &Config,
     written: &[(PathBuf, &ConfigurationFile)],
-) -> Result<Vec<PathBuf>, String> {
+) -> Result<Vec<PathBuf>, Failure> {
     let Some(path) = config.services.as_deref().filter(|path| path.exists()) else {
         return Ok(Vec::new());
     };
@@ -225,11 +300,13 @@ fn compare(
     path: &Path,
     file: &ConfigurationFile,
     folder: Option<&Path>,
-) -> Result<(PathBuf, FileAction), String> {
+) -> Result<(PathBuf, FileAction), Failure> {
     let path = match path.symlink_metadata() {
         Ok(about) if about.is_symlink() => path.canonicalize().map_err(|e| {
             let path = path.display();
-            format!("{path}: {e}: a symbolic link to no file; remove it, or create the file")
+            Failure::Failed(format!(
+                "{path}: {e}: a symbolic link to no file; remove it, or create the file"
+            ))
         })?,
         _ => path.to_owned(),
     };
@@ -241,11 +318,13 @@ fn compare(
             Ok((path, FileAction::Replaced))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            match parent(&path).is_dir() || Some(parent(&path)) == folder {
+            match folder_of(&path).is_dir() || Some(folder_of(&path)) == folder {
                 true => Ok((path, FileAction::Created)),
                 false => {
-                    let folder = parent(&path).display();
-                    Err(format!("{}: there is no directory {folder}; create it", path.display()))
+                    let folder = folder_of(&path).display();
+                    let text =
+                        format!("{}: there is no directory {folder}; create it", path.display());
+                    Err(Failure::Failed(text))
                 }
             }
         }
@@ -260,20 +339,20 @@ fn access(
     action: FileAction,
     mode: u32,
     folder: Option<&Path>,
-) -> Result<Access, String> {
+) -> Result<Access, Failure> {
     if action == FileAction::Replaced {
         return Access::of(path).map_err(|e| failed(path, &e));
     }
     let existing = match folder {
-        Some(folder) if parent(path) == folder => parent(folder),
-        _ => parent(path),
+        Some(folder) if folder_of(path) == folder => folder_of(folder),
+        _ => folder_of(path),
     };
     let folder = Access::of(existing).map_err(|e| failed(path, &e))?;
     // No file of the configuration is a program, and other users have no business writing it.
     Ok(Access { mode: mode & 0o664, owner: folder.owner })
 }
 
-fn current(target: &Path) -> Result<Option<String>, String> {
+fn current(target: &Path) -> Result<Option<String>, Failure> {
     match sources::read_regular(target) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -287,59 +366,70 @@ fn here(
     options: &GlobalOptions,
     target: &Path,
     current: Option<&str>,
-) -> Option<BTreeMap<&'static str, String>> {
+) -> Option<BTreeMap<String, machine_values::MachineValue>> {
     let values = machine_values(target, current?, &options.set).ok()?;
-    let is_placeholder = values.get("ingress.address").is_some_and(|text| text == PLACEHOLDER);
+    let is_placeholder =
+        values.get("ingress.address").is_some_and(|value| value.text == PLACEHOLDER);
     (!is_placeholder).then_some(values)
 }
 
-/// Returns the values of a machine in the backup that are not those of this machine.
+/// Returns the values of a machine that the backup sets and that are not those of this machine.
 fn differing(
     options: &GlobalOptions,
     target: &Path,
     backup: &str,
-    here: Option<&BTreeMap<&'static str, String>>,
-) -> Result<Vec<MachineValue>, String> {
-    let backup = machine_values(target, backup, &options.set).map_err(|error| error.render())?;
-    let is_path = |key: &str| key.starts_with("region.") || key.starts_with("control.");
-    let differing = backup.into_iter().filter_map(|(key, backup)| {
-        let here = here.and_then(|values| values.get(key).cloned());
-        // A path that is not set has a default, which the backup may spell out.
-        let differs = here.as_ref() != Some(&backup) && !(here.is_none() && is_path(key));
-        differs.then_some(MachineValue { key, backup, here })
-    });
+    here: Option<&BTreeMap<String, machine_values::MachineValue>>,
+) -> Result<Vec<MachineValue>, Failure> {
+    let backup = machine_values(target, backup, &options.set)
+        .map_err(|error| Failure::Rejected(error.render()))?;
+    let differing =
+        backup.into_iter().filter(|(_, value)| value.is_set).filter_map(|(key, value)| {
+            let own = here.and_then(|values| values.get(&key));
+            let is_same = own.is_some_and(|own| own.text == value.text);
+            // A path that is not set here has a default, which may depend on the machine.
+            let is_default_path =
+                value.is_path && here.is_some() && own.is_none_or(|own| !own.is_set);
+            let here = own.map(|own| own.text.clone());
+            (!is_same && !is_default_path).then_some(MachineValue { key, backup: value.text, here })
+        });
     Ok(differing.collect())
 }
 
-fn seed_action(
+/// Plans what becomes of the seed: it is created with the files, if this machine has none.
+fn plan_seed(
     config: &Config,
     state: &[StateValue],
-) -> Result<(SeedAction, Option<String>), String> {
-    let Some(StateValue::Seed(backup)) = state.first() else {
-        return Ok((SeedAction::None, None));
-    };
-    if !seed::is_generated(config) {
-        return Ok((SeedAction::None, None));
-    }
+    folders: &mut Vec<NewFolder>,
+    changes: &mut Vec<NewFile>,
+) -> Result<SeedAction, Failure> {
+    let Some(StateValue::Seed(backup)) = state.first() else { return Ok(SeedAction::None) };
+    let Some((path, text)) = seed::file(config, backup) else { return Ok(SeedAction::None) };
     if !seed::is_valid(backup) {
-        return Err("the seed in the backup is not 12 bytes in base64".to_owned());
+        let text = "the seed in the backup is not 12 bytes in base64";
+        return Err(Failure::Rejected(text.to_owned()));
     }
-    let action = match seed::stored(config).map_err(|error| error.render())? {
-        None => SeedAction::Created,
-        Some(same) if same == *backup => SeedAction::Unchanged,
-        Some(_) => SeedAction::Left,
-    };
-    Ok((action, Some(backup.clone())))
+    match seed::stored(config).map_err(|error| Failure::Failed(error.render()))? {
+        Some(same) if same == *backup => return Ok(SeedAction::Unchanged),
+        Some(_) => return Ok(SeedAction::Left),
+        None => {}
+    }
+    let ancestors = path.ancestors().skip(1);
+    let mut missing: Vec<NewFolder> = ancestors
+        .take_while(|folder| !folder.exists())
+        .map(|folder| NewFolder { path: folder.to_owned(), mode: STATE_MODE })
+        .collect();
+    missing.reverse();
+    let existing = missing.first().map_or(path.as_path(), |folder| folder.path.as_path());
+    let owner = Access::of(folder_of(existing)).map_err(|e| failed(&path, &e))?.owner;
+    folders.extend(missing);
+    let access = Access { mode: seed::MODE, owner };
+    changes.push(NewFile { path, text, access, is_created: true });
+    Ok(SeedAction::Created)
 }
 
-fn failed(path: &Path, error: &io::Error) -> String {
-    let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "; run weir as root, or restore only the objects with --only objects"
-        }
-        _ => "",
-    };
-    format!("{}: {error}{remedy}", path.display())
+fn failed(path: &Path, error: &io::Error) -> Failure {
+    let alternative = "restore only the objects with --only objects";
+    Failure::Failed(file_error::text_or(path, error, alternative))
 }
 
 #[cfg(test)]
@@ -387,14 +477,17 @@ mod tests {
         };
         let real = real.canonicalize().unwrap();
         assert_eq!(link("link", "real/file"), Ok((real.clone(), FileAction::Replaced)));
-        assert!(link("dangling", "nowhere").is_err_and(|e| e.contains("a symbolic link to no")));
-        assert!(link("device", "/dev/null").is_err_and(|e| e.contains("a character device")));
-        assert!(link("folder", "real").is_err_and(|e| e.contains("a directory")));
+        let fails = |result, cause: &str| match result {
+            Err(Failure::Failed(text)) => text.contains(cause),
+            _ => false,
+        };
+        assert!(fails(link("dangling", "nowhere"), "a symbolic link to no"));
+        assert!(fails(link("device", "/dev/null"), "it is a character device"));
+        assert!(fails(link("folder", "real"), "it is a directory"));
         let new = folder.join("new");
         assert_eq!(compare(&new, &file, None), Ok((new.clone(), FileAction::Created)));
         let missing = folder.join("missing");
-        let error = compare(&missing.join("new"), &file, None).unwrap_err();
-        assert!(error.contains("there is no directory"), "{error}");
+        assert!(fails(compare(&missing.join("new"), &file, None), "there is no directory"));
         let created = Ok((missing.join("new"), FileAction::Created));
         assert_eq!(compare(&missing.join("new"), &file, Some(&missing)), created);
         for path in [&new, &missing.join("new")] {
@@ -406,5 +499,43 @@ mod tests {
         std::fs::write(&real, "a").unwrap();
         assert_eq!(compare(&real, &file, None), Ok((real, FileAction::Unchanged)));
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn temporary(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder.canonicalize().unwrap()
+    }
+
+    #[test]
+    fn two_files_that_are_one_by_a_link_are_rejected() {
+        let folder = temporary("one-file");
+        let path = |name: &str| folder.join(name);
+        std::fs::write(path("a"), "").unwrap();
+        std::fs::write(path("other"), "").unwrap();
+        std::fs::hard_link(path("a"), path("hard")).unwrap();
+        std::os::unix::fs::symlink("a", path("soft")).unwrap();
+        std::os::unix::fs::symlink(".", path("same")).unwrap();
+        let check = |names: [(&str, FileAction); 2]| {
+            check_distinct(&names.map(|(name, action)| PlannedFile { path: path(name), action }))
+        };
+        let (replaced, created) = (FileAction::Replaced, FileAction::Created);
+        for (name, action) in [("hard", replaced), ("soft", FileAction::Unchanged)] {
+            let Err(Failure::Rejected(text)) = check([("a", replaced), (name, action)]) else {
+                panic!("{name}")
+            };
+            assert!(text.contains("a and ") && text.contains("are one file"), "{text}");
+        }
+        assert!(check([("new", created), ("same/new", created)]).is_err());
+        assert_eq!(check([("a", replaced), ("other", replaced)]), Ok(()));
+        assert_eq!(check([("new", created), ("newer", created)]), Ok(()));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_placeholder_is_the_address_that_the_package_installs() {
+        let text = include_str!("../../../../package/weir.toml");
+        let values = machine_values(Path::new("weir.toml"), text, &[]).unwrap();
+        assert_eq!(values["ingress.address"].text, PLACEHOLDER);
     }
 }

@@ -49,6 +49,15 @@ impl Objects {
         self.all.iter().map(|(_, object)| object)
     }
 
+    /// Returns the desired state of all sources: the objects that are not being deleted, without
+    /// lifecycle data, sorted by kind, name and source.
+    pub fn desired(&self) -> impl Iterator<Item = Object> {
+        let desired = self.all().filter(|object| {
+            object.kind().is_desired_state() && object.lifecycle().deletion.is_none()
+        });
+        desired.map(|object| Object::clone(object).with_lifecycle(Lifecycle::default()))
+    }
+
     /// Returns all objects of a kind, sorted by name and source.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
         let from = self.all.from(|key| key.kind < kind);
