@@ -92,8 +92,9 @@ impl Scenario {
         tree.write("/etc/weir/weir.toml", &config(plane))?;
         tree.write("/etc/weir/services.toml", SERVICES)?;
         container.run(
+            // The interfaces have the addresses of the packaged configuration.
             "systemctl stop weir-slowpath weir-fastpath; rm -f /dev/shm/weir/region; \
-             systemctl restart weir.target",
+             ip link delete weir-in; ip link delete weir-out; systemctl restart weir.target",
         )?;
         container.until("weir status")?;
         if !plane.is_xdp() {
