@@ -72,7 +72,7 @@ fi
 # For `make image` and `image-test`: a tree of Debian, file systems and disks made of it, signatures,
 # and a virtual machine with UEFI.
 if [[ $purpose == image ]]; then
-  packages+=(binutils dpkg-dev mmdebstrap e2fsprogs mtools fdisk qemu-utils jq)
+  packages+=(binutils dpkg-dev mmdebstrap e2fsprogs dosfstools mtools fdisk qemu-utils jq)
   packages+=(openssh-client qemu-system-x86 ovmf)
 fi
 # For `make debian13`: a chroot of another release.

@@ -23,7 +23,7 @@ fail() {
 [[ $# == 1 || $# == 2 ]] || fail "usage: image/build.sh PACKAGE [FOLDER]"
 [[ -f $1 ]] || fail "no package $1; run: make image"
 ((EUID == 0)) || fail "not root: the tree has files of several users; use sudo"
-for tool in mke2fs debugfs mformat mcopy sfdisk qemu-img jq ssh-keygen; do
+for tool in mke2fs debugfs mkfs.vfat mcopy sfdisk qemu-img jq ssh-keygen; do
   [[ $(command -v "$tool") ]] || fail "no $tool; run: .ci/setup.sh image"
 done
 sign_key=${SIGN_KEY:+$(realpath -- "$SIGN_KEY")}
@@ -74,8 +74,9 @@ esp_serial=${esp_serial:0:8}
 cp "$deb" "$tree/weir.deb"
 # With /proc, in its own namespaces.
 in_tree() {
-  unshare --mount --pid --fork --root "$tree" --mount-proc env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
-    SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" "$@"
+  local settings=(PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive)
+  settings+=(SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH")
+  unshare --mount --pid --fork --root "$tree" --mount-proc env -i "${settings[@]}" "$@"
 }
 in_tree dpkg --install /weir.deb > "$work/log" 2>&1 || fail "dpkg: $(cat "$work/log")" \
   "A package that Weir needs must be in packages.list; then run: make image-lock"
@@ -196,7 +197,8 @@ GRUB
 find "$work/esp" -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
 truncate --size "${esp_mib}M" "$work/esp.fat"
 export TZ=UTC MTOOLS_SKIP_CHECK=1
-mformat -i "$work/esp.fat" -F -N "$esp_serial" -v ESP ::
+mkfs.vfat -F 32 -i "$esp_serial" -n ESP --invariant "$work/esp.fat" > "$work/log" 2>&1 ||
+  fail "mkfs.vfat: $(cat "$work/log")"
 mmd -i "$work/esp.fat" ::/EFI ::/EFI/BOOT ::/EFI/debian
 for file in BOOT/BOOTX64.EFI BOOT/grubx64.efi debian/{shimx64.efi,grubx64.efi,grub.cfg}; do
   mcopy -m -i "$work/esp.fat" "$work/esp/EFI/$file" "::/EFI/$file"

@@ -1,5 +1,5 @@
-//! The commands of the book's pages on the installation and on upgrades, and examples of that on the
-//! image.
+//! The commands of the book's pages on the installation and on upgrades, and the user data on that
+//! on the image.
 
 use crate::Result;
 

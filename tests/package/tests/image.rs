@@ -65,7 +65,12 @@ fn image_forwards_from_user_data_alone_also_after_a_reboot() -> Result {
     examine_updates(&guest, &lab)?;
     steps.done("needrestart left Weir alone");
 
-    // The page's commands, and an update of the boot loader as its package makes it.
+    // The page's commands, with hugepages from the boot on, and an update of the boot loader as its
+    // package makes it.
+    let pages = run(&guest, "cat /proc/sys/vm/nr_hugepages")?;
+    let hugepages = format!("hugepages={pages}");
+    let setting = format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {hugepages}\"\n");
+    guest.write("/etc/default/grub.d/60-hugepages.cfg", &setting)?;
     println!("{}", run(&guest, "weir tune apply && update-grub 2>&1")?);
     let install = "grub-install --target=x86_64-efi --no-nvram --force-extra-removable 2>&1";
     println!("{}", run(&guest, install)?);
@@ -74,8 +79,8 @@ fn image_forwards_from_user_data_alone_also_after_a_reboot() -> Result {
     let guest = after_boot("reboot", &machine, &lab, &VFIO, &mut boots, &mut steps)?;
     let line = run(&guest, "cat /proc/cmdline")?;
     println!("{line}");
-    for parameter in ["hugepages=", "console=ttyS0", "iommu=pt"] {
-        assert!(line.contains(parameter), "{parameter} in {line}");
+    for parameter in [&*hugepages, "console=ttyS0,115200n8", "iommu=pt"] {
+        assert!(line.split(' ').any(|one| one == parameter), "{parameter} in {line}");
     }
     assert_eq!(run(&guest, "cat /etc/ssh/ssh_host_*_key.pub")?, host_keys);
     assert_eq!(boots.len(), 2, "boots: {boots:?}");
@@ -240,8 +245,8 @@ fn image_has_no_secret_no_identity_and_no_trace_of_the_build() -> Result {
 }
 
 /// Returns whether a key or token is an example in the documentation or the tests of a package of
-/// Debian: the file is what the package has installed, or was compiled from such a file. The sums of
-/// the packages are recorded. Weir's package is not excused.
+/// Debian: the file is what the package has installed, or was compiled from such a file. The sums
+/// of the packages are recorded. Weir's package is not excused.
 fn is_example(tree: &Path, line: &str) -> bool {
     let Some((path, "private key" | "JSON web token")) = line.split_once(": ") else {
         return false;
