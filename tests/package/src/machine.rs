@@ -31,11 +31,11 @@ const MEMORY_MIB: u32 = 1536;
 const KERNEL: &str = "root=/dev/nvme0n1 rw console=ttyS0 quiet panic=-1 no_timer_check";
 
 /// The time limit of a boot until the appliance forwards. On idle CPUs it takes 40 s, with XDP 80,
-/// because the kernel verifies the programs, and with the image's first boot BOOT_IMAGE.
+/// because the kernel verifies the programs. The image took up to 200 s on busy ones.
 const BOOT: Duration = Duration::from_secs(600);
 
 /// The time limit of a shutdown.
-const SHUTDOWN: Duration = Duration::from_secs(90);
+const SHUTDOWN: Duration = Duration::from_secs(180);
 
 /// The address at which the appliance serves its metrics, in the management network.
 pub const METRICS: &str = "10.0.9.2:9100";
