@@ -197,7 +197,8 @@ GRUB
 find "$work/esp" -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
 truncate --size "${esp_mib}M" "$work/esp.fat"
 export TZ=UTC MTOOLS_SKIP_CHECK=1
-mkfs.vfat -F 32 -i "$esp_serial" -n ESP --invariant "$work/esp.fat" > "$work/log" 2>&1 ||
+# --invariant also sets a serial number, which -i replaces if it comes later.
+mkfs.vfat --invariant -F 32 -i "$esp_serial" -n ESP "$work/esp.fat" > "$work/log" 2>&1 ||
   fail "mkfs.vfat: $(cat "$work/log")"
 mmd -i "$work/esp.fat" ::/EFI ::/EFI/BOOT ::/EFI/debian
 for file in BOOT/BOOTX64.EFI BOOT/grubx64.efi debian/{shimx64.efi,grubx64.efi,grub.cfg}; do
