@@ -78,6 +78,7 @@ impl<'a> Machine<'a> {
         let mut arguments = emulator::arguments(&folder, MEMORY_MIB);
         let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
         let drive = |file: &Path, more: &str| format!("file={},format=raw,{more}", file.display());
+        let mut device = "nvme,drive=disk,serial=appliance,addr=0x2".to_owned();
         match disk.start() {
             Start::Kernel(kernel) => {
                 let line = format!("{KERNEL} {parameters}");
@@ -90,11 +91,12 @@ impl<'a> Machine<'a> {
                 add("-drive", drive(variables, "if=pflash"));
                 add("-drive", drive(seed, "if=none,id=seed,readonly=on"));
                 add("-device", "virtio-blk-pci,drive=seed,addr=0x4".to_owned());
+                device += ",bootindex=0";
             }
         }
         add("-drive", drive(disk.path(), "if=none,id=disk"));
         // Debian's kernel has the drivers of NVMe and ext4 built in, and needs no initial RAM disk.
-        add("-device", "nvme,drive=disk,serial=appliance,addr=0x2,bootindex=0".to_owned());
+        add("-device", device);
         add("-netdev", netdev("management-wire", "management"));
         add("-device", kernel_nic("management-wire", MANAGEMENT_MAC, 3));
         for nic in DataNic::ALL {
