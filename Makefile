@@ -9,7 +9,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo play play-stop test test-affected fixtures fuzz miri loom asan oracle bench lab \
   lab-units guest nics tcp-ao dpdk debian13 check docs reference deb package-test upgrade-test \
-  boot-test infrastructure
+  boot-test image image-lock image-test infrastructure
 
 # The lab creates namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root; cargo runs as the calling user.
@@ -75,7 +75,7 @@ lab-units: setup ## Run labs with the daemons under their units (users, capabili
 # FIXTURES/azure-rest-examples. They are not part of this repository, so other targets ignore these
 # tests. FIXTURES is made absolute, since tests run in their crate's directory. The ignored tests in
 # virtual machines and containers are run by `make tcp-ao` and `nics`, `package-test`, `boot-test`,
-# `upgrade-test`.
+# `upgrade-test`, `image-test`.
 fixtures: setup ## Compare requests with the clouds' published models (FIXTURES=DIR)
 	@test -d "$(FIXTURES)" || { echo "fixtures: no directory '$(FIXTURES)'; set FIXTURES to the" \
 	  "directory with aws-examples and azure-rest-examples" >&2; exit 1; }
@@ -83,7 +83,7 @@ fixtures: setup ## Compare requests with the clouds' published models (FIXTURES=
 	  $(if $(NEXTEST),--run-ignored only \
 	  -E 'not test(/tcp_ao/) - package(nics) - package(package-test)', -- --ignored \
 	  $(addprefix --skip ,tcp_ao virtio_net e1000e vmxnet3 tuned debian_12 debian_13 \
-	  the_package_has with_its_flows appliance_forwards))
+	  the_package_has with_its_flows appliance_forwards image_ second_build formats_hold))
 
 # Microsoft's models take two minutes of CPU and 3.3 GB to compile, so they are a separate
 # workspace, built once. The tests make Weir send each kind of request body to the Azure emulator.
@@ -178,6 +178,25 @@ boot-test: ## Boot Debian 12 with the package in a VM: reboot, power cut, VFIO, 
 	@.ci/setup.sh boot-test
 	$(MAKE) deb PROFILE=dev
 	$(TESTS) --test boot $(if $(NEXTEST),--run-ignored only --no-capture, \
+	  -- --ignored --nocapture)
+
+# As root, because the image has files of several users. SNAPSHOT, MIRROR and SECURITY_MIRROR are
+# those of image/base.sh.
+image: ## Build the image into target/image (DEB=FILE, SIGN_KEY=FILE, SNAPSHOT=1, PROFILE=dev)
+	@.ci/setup.sh image
+	$(if $(DEB),,$(MAKE) deb)
+	$(AS_ROOT) env SIGN_KEY=$(SIGN_KEY) SNAPSHOT=$(SNAPSHOT) MIRROR=$(MIRROR) \
+	  SECURITY_MIRROR=$(SECURITY_MIRROR) \
+	  image/build.sh "$(or $(DEB),$$(ls $(TARGET_DIR)/deb/weir_*.deb))" $(TARGET_DIR)/image
+
+image-lock: ## Record the newest Debian packages for the image in image/packages.lock
+	@.ci/setup.sh image
+	$(AS_ROOT) image/base.sh --record $(TARGET_DIR)/image
+
+image-test: ## Build the image, boot it with traffic, reboot it, scan it, build it again
+	@.ci/setup.sh image
+	$(MAKE) image PROFILE=dev
+	$(TESTS) --test image $(if $(NEXTEST),--run-ignored only --no-capture, \
 	  -- --ignored --nocapture)
 
 # Debian 12 has 22.11 without net/mana. Builds use the result only if PKG_CONFIG_PATH names it.

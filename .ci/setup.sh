@@ -11,7 +11,7 @@ fi
 
 # The purpose: `docs` needs mdbook only, `infrastructure` npm and Python, `dpdk` and `debian13` what
 # builds DPDK or a chroot, `demo`, `demo xdp` and `deb` few packages, tests (no argument) all of
-# these, `guest`, `package-test`, `boot-test` and `check` some in addition.
+# these, `guest`, `package-test`, `boot-test`, `image` and `check` some in addition.
 purpose=${1-}
 
 packages=(
@@ -68,6 +68,12 @@ fi
 # For `make boot-test`: trees of Debian and their kernel, disks of them, a virtual machine.
 if [[ $purpose == boot-test ]]; then
   packages+=(binutils dpkg-dev mmdebstrap systemd-container e2fsprogs qemu-system-x86)
+fi
+# For `make image` and `image-test`: a tree of Debian, file systems and disks made of it, signatures,
+# and a virtual machine with UEFI.
+if [[ $purpose == image ]]; then
+  packages+=(binutils dpkg-dev mmdebstrap e2fsprogs dosfstools mtools fdisk qemu-utils jq)
+  packages+=(openssh-client qemu-system-x86 ovmf)
 fi
 # For `make debian13`: a chroot of another release.
 if [[ $purpose == debian13 ]]; then

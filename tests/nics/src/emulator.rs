@@ -11,12 +11,14 @@ use std::time::Duration;
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
+const IOMMU: &str = "intel-iommu,intremap=on,device-iotlb=on";
+
 /// The time limit for the emulator to create its sockets.
 const START: Duration = Duration::from_secs(60);
 
-/// Returns the arguments of a machine with two CPUs and an IOMMU that runs this kernel: its first
-/// serial port is the kernel's console, the second one a shell.
-pub fn arguments(folder: &Path, kernel: &Path, command_line: &str, memory_mib: u32) -> Vec<String> {
+/// Returns the arguments of a machine with two CPUs and an IOMMU: its first serial port is the
+/// console, the second one a shell. What it boots is not among them.
+pub fn arguments(folder: &Path, memory_mib: u32) -> Vec<String> {
     let file = |name: &str| folder.join(name).display().to_string();
     let socket = |name: &str| format!("socket,id={name},path={},server=on,wait=off", file(name));
     let text = str::to_owned;
@@ -25,8 +27,7 @@ pub fn arguments(folder: &Path, kernel: &Path, command_line: &str, memory_mib: u
         // An IOMMU for vfio, whose interrupt remapping needs the split interrupt controller.
         ["-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi"].map(text),
         [text("-cpu"), text("max"), text("-smp"), text("2")],
-        [text("-m"), memory_mib.to_string(), text("-kernel"), kernel.display().to_string()],
-        ["-device", "intel-iommu,intremap=on,device-iotlb=on", "-append", command_line].map(text),
+        [text("-m"), memory_mib.to_string(), text("-device"), text(IOMMU)],
         [
             text("-chardev"),
             format!("file,id=console,path={}", file("console")),
@@ -37,6 +38,12 @@ pub fn arguments(folder: &Path, kernel: &Path, command_line: &str, memory_mib: u
         [text("-chardev"), socket("qmp"), text("-mon"), text("chardev=qmp,mode=control")],
     ]
     .concat()
+}
+
+/// Returns the arguments of a machine that boots this kernel without a boot loader.
+pub fn kernel(kernel: &Path, command_line: &str) -> [String; 4] {
+    let kernel = kernel.display().to_string();
+    ["-kernel".to_owned(), kernel, "-append".to_owned(), command_line.to_owned()]
 }
 
 /// A running emulator. It is killed when it is dropped, as by a power cut.

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// The time limit of a command, unless another one is given.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The number of lines among which the shell's first one must be.
+const FIRMWARE_LINES: usize = 100;
+
 /// The shell at the machine's second serial port, which its first process or a unit starts.
 pub struct Guest {
     stream: RefCell<BufReader<UnixStream>>,
@@ -17,17 +20,27 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Waits until the shell is ready, at most `timeout`.
+    /// Waits until the shell is ready; each line before that may take `timeout`. Firmware writes to
+    /// all serial ports, so that a few of its lines may come first.
     pub fn new(stream: UnixStream, timeout: Duration) -> Result<Self> {
         stream.set_read_timeout(Some(timeout))?;
         let guest = Self { stream: RefCell::new(BufReader::new(stream)), lost: Cell::new(false) };
-        let mut line = String::new();
-        let read = guest.stream.borrow_mut().read_line(&mut line);
-        match read {
-            Ok(_) if line.trim() == "ready" => Ok(guest),
-            Ok(_) => Err(format!("the guest's shell began with {line:?}").into()),
-            Err(e) => Err(format!("the guest started no shell in {timeout:?}: {e}").into()),
+        let mut lines = Vec::new();
+        while lines.len() < FIRMWARE_LINES {
+            let mut line = Vec::new();
+            match guest.stream.borrow_mut().read_until(b'\n', &mut line) {
+                Ok(0) => return Err("the emulator ended before the guest's shell started".into()),
+                Ok(_) => lines.push(String::from_utf8_lossy(&line).trim_end().to_owned()),
+                Err(e) => {
+                    let text = format!("the guest started no shell in {timeout:?}: {e}; {lines:?}");
+                    return Err(text.into());
+                }
+            }
+            if lines.last().is_some_and(|line| line.ends_with("ready")) {
+                return Ok(guest);
+            }
         }
+        Err(format!("the guest's shell began with {lines:?}").into())
     }
 
     /// Runs a command and returns its output, both streams together. It must succeed.

@@ -249,8 +249,8 @@ impl Machine {
 fn start_emulator(folder: &Path, boot: &Boot) -> Result<Emulator> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", emulator::PROGRAM, "-no-reboot"]);
-    let kernel = folder.join("vmlinuz");
-    command.args(emulator::arguments(folder, &kernel, &boot.command_line, boot.memory_mib));
+    command.args(emulator::arguments(folder, boot.memory_mib));
+    command.args(emulator::kernel(&folder.join("vmlinuz"), &boot.command_line));
     command.arg("-initrd").arg(folder.join("initrd"));
     command.args(["-netdev", "hubport,id=management-wire,hubid=0"]);
     command.arg("-device").arg(kernel_nic("management-wire", MANAGEMENT_MAC, 3));

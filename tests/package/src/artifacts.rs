@@ -1,4 +1,4 @@
-//! The packages under test.
+//! The packages and the image under test.
 
 use crate::Result;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,15 @@ pub fn target() -> Result<PathBuf> {
 /// Returns the package of this name, which the test's make target made.
 pub fn package(name: &str) -> Result<PathBuf> {
     package_in(&target()?.join("deb"), name)
+}
+
+/// Returns the file of this name that `make image` built.
+pub fn image(name: &str) -> Result<PathBuf> {
+    let path = target()?.join("image").join(name);
+    match path.exists() {
+        true => Ok(path),
+        false => Err(format!("no {}; run: make image-test", path.display()).into()),
+    }
 }
 
 /// Returns the package of this name in a folder.

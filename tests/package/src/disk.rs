@@ -1,7 +1,7 @@
-//! The disk of a virtual machine: Debian 12 with its kernel's modules, the installed package and a
-//! configuration, as an image from which appliances are started.
+//! The disks of a virtual machine: Debian 12 with its kernel's modules, the installed package and a
+//! configuration; or a copy of the image that `make image` builds, with user data on a second disk.
 
-use crate::artifacts::{package, repository, target};
+use crate::artifacts::{image, package, repository, target};
 use crate::tree::{Tree, run};
 use crate::{Result, page};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const NETWORKS: [(&str, &str); 3] = [
 ];
 
 /// The test's access to the guest; nothing that the appliance needs.
-const SHELL: &str = r#"[Unit]
+pub const SHELL: &str = r#"[Unit]
 Description=Shell of the test at the second serial port
 
 [Service]
@@ -30,10 +30,34 @@ ExecStart=/bin/sh -c 'exec 3<> /dev/ttyS1; stty -F /dev/ttyS1 raw -echo; \
 WantedBy=multi-user.target
 "#;
 
-/// A disk. Its file is removed when it is dropped.
+/// The firmware of machines that boot an image, and its variables as delivered.
+const FIRMWARE: [&str; 2] = ["/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"];
+
+/// The size of a disk with a copy of the image, which is larger than the image: 4 GiB.
+pub const IMAGE_DISK: u64 = 4 << 30;
+
+/// The size of the disk with user data: 2 MiB in sectors, a multiple of 4 heads with 16 sectors.
+const SEED_SECTORS: &str = "4096";
+
+/// A disk. Its files are removed when it is dropped.
 pub struct Disk {
     path: PathBuf,
-    kernel: PathBuf,
+    start: Start,
+}
+
+/// What a machine with the disk boots.
+pub enum Start {
+    /// This kernel, whose modules the disk has.
+    Kernel(PathBuf),
+    /// The boot loader on the disk.
+    Firmware {
+        /// The firmware's code.
+        code: PathBuf,
+        /// This machine's variables of the firmware.
+        variables: PathBuf,
+        /// The disk with user data.
+        seed: PathBuf,
+    },
 }
 
 impl Disk {
@@ -61,9 +85,40 @@ impl Disk {
              systemctl --quiet mask getty@tty1 serial-getty@ttyS0",
         )?;
         files.iter().try_for_each(|(path, text)| tree.write(path, text))?;
-        let disk = Self { path: folder.join(format!("disk-{}", std::process::id())), kernel };
+        let path = folder.join(format!("disk-{}", std::process::id()));
+        let disk = Self { path, start: Start::Kernel(kernel) };
         let options = ["-q", "-F", "-t", "ext4", "-d"];
         run(Command::new("mke2fs").args(options).arg(tree.root()).arg(&disk.path).arg(SIZE))?;
+        Ok(disk)
+    }
+
+    /// Copies the image onto a larger disk, and makes a second one with these files of user data,
+    /// each a name and a text, where cloud-init looks for them without a cloud (NoCloud).
+    pub fn of_image(seed: &[(&str, &str)]) -> Result<Self> {
+        let folder = target()?.join("package-test");
+        std::fs::create_dir_all(&folder)?;
+        let file = |name: &str| folder.join(format!("{name}-{}", std::process::id()));
+        let [code, variables] = FIRMWARE.map(PathBuf::from);
+        let start = Start::Firmware { code, variables: file("variables"), seed: file("seed") };
+        let disk = Self { path: file("disk"), start };
+        let copy = |from: &Path, to: &Path| {
+            run(Command::new("cp").arg("--sparse=always").arg(from).arg(to))
+        };
+        copy(&image("weir.raw")?, &disk.path)?;
+        std::fs::OpenOptions::new().write(true).open(&disk.path)?.set_len(IMAGE_DISK)?;
+        copy(&variables, &file("variables"))?;
+        let volume = file("seed");
+        run(Command::new("mformat")
+            .args(["-C", "-T", SEED_SECTORS, "-h", "4", "-s", "16", "-v", "cidata", "-i"])
+            .arg(&volume)
+            .arg("::"))?;
+        for (name, text) in seed {
+            let from = file("seed-file");
+            std::fs::write(&from, text)?;
+            let to = format!("::/{name}");
+            run(Command::new("mcopy").arg("-i").arg(&volume).arg(&from).arg(to))?;
+            std::fs::remove_file(&from)?;
+        }
         Ok(disk)
     }
 
@@ -72,16 +127,20 @@ impl Disk {
         &self.path
     }
 
-    /// Returns the kernel whose modules it has.
-    pub fn kernel(&self) -> &Path {
-        &self.kernel
+    /// Returns what a machine with it boots.
+    pub fn start(&self) -> &Start {
+        &self.start
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // It does not exist if its file system could not be made.
+        // Those that could not be made do not exist.
         let _ = std::fs::remove_file(&self.path);
+        if let Start::Firmware { variables, seed, .. } = &self.start {
+            let _ = std::fs::remove_file(variables);
+            let _ = std::fs::remove_file(seed);
+        }
     }
 }
 

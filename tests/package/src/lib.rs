@@ -13,8 +13,10 @@
 pub mod appliance;
 pub mod artifacts;
 pub mod disk;
+pub mod examination;
 pub mod machine;
 pub mod page;
+pub mod scan;
 pub mod traffic;
 pub mod tree;
 

@@ -1,4 +1,5 @@
-//! The commands of the book's pages on the installation and on upgrades.
+//! The commands of the book's pages on the installation and on upgrades, and the user data on that
+//! on the image.
 
 use crate::Result;
 
@@ -6,6 +7,18 @@ use crate::Result;
 const UPGRADE: &str = include_str!("../../../docs/src/operate/upgrade.md");
 /// The page on the installation.
 const INSTALL: &str = include_str!("../../../docs/src/operate/install.md");
+
+/// The page on the image.
+const IMAGE: &str = include_str!("../../../docs/src/operate/image.md");
+
+/// Returns the block of a language on the page on the image that begins with this line.
+pub fn image_block(language: &str, line: &str) -> Result<String> {
+    let start = format!("{language}\n{line}\n");
+    let mut blocks = IMAGE.split("```").skip(1).step_by(2);
+    let found = blocks.find(|block| block.starts_with(&start));
+    let block = found.and_then(|block| block.strip_prefix(language));
+    Ok(block.ok_or_else(|| format!("the page has no block {start:?}"))?.trim_start().to_owned())
+}
 
 /// Returns the commands in the shell blocks below a heading of the page, in order.
 pub fn commands(heading: &str) -> Result<Vec<String>> {
