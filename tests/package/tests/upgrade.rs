@@ -248,9 +248,9 @@ impl Scenario {
             let install = self.install_command(heading, folder)?;
             self.kill_all_after(INSTALL_KILLS[n], &install)?;
             self.continues(&format!("{heading}: everything killed during the installation"))?;
-            // What dpkg's manual says to do after an interruption.
-            self.container.run("dpkg --configure --pending || true")?;
-            self.install(heading, folder)?;
+            for complete in upgrade_commands("Interrupted installation")? {
+                self.container.run(&format!("cd /root/{folder} && {complete}"))?;
+            }
             self.kill_all_after(delay, "weir upgrade apply")?;
             let left = self.container.run("ls /dev/shm/weir")?;
             println!(

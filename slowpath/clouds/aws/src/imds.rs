@@ -189,7 +189,7 @@ fn failed(path: &str, error: &ImdsError) -> AttemptError {
             match status {
                 // The token has expired early; the next attempt fetches a new one.
                 401 => GET.failed(Failure::Transient, "401", message),
-                403 => GET.failed(Failure::Denied, "403", no_token(&message)),
+                403 => GET.failed(Failure::Denied, "403", unanswered("token", &message)),
                 _ => GET.service_error(status, "", &message),
             }
         }
@@ -204,15 +204,20 @@ fn failed(path: &str, error: &ImdsError) -> AttemptError {
         ImdsError::FailedToLoadToken(_) => {
             let forbidden = message.contains("forbidden") || message.contains("Forbidden");
             let kind = if forbidden { Failure::Denied } else { Failure::Transient };
-            GET.failed(kind, "NoToken", no_token(&message))
+            GET.failed(kind, "NoToken", unanswered("token", &message))
+        }
+        // The attempt includes the request for a token, which has the same time limit: either may be
+        // the first to reach it.
+        ImdsError::IoError(_) => {
+            GET.failed(Failure::Transient, "NoAnswer", unanswered("answer", &message))
         }
         _ => GET.failed(Failure::Transient, "NoAnswer", message),
     }
 }
 
-fn no_token(cause: &str) -> String {
+fn unanswered(what: &str, cause: &str) -> String {
     format!(
-        "no token from the metadata service: in a container its hop limit of 1 is too low (aws ec2 \
+        "no {what} from the metadata service: in a container its hop limit of 1 is too low (aws ec2 \
          modify-instance-metadata-options --http-put-response-hop-limit 2); otherwise IMDS is \
          disabled (--http-endpoint enabled); {cause}"
     )
