@@ -321,9 +321,11 @@ fn a_drain_survives_a_restart_until_undone() {
     slowpath.0.kill().unwrap();
     slowpath.0.wait().unwrap();
     let mut again = folder.slowpath();
-    // The first status shows the drain, so the appliance was not able in between.
-    let status = folder.until(&["status"], |s| generation(s) > 0);
-    assert!(draining(&status), "{status}");
+    // The appliance is not able in between: first it is starting, then it is draining.
+    folder.until(&["status"], |s| {
+        assert_eq!(s["able"], false, "{s}");
+        draining(s)
+    });
     assert!(folder.weir(&["drain", "--undo"]).status.success());
     folder.until(&["status"], |s| !draining(s));
     again.0.kill().unwrap();

@@ -276,7 +276,7 @@ impl Scenario {
         let refused = self.container.output("weir upgrade apply")?;
         let text = String::from_utf8_lossy(&refused.stdout);
         assert_eq!(refused.status.code(), Some(1), "{text}");
-        assert!(text.contains("free memory there"), "{text}");
+        assert!(text.contains("free memory, or enlarge it"), "{text}");
         assert_eq!(self.container.property(&self.data_plane, "MainPID")?, process);
         self.continues("refused without memory")?;
         self.container.run("rm /dev/shm/full")?;

@@ -206,8 +206,8 @@ fn failed(path: &str, error: &ImdsError) -> AttemptError {
             let kind = if forbidden { Failure::Denied } else { Failure::Transient };
             GET.failed(kind, "NoToken", unanswered("token", &message))
         }
-        // The attempt includes the request for a token, which has the same time limit: either may be
-        // the first to reach it.
+        // The attempt includes the request for a token, which has the same time limit: either may
+        // be the first to reach it.
         ImdsError::IoError(_) => {
             GET.failed(Failure::Transient, "NoAnswer", unanswered("answer", &message))
         }
@@ -217,8 +217,8 @@ fn failed(path: &str, error: &ImdsError) -> AttemptError {
 
 fn unanswered(what: &str, cause: &str) -> String {
     format!(
-        "no {what} from the metadata service: in a container its hop limit of 1 is too low (aws ec2 \
-         modify-instance-metadata-options --http-put-response-hop-limit 2); otherwise IMDS is \
+        "no {what} from the metadata service: in a container its hop limit of 1 is too low (aws \
+         ec2 modify-instance-metadata-options --http-put-response-hop-limit 2); otherwise IMDS is \
          disabled (--http-endpoint enabled); {cause}"
     )
 }
