@@ -6,9 +6,9 @@ use config::Config;
 
 /// Returns the configuration of a cloud, with values for its placeholders and for `"auto"`. The arm
 /// gets the line `mtu` in addition.
-fn configuration(cloud: &str, mtu: &str, values: &[(&str, &str)]) -> Config {
+fn configuration(cloud: &str, mtu: &str, values: &[(&str, &str)]) -> Result<Config, String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(cloud).join("weir.toml");
-    let mut text = std::fs::read_to_string(path).unwrap();
+    let mut text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
     for (name, value) in values {
         let placeholder = format!("${{{name}}}");
         assert!(text.contains(&placeholder), "{cloud}: no {placeholder}");
@@ -26,7 +26,7 @@ fn configuration(cloud: &str, mtu: &str, values: &[(&str, &str)]) -> Config {
         assert_eq!(text.matches(&format!("\n{auto}\n")).count(), 1, "{cloud}: {auto}");
         text = text.replace(&format!("\n{auto}\n"), &format!("\n{value}\n"));
     }
-    config::from_toml(&text).unwrap_or_else(|e| panic!("{cloud}:\n{}", e.render()))
+    config::from_toml(&text).map_err(|e| format!("{cloud}:\n{}", e.render()))
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn configuration_in_user_data_is_valid_without_warnings() {
             ("cluster", "prod"),
             ("seed", "JLfvgnHc2kaSUFaI"),
         ];
-        let aws = configuration("aws", "mtu = 9001", &values);
+        let aws = configuration("aws", "mtu = 9001", &values).unwrap();
         assert_eq!(aws.warnings, Vec::<String>::new());
         assert!(aws.aws.is_some() && aws.gateways.len() == 1);
     }
@@ -50,7 +50,7 @@ fn configuration_in_user_data_is_valid_without_warnings() {
         ("prefix", "10.1.0.0/18"),
         ("seed", "JLfvgnHc2kaSUFaI"),
     ];
-    let azure = configuration("azure", "", &values);
+    let azure = configuration("azure", "", &values).unwrap();
     assert_eq!(azure.warnings, Vec::<String>::new());
     assert!(azure.azure.is_some() && azure.gateways.len() == 1);
 }
