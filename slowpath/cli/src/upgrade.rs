@@ -294,7 +294,7 @@ fn apply(
     let begun = Instant::now();
     let changes_format = facts.region.is_some_and(|format| format != facts.installed.format);
     if changes_format {
-        // Irreversibly: systemd may be about to start slowpath, which starts the data plane as well.
+        // Irreversibly: systemd may be about to start slowpath, which starts the data plane too.
         systemctl(&["--job-mode=replace-irreversibly", "stop", data_plane])?;
         let converted = end_slowpath(&location).and_then(|()| match tool {
             Some(tool) => convert(options, files, &location, tool, facts.installed.format),
