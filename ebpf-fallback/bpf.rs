@@ -7,13 +7,18 @@
 //! compiler that runs it, so compiler, linker and aya are one set of versions.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const TARGET: &str = "bpfel-unknown-none";
 /// BTF for typed maps; v3 has atomics and 32-bit jumps, and runs on kernels from 5.12 on.
 const FLAGS: [&str; 3] = ["-Cdebuginfo=2", "-Clink-arg=--btf", "-Ctarget-cpu=v3"];
+/// What an object's debug information has instead of the folders of this machine: an installed
+/// program does not tell where it was built, and has the same bytes wherever it was.
+const REPOSITORY: &str = "/weir";
+const RUST: &str = "/rust";
+const CRATES: &str = "/crates";
 const LINKER: &str = "0.10.2";
 
 /// Builds `objects`, binaries of the workspace in the folder `programs`, and copies them to
@@ -40,8 +45,8 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
     }
     println!("cargo:rerun-if-env-changed=PATH");
     let rustc = variable("RUSTC")?;
-    let sources = PathBuf::from(first_line(Command::new(&rustc).args(["--print", "sysroot"]))?)
-        .join("lib/rustlib/src/rust/library/core");
+    let sysroot = PathBuf::from(first_line(Command::new(&rustc).args(["--print", "sysroot"]))?);
+    let sources = sysroot.join("lib/rustlib/src/rust/library/core");
     if !sources.exists() {
         return Err(format!(
             "{} does not exist: the BPF programs need the sources of Rust's core library. Type \
@@ -70,7 +75,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
         .env("PATH", &path)
         .env("RUSTC", &rustc)
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(&package.join(root), &sysroot)?)
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_TARGET_DIR")
@@ -85,6 +90,27 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
         let copied = std::fs::copy(&from, out.join(name));
         copied.map(drop).map_err(|e| format!("cannot copy {}: {e}", from.display()))
     })
+}
+
+/// Returns the compiler's flags as cargo reads them: separated by 0x1f.
+fn flags(repository: &Path, sysroot: &Path) -> Result<OsString, String> {
+    let absolute =
+        |path: &Path| path.canonicalize().map_err(|e| format!("{}: {e}", path.display()));
+    let mut flags: Vec<OsString> = FLAGS.map(OsString::from).to_vec();
+    let mut remap = |from: &Path, to: &str| {
+        let mut flag = OsString::from("--remap-path-prefix=");
+        flag.push(from);
+        flag.push("=");
+        flag.push(to);
+        flags.push(flag);
+    };
+    remap(&absolute(repository)?, REPOSITORY);
+    remap(sysroot, RUST);
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    if let Some(home) = home.or_else(|| env::home_dir().map(|home| home.join(".cargo"))) {
+        remap(&home, CRATES);
+    }
+    Ok(flags.join(OsStr::new("\x1f")))
 }
 
 /// Returns the search path with the repository's own tools first.
