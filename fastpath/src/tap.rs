@@ -47,8 +47,8 @@ pub struct Tap {
 
 impl Tap {
     /// Creates the TAP, or opens the one of an earlier run, brings it up, and sets the arm's MAC
-    /// address, MTU, addresses and default routes. Disables IPv6 on it if the arm has no IPv6
-    /// address. Idempotent.
+    /// address, MTU, addresses and default routes. Deletes the addresses of an earlier
+    /// configuration. Disables IPv6 on it if the arm has no IPv6 address. Idempotent.
     pub fn open(arm_name: &'static str, arm: &Arm, mac: [u8; 6]) -> Result<Tap, TapError> {
         let device_error =
             |source| TapError::Device { arm: arm_name, name: arm.tap.clone(), source };
@@ -72,8 +72,10 @@ impl Tap {
         let failed = |source| TapError::Address { arm: arm_name, source };
         let mut netlink = Netlink::default();
         netlink.set_link(&arm.tap, "up", |link| link.up()).map_err(failed)?;
-        for setting in Setting::of_arm(arm, &arm.tap) {
-            netlink.apply(Verb::Replace, &setting).map_err(failed)?;
+        netlink.set_addresses(&arm.tap, &arm.addresses).map_err(failed)?;
+        for via in &arm.gateways {
+            let gateway = Setting::Gateway(*via, arm.tap.clone());
+            netlink.apply(Verb::Replace, &gateway).map_err(failed)?;
         }
         Ok(Tap { device, name: arm.tap.clone(), mac, foreign_mac: None })
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use config::checked::{Arm, Interface};
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use rtnetlink::packet_route::address::{
-    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressProtocol, AddressScope,
 };
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -17,6 +17,10 @@ use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use crate::{NEW, Netlink};
+
+/// The mark of the addresses that [`Netlink::set_addresses`] added (`proto 0x57` in the output of
+/// `ip address`). Kernels before 5.18 do not store it.
+const PROTOCOL: AddressProtocol = AddressProtocol::Other(b'W');
 
 /// An operation on a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +145,53 @@ impl Netlink {
         let message = self.message(setting, verb == Verb::Delete);
         let done = message.and_then(|message| self.change(message, flags));
         done.map_err(|source| ChangeError { command: setting.command(verb), source })
+    }
+
+    /// Adds `addresses` to an interface, and deletes those that an earlier call added and that are
+    /// not among them: the kernel would still answer for them, and route their networks to this
+    /// interface. Addresses that other programs added stay.
+    pub fn set_addresses(&mut self, dev: &str, addresses: &[Interface]) -> Result<(), ChangeError> {
+        let marked = self.marked_addresses(dev);
+        let marked = marked
+            .map_err(|source| ChangeError { command: format!("address show dev {dev}"), source })?;
+        // Deleted before the others are added, since the kernel deletes with an IPv4 address those of
+        // the same network that were added after it.
+        for addr in marked.into_iter().filter(|addr| !addresses.contains(addr)) {
+            self.apply(Verb::Delete, &Setting::Address(addr, dev.to_owned()))?;
+        }
+        for addr in addresses {
+            let setting = Setting::Address(*addr, dev.to_owned());
+            let message = self.index(dev).map(|index| {
+                let mut message = address(index, addr.addr, addr.len);
+                message.attributes.push(AddressAttribute::Protocol(PROTOCOL));
+                Message::NewAddress(message)
+            });
+            let flags = NLM_F_CREATE | NLM_F_REPLACE;
+            let done = message.and_then(|message| self.change(message, flags));
+            let command = || setting.command(Verb::Replace);
+            done.map_err(|source| ChangeError { command: command(), source })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the addresses of an interface that have [`PROTOCOL`].
+    fn marked_addresses(&mut self, dev: &str) -> io::Result<Vec<Interface>> {
+        let index = self.index(dev)?;
+        let all =
+            self.all(|kernel| kernel.address().get().set_link_index_filter(index).execute())?;
+        let is_marked = |message: &AddressMessage| {
+            message.attributes.contains(&AddressAttribute::Protocol(PROTOCOL))
+        };
+        let marked = all.iter().filter(|message| is_marked(message));
+        Ok(marked
+            .filter_map(|message| {
+                let addr = message.attributes.iter().find_map(|attribute| match attribute {
+                    AddressAttribute::Address(addr) => Some(*addr),
+                    _ => None,
+                })?;
+                Some(Interface { addr, len: message.header.prefix_len })
+            })
+            .collect())
     }
 
     /// Makes a change that is not a [`Setting`]; `command` is the equivalent `ip` command.

@@ -86,27 +86,65 @@ fn run_in_namespace() {
     assert_eq!(netlink.link("near0").unwrap(), None);
 }
 
-#[test]
-fn settings_and_errors_match_their_ip_commands() {
-    if std::env::var_os(INSIDE).is_some() {
-        return run_in_namespace();
-    }
-    const NAME: &str = "setting::tests::settings_and_errors_match_their_ip_commands";
+/// Runs the test `name` of this program again in a network namespace with the interfaces `near0`
+/// and `far0`.
+fn run_again_in_namespace(name: &str) {
     let script = "ip link set lo up
         ip link add near0 type veth peer name far0
         ip link set dev near0 addrgenmode none; ip link set dev far0 addrgenmode none
         ip link set far0 up; ip link set near0 up
         ip addr add 10.97.0.1/24 dev near0; ip addr add fd97::1/64 dev near0 nodad
-        exec \"$0\" --exact \"$1\"";
+        exec \"$0\" --exact \"setting::tests::$1\"";
     let inside = Command::new("unshare")
         .args(["--net", "sh", "-ec", script])
         .arg(std::env::current_exe().unwrap())
-        .arg(NAME)
+        .arg(name)
         .env(INSIDE, "1")
         .output()
         .unwrap();
     let output = String::from_utf8_lossy(&[inside.stdout, inside.stderr].concat()).into_owned();
     assert!(inside.status.success() && output.contains("1 passed"), "{output}");
+}
+
+#[test]
+fn settings_and_errors_match_their_ip_commands() {
+    match std::env::var_os(INSIDE) {
+        Some(_) => run_in_namespace(),
+        None => run_again_in_namespace("settings_and_errors_match_their_ip_commands"),
+    }
+}
+
+#[test]
+fn addresses_of_an_earlier_configuration_are_deleted_and_those_of_others_stay() {
+    if std::env::var_os(INSIDE).is_none() {
+        return run_again_in_namespace(
+            "addresses_of_an_earlier_configuration_are_deleted_and_those_of_others_stay",
+        );
+    }
+    let addresses = || -> Vec<String> {
+        let shown = ip("-oneline address show dev near0");
+        let words = shown.lines().filter_map(|line| line.split_whitespace().nth(3));
+        words.map(str::to_owned).collect()
+    };
+    let interface = |addr: &str, len| Interface { addr: addr.parse().unwrap(), len };
+    let (one, six) = (interface("10.98.0.1", 24), interface("fd98::1", 64));
+    let mut netlink = Netlink::default();
+    // Added without the mark, by an earlier version or by an operator, and then configured.
+    ip("address add 10.98.0.1/24 dev near0");
+    netlink.set_addresses("near0", &[one, six]).unwrap();
+    netlink.set_addresses("near0", &[one, six]).unwrap();
+    let own = ["10.97.0.1/24", "10.98.0.1/24", "fd98::1/64", "fd97::1/64"];
+    assert_eq!(addresses(), own);
+    let two = interface("10.98.0.2", 24);
+    netlink.set_addresses("near0", &[two]).unwrap();
+    assert_eq!(addresses(), ["10.97.0.1/24", "10.98.0.2/24", "fd97::1/64"]);
+    netlink.set_addresses("near0", &[]).unwrap();
+    assert_eq!(addresses(), ["10.97.0.1/24", "fd97::1/64"]);
+    let error = netlink.set_addresses("none0", &[two]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot apply `ip address show dev none0`: No such device (os error 19)"
+    );
 }
 
 #[test]
