@@ -113,7 +113,8 @@ fn not_loaded(root: &Root, nic: &Nic, address: BusAddress, driver: UserDriver) -
         UserDriver::IgbUio => ("", " (Debian: package dpdk-kmods-dkms)"),
         UserDriver::VfioPci if nic.iommu_group.is_none() => (
             "",
-            " (without an IOMMU, the kernel must have CONFIG_VFIO_NOIOMMU, which Debian's kernels lack)",
+            " (without an IOMMU, the kernel must have CONFIG_VFIO_NOIOMMU, \
+             which Debian's kernels lack)",
         ),
         _ => ("", ""),
     };

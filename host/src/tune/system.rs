@@ -23,8 +23,8 @@ pub(super) fn settings(situation: &Situation<'_>) -> Vec<Setting> {
             file: Some((DropIn::Tmpfiles, format!("w /{path} - - - - madvise"))),
             key: format!("/{path}"),
             wanted: "madvise".to_owned(),
-            reason: "the kernel does not pause programs while it merges their memory into huge pages, \
-                     and leaves contiguous memory for those that Weir reserves",
+            reason: "the kernel does not pause programs while it merges their memory into huge \
+                     pages, and leaves contiguous memory for those that Weir reserves",
         },
     );
     if matches!(situation.platform, Platform::Aws { xen: true, .. }) {

@@ -251,7 +251,8 @@ fn removal(path: &Path) -> String {
 fn kernel_hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EPERM) => {
-            "; kernel maps need CAP_BPF, and before Linux 5.11 a large `ulimit -l`: run the program as root"
+            "; kernel maps need CAP_BPF, and before Linux 5.11 a large `ulimit -l`: \
+             run the program as root"
         }
         Some(libc::ENOENT) => "; the region was partly removed: type `rm -r` for its folder",
         Some(libc::EINVAL | libc::ENOSYS) => "; plane = \"xdp\" requires Linux 5.18 or later",

@@ -436,7 +436,9 @@ async fn metadata_has_the_shape_of_the_examples() {
         |file: &str| example(&format!("imds/{file}.json"))["responses"]["200"]["body"].clone();
     let (token, instance) = (body("GetIdentityToken"), body("GetInstanceMetadata"));
     known.add("identity", &token);
-    let response = test.get_metadata("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net").await;
+    let path = "/metadata/identity/oauth2/token?api-version=2018-02-01\
+                &resource=https://vault.azure.net";
+    let response = test.get_metadata(path).await;
     known.check("identity", &response.body, &token);
     known.add("instance", &instance);
     // Much of the example is about disks and plans, which Weir does not use.
