@@ -103,9 +103,10 @@ fn build() -> Result<(), String> {
         pkg_config(&["--cflags"])?.split_whitespace().map(String::from).collect();
     println!("cargo:cflags={}", flags.join(" "));
     let folder = pkg_config(&["--variable=libdir"])?;
-    // Bindings of one release with the archives of another would be undefined behavior.
-    let described_in = pkg_config(&["--variable=pcfiledir"])?;
-    println!("cargo:rerun-if-changed={}/libdpdk.pc", described_in.trim());
+    // Runs again when another DPDK is installed: bindings of one release with the archives of
+    // another are undefined behavior.
+    let pc_dir = pkg_config(&["--variable=pcfiledir"])?;
+    println!("cargo:rerun-if-changed={}/libdpdk.pc", pc_dir.trim());
     link(Path::new(folder.trim()))?;
     bind(&flags, &out)?;
     let mut shim = cc::Build::new();
@@ -123,7 +124,7 @@ fn pkg_config(arguments: &[&str]) -> Result<String, String> {
     let missing = "DPDK is not installed (pkg-config libdpdk): run `make setup`";
     let mut command = Command::new("pkg-config");
     if let Some(path) = std::env::var_os("PKG_CONFIG_PATH") {
-        command.env("PKG_CONFIG_PATH", below_the_clone(&path)?);
+        command.env("PKG_CONFIG_PATH", resolve_from_repository_root(&path)?);
     }
     let output = command
         .args(arguments)
@@ -136,10 +137,10 @@ fn pkg_config(arguments: &[&str]) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| "pkg-config: output is not UTF-8".to_string())
 }
 
-/// Makes the relative entries of PKG_CONFIG_PATH (`.tools/dpdk/...`) relative to the clone. Cargo
-/// runs this script in the crate's directory, where pkg-config would not find them and would
-/// describe the DPDK of the system instead.
-fn below_the_clone(path: &OsStr) -> Result<OsString, String> {
+/// Resolves the relative entries of PKG_CONFIG_PATH (`.tools/dpdk/...`) against the repository's
+/// root. Cargo runs this script in the crate's directory, where pkg-config would not find them and
+/// would describe the DPDK of the system instead.
+fn resolve_from_repository_root(path: &OsStr) -> Result<OsString, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     std::env::join_paths(
         std::env::split_paths(path)
@@ -222,5 +223,6 @@ fn bind(flags: &[String], out: &Path) -> Result<(), String> {
     let bindings = std::panic::catch_unwind(AssertUnwindSafe(|| builder.generate()))
         .map_err(|_| format!("{failed}: no libclang was found"))?
         .map_err(|e| format!("{failed}: {}", e.to_string().replace('\n', "; ")))?;
-    bindings.write_to_file(out.join("dpdk.rs")).map_err(|e| format!("{}: {e}", out.display()))
+    let file = out.join("dpdk.rs");
+    bindings.write_to_file(&file).map_err(|e| format!("cannot write {}: {e}", file.display()))
 }

@@ -91,8 +91,9 @@ pub enum LoadError {
     OnlineCpus(std::io::Error),
     /// A CPU is online whose number the region does not support.
     #[error(
-        "CPU {cpu} is online, and the programs support CPUs below {supported}: set CPUs from \
-         {supported} on offline (`echo 0 > /sys/devices/system/cpu/cpu{cpu}/online`)"
+        "CPU {cpu} is online, but the XDP programs support only CPUs below {supported}: take CPU \
+         {supported} and every higher CPU offline (for example `echo 0 > \
+         /sys/devices/system/cpu/cpu{cpu}/online`)"
     )]
     Cpus {
         /// Highest number of an online CPU.

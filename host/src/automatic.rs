@@ -44,7 +44,7 @@ pub struct NoValues {
     pub missing: Missing,
 }
 
-/// What the values of an arm are missing for.
+/// What is missing for the values of an arm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
     /// A usable configuration: only a change of the file helps.
@@ -67,11 +67,13 @@ pub fn is_looking_for_devices(root: &Root) -> bool {
 /// Prefix length of the subnets of IPv6 in the clouds: AWS and Azure allow no other.
 const CLOUD_V6_LENGTH: u8 = 64;
 
-/// Returns the values of an arm with the device `text`. `saved` are those of an earlier call: they
-/// are kept if a process has the NIC and no cloud describes it.
+/// Returns the values of an arm with the device `text`. `saved` has those of an earlier call. They
+/// are returned if they are of the same device and neither the cloud nor the kernel has an address,
+/// for example because a process has the NIC.
 ///
 /// # Errors
-/// Fails if neither the cloud nor the kernel has an address of the device.
+/// Fails if `text` names no device, or a device without an interface of the kernel, or if no source
+/// has an address of the device.
 pub fn arm_values(
     (arm, text): (ArmName, &str),
     inventory: &Inventory,
@@ -99,7 +101,7 @@ pub fn arm_values(
     };
     let all = || inventory.nics.iter().flat_map(|nic| &nic.interfaces);
     let interface = interface.and_then(|name| all().find(|one| one.name == name));
-    // Azure's addresses are on the synthetic NIC, whose member the virtual function is.
+    // On Azure the addresses are on the synthetic NIC, of which the virtual function is a member.
     let upper = interface.and_then(|one| one.master.as_deref());
     let upper = upper.and_then(|name| all().find(|one| one.name == name));
     let kernel = [interface, upper].into_iter().flatten().collect::<Vec<_>>();
@@ -162,7 +164,7 @@ pub struct SaveError {
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "; run as root",
+        io::ErrorKind::PermissionDenied => "; run the command as root",
         _ => "",
     }
 }
@@ -189,8 +191,9 @@ fn cloud_addresses(metadata: &CloudInterface, kernel: &[&nic::Interface]) -> Vec
     addresses.filter_map(|addr| Some(Interface { addr: *addr, len: length(*addr)? })).collect()
 }
 
-/// Returns the routers of the arm: the kernel's default routes, else in IPv4 the first address of
-/// the cloud's subnet, which both clouds reserve for their router.
+/// Returns the routers of the arm, at most one of each family, that an address of the arm reaches
+/// directly: the gateway of the kernel's default route, or else, for IPv4, the first address of the
+/// cloud's subnet, which both clouds reserve for their router.
 fn routers(
     addresses: &[Interface],
     kernel: &[&nic::Interface],

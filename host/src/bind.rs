@@ -21,7 +21,7 @@ pub use error::BindError;
 pub use plan::{Action, BindOptions, Plan, Write, plan_bind, plan_unbind};
 pub use record::{Record, Records};
 pub use saved::{SavedBinding, SavedBindings, SavedError};
-pub use users::User;
+pub use users::DeviceUser;
 
 #[cfg(test)]
 mod tests;

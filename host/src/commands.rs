@@ -1,4 +1,4 @@
-//! Programs of the system that show what no file shows, such as `nft` and `ethtool`.
+//! Runs programs of the system, such as `nft` and `ethtool`, for state that no file shows.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// A program did not give its output.
+/// A program is missing or failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommandError {
     /// The program does not exist.

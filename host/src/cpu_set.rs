@@ -10,7 +10,8 @@ use hugepages::cpu_list;
 pub struct CpuSet(BTreeSet<u16>);
 
 impl CpuSet {
-    /// Parses the kernel's list notation; parts that are no CPUs, such as `(null)`, are left out.
+    /// Parses the kernel's list notation; parts that are not CPU numbers, such as `(null)`, are
+    /// left out.
     pub fn parse(text: &str) -> CpuSet {
         cpu_list(text).into_iter().collect()
     }

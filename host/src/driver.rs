@@ -3,7 +3,7 @@
 //!
 //! One row per driver of DPDK. Facts were read in the sources and guides of the version that a row
 //! names; what could not be verified is [`Answer::Unknown`] or [`Limit::Unknown`]. Limits that the
-//! driver asks its device for are [`Answer::Device`] or [`Limit::Device`]:
+//! driver queries from its device are [`Answer::Device`] or [`Limit::Device`]:
 //! `rte_eth_dev_info_get` returns them when the port exists.
 
 mod cloud;

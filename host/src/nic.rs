@@ -46,9 +46,9 @@ pub struct Nic {
     pub before: Option<Before>,
     /// NUMA node; `None` if the firmware gives none.
     pub numa_node: Option<u32>,
-    /// IOMMU group; `None` if no IOMMU translates for the device.
+    /// IOMMU group; `None` if no IOMMU has the device.
     pub iommu_group: Option<IommuGroup>,
-    /// The other device of a pair of Azure: the VF of a synthetic NIC, and the other way round.
+    /// The other device of an Azure pair: the VF of a synthetic NIC, or the synthetic NIC of a VF.
     pub pair: Option<BusAddress>,
 }
 
@@ -65,13 +65,13 @@ fn driver_name<S: serde::Serializer>(
 pub enum Location {
     /// On a bus on which it can be bound to drivers.
     Bus(BusAddress),
-    /// Nowhere: an interface of software; the value is its kind, such as `bond`, `veth`, `tap`.
+    /// A virtual interface, without a device; the value is its kind, such as `bond`, `veth`, `tap`.
     Virtual(String),
     /// On another bus, such as USB or virtio without PCI.
     Other(String),
 }
 
-/// Who uses a device.
+/// What uses a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsedBy {
@@ -148,7 +148,7 @@ impl Nic {
         }
     }
 
-    /// Returns the MAC addresses of the interfaces, or those from before the binding.
+    /// Returns the MAC addresses of the interfaces, and those from before the binding.
     pub fn macs(&self) -> Vec<MacAddress> {
         let before = self.before.iter().flat_map(|before| before.macs.iter().copied());
         let mut macs: Vec<MacAddress> =
@@ -157,8 +157,9 @@ impl Nic {
         macs
     }
 
-    /// Returns why the device must stay with the kernel: a default route or an ssh session depends
-    /// on it, or another network namespace uses it. `None` if it may be taken away.
+    /// Returns the reason why the device must stay with the kernel: a default route or an ssh
+    /// session depends on it, or another network namespace uses it. `None` if it may be bound for
+    /// DPDK.
     pub fn protection(&self) -> Option<String> {
         if self.used_by == UsedBy::Kernel && self.interfaces.is_empty() {
             let driver = self.kernel_driver.as_deref().unwrap_or_default();
@@ -202,11 +203,11 @@ pub struct NoSuchNic {
 }
 
 impl Inventory {
-    /// Returns the devices with this name. A MAC address names both devices of a pair of Azure; a
-    /// device below a bond with the same MAC address is named too.
+    /// Returns the devices with this name. A MAC address names both devices of an Azure pair.
+    /// Interfaces without a bus address are left out if a device with one has the name.
     pub fn find(&self, name: &DeviceName) -> Result<Vec<&Nic>, NoSuchNic> {
         let mut found: Vec<&Nic> = self.nics.iter().filter(|nic| nic.is_named(name)).collect();
-        // Bonds, bridges and VLANs have the MAC address of a device below.
+        // Bonds, bridges and VLANs have the MAC address of a device below them.
         if found.iter().any(|nic| nic.bus_address().is_some()) {
             found.retain(|nic| nic.bus_address().is_some());
         }

@@ -52,13 +52,13 @@ impl Dpdk {
 pub struct ArmObservation<'a> {
     /// The device.
     pub device: ArmDevice<'a>,
-    /// The drivers to which it can be bound; `None` if it is no NIC.
+    /// The drivers to which it can be bound; `None` if it is not a NIC.
     pub candidates: Option<Candidates>,
     /// Modules of a bifurcated driver that this kernel does not have.
     pub absent_modules: Vec<&'static str>,
 }
 
-/// What decides about the plane.
+/// What the selection of the plane depends on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Observation<'a> {
     /// The arms.
@@ -67,20 +67,21 @@ pub struct Observation<'a> {
     pub dpdk: Option<Dpdk>,
     /// The kernel's version.
     pub kernel: Option<Version>,
-    /// Why fastpath could not poll on its CPUs; empty if it could.
+    /// Reasons why fastpath could not use its CPUs; empty if it could.
     pub cpu_problems: Vec<String>,
-    /// Why DPDK would not get its memory; empty if it would.
+    /// Reasons why DPDK would not get its memory; empty if it would.
     pub memory_problems: Vec<String>,
 }
 
 impl Observation<'_> {
-    /// Returns the observation with memory for DPDK: what could be decided once it is reserved.
+    /// Returns the observation without memory problems, to decide as if the memory for DPDK were
+    /// reserved.
     pub fn with_memory(self) -> Self {
         Self { memory_problems: Vec::new(), ..self }
     }
 }
 
-/// Reads what decides about the plane.
+/// Reads what the selection of the plane depends on.
 pub fn observe<'a>(
     root: &Root,
     config: &'a Config,
@@ -111,15 +112,14 @@ pub fn observe<'a>(
     }
 }
 
-/// Returns why fastpath could not poll on its CPUs; empty also if the kernel lists no CPUs.
+/// Returns the reasons why fastpath could not use its CPUs; empty also if the kernel lists no CPUs.
 fn cpu_problems(root: &Root, config: &Config) -> Vec<String> {
     let Some(cpus) = Cpus::read(root) else { return Vec::new() };
     let (fastpath, online) = (&config.fastpath, &cpus.online);
-    let offline = |key: &str, wanted: CpuSet| {
-        let missing = wanted.without(online);
-        (!missing.is_empty()).then(|| {
-            format!("{key}: CPU {missing} is not online, and cannot poll; online: {online}")
-        })
+    let offline = |key: &str, required: CpuSet| {
+        let missing = required.without(online);
+        (!missing.is_empty())
+            .then(|| format!("{key}: CPU {missing} is not online; online: {online}"))
     };
     let lcores = offline("fastpath.lcores", fastpath.lcores.iter().copied().collect());
     let main = offline("fastpath.main_core", std::iter::once(fastpath.main_core).collect());
@@ -228,7 +228,7 @@ pub(crate) fn unknown(nic: &Nic) -> String {
     }
 }
 
-/// Checks that fastpath has a driver, of a usable version.
+/// Checks that fastpath has a driver, in a usable version of DPDK.
 pub(crate) fn is_linked(driver: &Driver, dpdk: Option<&Dpdk>) -> Result<(), String> {
     let Some(dpdk) = dpdk else {
         return Err("the drivers of fastpath are unknown (fastpath --drivers)".to_owned());
@@ -245,7 +245,7 @@ pub(crate) fn is_linked(driver: &Driver, dpdk: Option<&Dpdk>) -> Result<(), Stri
     }
 }
 
-/// Checks that the kernel is new enough for a driver. An unknown version is not.
+/// Checks that the kernel is new enough for a driver. An unknown version is an error.
 pub(crate) fn suits_kernel(driver: &Driver, kernel: Option<Version>) -> Result<(), String> {
     let (Some(needed), name) = (driver.min_kernel, driver.name) else { return Ok(()) };
     match kernel {

@@ -16,14 +16,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Time after which a message that the service manager does not take is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
-/// Number of beats that are due within the watchdog's timeout: a few late ones do no harm.
+/// Keep-alive messages per watchdog timeout: a few may be late.
 const BEATS_PER_TIMEOUT: u32 = 4;
 
 /// The connection to the service manager.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// Interval of beats; `None` if the service manager expects none.
+    /// Interval of keep-alive messages; `None` if the service manager expects none.
     beat_interval: Option<Duration>,
     state: Mutex<State>,
 }
@@ -33,7 +33,7 @@ struct State {
     /// The status that was sent last.
     status: String,
     last_beat: Option<Instant>,
-    /// Whether the shutdown has begun, whose status is not replaced.
+    /// Whether the shutdown has begun. Its status is not replaced.
     is_stopping: bool,
 }
 
@@ -49,7 +49,7 @@ impl ServiceManager {
     }
 
     /// Connects to the socket at a path, or at an abstract name after `@`. `watchdog_timeout` is
-    /// the time within which the service manager expects a beat.
+    /// the time within which the service manager expects a keep-alive message.
     pub fn new(socket: Option<&OsStr>, watchdog_timeout: Option<Duration>) -> ServiceManager {
         let socket = socket.and_then(|name| connect(name).ok());
         let beat_interval = watchdog_timeout.map(|timeout| timeout / BEATS_PER_TIMEOUT);
@@ -75,7 +75,8 @@ impl ServiceManager {
         }
     }
 
-    /// Reports that the files are being read again. [`ServiceManager::ready`] ends it.
+    /// Reports the beginning of a reload of the configuration. [`ServiceManager::ready`] ends the
+    /// reload.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
@@ -88,13 +89,14 @@ impl ServiceManager {
         self.send(&format!("STOPPING=1\n{}", status_assignment(status)));
     }
 
-    /// Requests that the shutdown may go on for `time` from now on, however long it has taken.
+    /// Extends the service manager's timeout of the shutdown to `time` from now.
     pub fn extend_timeout(&self, time: Duration) {
         self.send(&format!("EXTEND_TIMEOUT_USEC={}", time.as_micros()));
     }
 
-    /// Sends the watchdog's beat if one is due at `now` and `has_progressed` returns true. The
-    /// function is called only if a beat is due, and again soon if it returns false.
+    /// Sends the keep-alive message of the watchdog if one is due at `now` and `has_progressed`
+    /// returns true. `has_progressed` is called only if a message is due. After false, the message
+    /// stays due, so that the next call calls it again.
     pub fn beat_if(&self, now: Instant, has_progressed: impl FnOnce() -> bool) {
         let Some(interval) = self.beat_interval else { return };
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! The first configuration of an appliance, from what the machine shows.
+//! Generates the first configuration of an appliance from the state of the machine.
 //!
 //! [`propose`] chooses, an operator may change the [`Choices`], and [`configuration`] writes them
 //! as a configuration file.
@@ -45,7 +45,7 @@ impl FromStr for Cloud {
     fn from_str(text: &str) -> Result<Cloud, String> {
         let all = [Cloud::Aws, Cloud::Azure, Cloud::None];
         let found = all.into_iter().find(|cloud| cloud.to_string() == text);
-        found.ok_or_else(|| format!("\"{text}\" is no cloud; allowed: aws, azure, none"))
+        found.ok_or_else(|| format!("\"{text}\" is not a cloud; allowed: aws, azure, none"))
     }
 }
 
@@ -75,11 +75,11 @@ pub struct Choices {
 #[error("this machine has no NIC with an interface of the kernel; `weir nic list` shows its NICs")]
 pub struct NoNic;
 
-/// Proposes choices for a machine: the NICs that nothing else needs, else the one that carries the
-/// default route, which plane XDP can share.
+/// Proposes choices for a machine: the NICs that the kernel does not need, or else the first NIC
+/// with plane XDP, which shares it with the kernel.
 ///
 /// # Errors
-/// Fails if the machine has no NIC.
+/// Fails if the kernel uses no NIC.
 pub fn propose(
     inventory: &Inventory,
     platform: &Platform,
@@ -114,7 +114,8 @@ pub fn propose(
     })
 }
 
-/// Returns the kernel's interface of a real NIC that the kernel has.
+/// Returns the name of the kernel's interface of a NIC; `None` for virtual interfaces and for NICs
+/// that the kernel does not use.
 fn interface(nic: &Nic) -> Option<String> {
     let is_real = matches!(nic.location, Location::Bus(_) | Location::Other(_));
     // A virtual function is configured through the synthetic NIC that it is a member of.
@@ -122,7 +123,8 @@ fn interface(nic: &Nic) -> Option<String> {
     top.filter(|_| is_real && nic.used_by == UsedBy::Kernel).map(|one| one.name.clone())
 }
 
-/// Returns one CPU of each core but the first core, which is left to the system.
+/// Returns one CPU of each core, at most [`MAX_LCORES`], without the core of CPU 0, which is left
+/// to the system. Returns CPU 0 if there is no other core.
 fn lcores(cpus: &Cpus) -> Vec<u16> {
     let mut taken: Vec<u16> = cpus.siblings(0).map_or(vec![0], |set| set.iter().collect());
     let mut chosen = Vec::new();

@@ -7,7 +7,7 @@ use crate::Root;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A temporary directory, removed at the end of the test.
+/// A temporary directory, removed on drop.
 pub(crate) struct Tree(PathBuf);
 
 impl Drop for Tree {

@@ -71,7 +71,7 @@ impl From<ChangeError> for String {
 /// Returns what to do about an error, to be appended to its message.
 fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EPERM) => "; run it as root (CAP_NET_ADMIN)",
+        Some(libc::EPERM) => "; run the program as root (CAP_NET_ADMIN)",
         Some(libc::EACCES) => "; enable IPv6 (sysctl net.ipv6.conf.INTERFACE.disable_ipv6=0)",
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
             "; set a gateway inside the network of one of the interface's addresses"

@@ -15,8 +15,8 @@ use crate::window::{Short, Window};
 pub const fn fold(sum: u64) -> u16 {
     let (sum, carry) = (sum as u32).overflowing_add((sum >> 32) as u32);
     let sum = sum + carry as u32;
-    // Adding the word with its halves exchanged puts high + low into the upper half, and the lower
-    // half, which computes the same sum, carries into it: the end-around carry.
+    // After adding the word with its halves exchanged, both halves are high + low. The carry out of
+    // the lower half is added to the upper half, which is the end-around carry.
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
@@ -155,8 +155,8 @@ pub fn l4_field(ip: &Ip) -> Option<u16> {
     }
 }
 
-/// Returns true if the upper-layer checksum covers the pseudo-header: always, except for ICMP over
-/// IPv4.
+/// Returns true if the upper-layer checksum covers the pseudo-header: for all packets over IPv6,
+/// and for TCP and UDP over IPv4. Meaningful only if [`l4_field`] returns an offset.
 #[inline(always)]
 pub fn covers_addresses(ip: &Ip) -> bool {
     ip.v6 || matches!(ip.kind, L4::Tcp { .. } | L4::Udp)

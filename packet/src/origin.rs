@@ -1,8 +1,8 @@
 //! The origin of a flow's packet, carried to backends in the options of Weir's own GENEVE tunnel.
 //!
-//! A gateway consists of many nodes, each with an address of its own; the origin says which node
-//! sent a packet. A backend that answers through the same tunnel echoes the options, so that its
-//! answer can be forwarded even if the flow is in no table. The options carry 20 bytes:
+//! A gateway consists of many nodes, each with an address of its own; the origin identifies the
+//! node that sent a packet. A backend that answers through the same tunnel echoes the options, so
+//! that its answer can be forwarded even if the flow is in no table. The options carry 20 bytes:
 //!
 //! ```text
 //!  endpoint    the gateway's, 64 bits

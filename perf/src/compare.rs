@@ -14,10 +14,10 @@ pub struct Comparison {
     pub title: String,
     /// The cases; the others are stated as ratios of the first one.
     pub cases: Vec<Case>,
-    /// The index of the case that only receives and sends, if some cases write their frames. The
-    /// cost of writing is the time of a case that only writes frames and sends them, less the time
-    /// of this case.
-    pub passes: Option<usize>,
+    /// The index of the case that forwards frames without filling them, if some cases fill each
+    /// frame before they forward it. The cost of filling is the time per packet of a case that only
+    /// fills and forwards frames, less that of this case.
+    pub forward_only: Option<usize>,
     /// The unit of the figures in [`Comparison::rows`].
     pub unit: Unit,
 }
@@ -25,7 +25,7 @@ pub struct Comparison {
 /// The unit of a figure in PROMISES.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// Nanoseconds per packet; net of refill where that is known.
+    /// Nanoseconds per packet, without the cost of filling frames where that is known.
     Nanoseconds,
     /// Millions per second.
     Millions,
@@ -39,21 +39,21 @@ pub struct Case {
     /// The programs in the order of their start: the measured forwarder, and in some cases a
     /// generator.
     pub programs: Vec<Program>,
-    /// The index of the program whose rate counts.
-    pub counts: usize,
+    /// The index of the program whose rate is the result.
+    pub measured_program: usize,
     /// The socket that connects the programs, if any: the first creates it, the second waits for
     /// it. A stale one of a killed program is removed before each run.
     pub socket: Option<PathBuf>,
-    /// The index of the case that writes the same frames and sends them without processing, if this
-    /// case writes each frame before it forwards it.
-    pub writes: Option<usize>,
+    /// The index of the case that fills the same frames and forwards them without processing, if
+    /// this case fills each frame before it forwards it.
+    pub fill_only_case: Option<usize>,
     /// The row and the column of the figure in PROMISES.md.
     pub cell: Option<(String, &'static str)>,
 }
 
-/// The duration and the number of repetitions.
+/// The duration of each run, the number of repetitions, and the required share of a core.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+pub struct RunSettings {
     /// Rounds over all cases.
     pub rounds: usize,
     /// Seconds of each run, at least 5. The first 2 give no rate, and shares of cores are measured
@@ -76,7 +76,7 @@ pub struct Sample {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A program could not be started.
-    #[error("{program}: {error}; `make setup` installs what is missing")]
+    #[error("cannot start {program}: {error}; `make setup` installs what is missing")]
     Start {
         /// The program.
         program: String,
@@ -84,11 +84,14 @@ pub enum RunError {
         error: io::Error,
     },
     /// The program printed no rate, or one of the programs failed.
-    #[error("{case}: no rate from `{command}`; its last lines:\n{lines}")]
-    Silent {
+    #[error(
+        "{case}: no valid rate from `{command}`, or a program of the case failed; last lines of \
+         all programs:\n{lines}"
+    )]
+    NoRate {
         /// The case.
         case: String,
-        /// The complete command.
+        /// The complete command of the measured program.
         command: String,
         /// The last lines of output of all programs of the case.
         lines: String,
@@ -100,12 +103,12 @@ impl Case {
     pub fn single(name: &str, program: Program) -> Case {
         let programs = vec![program];
         let name = name.to_string();
-        Case { name, programs, counts: 0, socket: None, writes: None, cell: None }
+        Case { name, programs, measured_program: 0, socket: None, fill_only_case: None, cell: None }
     }
 
-    /// Marks the case as writing each frame, as the case with index `writes` does.
-    pub fn refilling(self, writes: usize) -> Case {
-        Case { writes: Some(writes), ..self }
+    /// Declares that the case fills each frame, as the case with index `fill_only_case` does.
+    pub fn refilling(self, fill_only_case: usize) -> Case {
+        Case { fill_only_case: Some(fill_only_case), ..self }
     }
 
     /// Places the figure in this row and column.
@@ -118,13 +121,13 @@ impl Case {
     pub fn fed(name: &str, forwarder: Program, generator: Program, socket: &str) -> Case {
         let case = Case::single(name, forwarder);
         let programs = [case.programs, vec![generator]].concat();
-        Case { programs, counts: 1, socket: Some(PathBuf::from(socket)), ..case }
+        Case { programs, measured_program: 1, socket: Some(PathBuf::from(socket)), ..case }
     }
 
     /// Runs the case once.
     ///
     /// # Errors
-    /// [`RunError`] names the program that produced no figure.
+    /// [`RunError`] if a program cannot be started or fails, or if there is no rate.
     pub fn run(&self, seconds: u64) -> Result<Sample, RunError> {
         if let Some(socket) = &self.socket {
             // Usually there is none; if it cannot be removed, the program reports the error.
@@ -140,12 +143,12 @@ impl Case {
         }
         let start = Instant::now();
         let (warm, end) = (Duration::from_secs(3), Duration::from_secs(seconds));
-        let mut marked = false;
+        let mut measures_share = false;
         while start.elapsed() < end && live.iter_mut().all(|program| program.is_alive()) {
             std::thread::sleep(Duration::from_millis(50));
-            if !marked && start.elapsed() >= warm {
-                live.iter_mut().for_each(|program| program.mark());
-                marked = true;
+            if !measures_share && start.elapsed() >= warm {
+                live.iter_mut().for_each(|program| program.start_core_share());
+                measures_share = true;
             }
         }
         let failed = live.iter_mut().any(Running::has_failed);
@@ -153,7 +156,7 @@ impl Case {
         // Stop the forwarder first: memif of DPDK 22.11 may crash a forwarder whose peer
         // disappears.
         let outcomes: Vec<Outcome> = live.into_iter().map(|program| program.stop()).collect();
-        match outcomes.get(self.counts).and_then(|o| median(&o.rates)) {
+        match outcomes.get(self.measured_program).and_then(|o| median(&o.rates)) {
             Some(mpps) if mpps > 0.0 && !failed => Ok(Sample { mpps, share }),
             _ => Err(self.no_rate_error(&outcomes)),
         }
@@ -171,10 +174,11 @@ impl Case {
     }
 
     fn no_rate_error(&self, outcomes: &[Outcome]) -> RunError {
-        let command = self.programs.get(self.counts).map(|program| program.command.join(" "));
+        let command =
+            self.programs.get(self.measured_program).map(|program| program.command.join(" "));
         let lines: Vec<&str> =
             outcomes.iter().flat_map(|o| o.last_lines.iter().map(String::as_str)).collect();
-        RunError::Silent {
+        RunError::NoRate {
             case: self.name.clone(),
             command: command.unwrap_or_default(),
             lines: lines.join("\n"),
@@ -188,18 +192,18 @@ impl Comparison {
     ///
     /// # Errors
     /// [`RunError`] of the first case that produced no figure.
-    pub fn run(&self, effort: &Effort) -> Result<(), RunError> {
+    pub fn run(&self, settings: &RunSettings) -> Result<(), RunError> {
         println!("\n{}", self.title);
         let mut samples = vec![Vec::new(); self.cases.len()];
-        for round in 1..=effort.rounds {
+        for round in 1..=settings.rounds {
             for (case, samples) in self.cases.iter().zip(&mut samples) {
-                let mut sample = case.run(effort.seconds)?;
+                let mut sample = case.run(settings.seconds)?;
                 for _ in 0..2 {
-                    if sample.share >= effort.min_share {
+                    if sample.share >= settings.min_share {
                         break;
                     }
                     // Another process used the core, so the figure is invalid.
-                    sample = case.run(effort.seconds)?;
+                    sample = case.run(settings.seconds)?;
                 }
                 println!(
                     "  round {round}  {:<28} {:>8.2} Mpps  share {:.2}",
@@ -208,8 +212,8 @@ impl Comparison {
                 samples.push(sample);
             }
         }
-        print!("{}", self.table(&samples, effort.min_share));
-        print!("{}", self.rows(&samples, effort.min_share));
+        print!("{}", self.table(&samples, settings.min_share));
+        print!("{}", self.rows(&samples, settings.min_share));
         Ok(())
     }
 
@@ -218,10 +222,10 @@ impl Comparison {
         median(&rates(samples.get(at)?, min_share))
     }
 
-    /// Returns the cost of writing a frame in nanoseconds, if the case at `at` writes frames.
+    /// Returns the cost of filling a frame in nanoseconds, if the case at `at` fills frames.
     fn refill_ns(&self, at: usize, samples: &[Vec<Sample>], min_share: f64) -> Option<f64> {
         let ns = |at| Some(1000.0 / self.median_rate(at, samples, min_share)?);
-        Some(ns(self.cases.get(at)?.writes?)? - ns(self.passes?)?)
+        Some(ns(self.cases.get(at)?.fill_only_case?)? - ns(self.forward_only?)?)
     }
 
     /// Returns the figures of the cases that have a cell, as rows for PROMISES.md: the columns in
@@ -240,9 +244,9 @@ impl Comparison {
             return String::new();
         }
         let figure = |row: &str, column: &str| {
-            let is_it =
+            let is_in_cell =
                 |case: &Case| case.cell.as_ref().is_some_and(|c| c.0 == row && c.1 == column);
-            let at = self.cases.iter().position(is_it)?;
+            let at = self.cases.iter().position(is_in_cell)?;
             let mpps = self.median_rate(at, samples, min_share)?;
             let refill = self.refill_ns(at, samples, min_share).unwrap_or(0.0);
             Some(match self.unit {
@@ -271,10 +275,10 @@ impl Comparison {
         text
     }
 
-    /// Formats medians, spread, nanoseconds and ratios to the first case. Where the cost of writing
+    /// Formats medians, spread, nanoseconds and ratios to the first case. Where the cost of filling
     /// frames is known, nanoseconds and ratio are repeated without it.
     pub fn table(&self, samples: &[Vec<Sample>], min_share: f64) -> String {
-        let net = if self.passes.is_some() { "  net ns net ratio" } else { "" };
+        let net = if self.forward_only.is_some() { "  net ns net ratio" } else { "" };
         let mut text = format!(
             "  {:<28} {:>8}  {:>17} {:>8} {:>7}{net}\n",
             "median of all rounds", "Mpps", "lowest..highest", "ns", "ratio"
@@ -288,7 +292,7 @@ impl Comparison {
             let low = valid.iter().copied().fold(f64::INFINITY, f64::min);
             let high = valid.iter().copied().fold(0.0, f64::max);
             let spread = format!("{low:.2}..{high:.2}");
-            let poor = samples.iter().filter(|s| s.share < min_share).count();
+            let below_share = samples.iter().filter(|s| s.share < min_share).count();
             let (name, ns) = (&case.name, 1000.0 / mpps);
             let ratio = mpps / reference;
             // Writing to a String cannot fail.
@@ -297,9 +301,10 @@ impl Comparison {
                 let net = ns - refill_ns;
                 let _ = write!(text, " {net:>7.1} {:>9.3}", 1000.0 / reference / net);
             }
-            if poor > 0 {
+            if below_share > 0 {
                 let all = samples.len();
-                let _ = write!(text, "  {poor} of {all} rounds with less than a full core");
+                let _ =
+                    write!(text, "  {below_share} of {all} rounds below the minimum core share");
             }
             text.push('\n');
         }
@@ -308,7 +313,7 @@ impl Comparison {
 }
 
 impl Unit {
-    /// Returns the head of the first column of rows in this unit.
+    /// Returns the heading of the table's first column, which names the unit.
     const fn name(self) -> &'static str {
         match self {
             Unit::Nanoseconds => "ns/packet, net",

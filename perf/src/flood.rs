@@ -1,12 +1,12 @@
 //! Simulates floods beside honest clients: time is counted in packets of the flood, so that the
 //! results do not depend on the machine's speed. The lcore, its tables and its clock are the
-//! fastpath's own; only the frames lie in ordinary memory.
+//! fastpath's own; only the frames are in ordinary memory.
 //!
 //! ```text
 //!  attacker (a packet each 1/rate s) --+
 //!  established clients, steadily ------+--> Lcore::forward --> each honest packet is checked
 //!  new clients, 1,000 a second --------+         ^
-//!                                                +-- the clock, moved on by the packets
+//!                                                +-- the clock, advanced by the packets
 //! ```
 
 mod clients;
@@ -146,9 +146,9 @@ pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
     // At this rate, a simulated nanosecond is one packet. The first pass fills the ring of
     // unconfirmed flows; in the second one, which is measured, each insert evicts a flow.
     let ring = u64::from(tables::flow::unconfirmed_ring_slots(flows)[0]);
-    simulation.until(simulation.now_ns + ring, true);
+    simulation.run_until(simulation.now_ns + ring, true);
     let started = Instant::now();
-    simulation.until(simulation.now_ns + ring.max(1_000_000), true);
+    simulation.run_until(simulation.now_ns + ring.max(1_000_000), true);
     Ok((ring.max(1_000_000) as f64 / started.elapsed().as_secs_f64()) as u64)
 }
 
@@ -210,7 +210,7 @@ impl<'r> Simulation<'r> {
         for n in 0..self.plan.established {
             self.begin(self.now_ns + u64::from(n) * 10_000, n % 2 == 1, 0, ESTABLISHED);
         }
-        self.until(self.now_ns + u64::from(self.plan.established) * 10_000 + MS, false);
+        self.run_until(self.now_ns + u64::from(self.plan.established) * 10_000 + MS, false);
         let tally = &self.outcome.tallies[ESTABLISHED];
         match &tally.first {
             None => Ok(()),
@@ -230,15 +230,15 @@ impl<'r> Simulation<'r> {
         self.add_clients(self.plan.ms, DURING);
         let started = Instant::now();
         let first_ns = self.now_ns;
-        self.until(first_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, true);
-        self.outcome.took(started.elapsed(), self.now_ns - first_ns);
+        self.run_until(first_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, true);
+        self.outcome.record_duration(started.elapsed(), self.now_ns - first_ns);
     }
 
     /// Adds new clients again, one second after the end of the flood.
     fn after(&mut self) {
-        self.until(self.now_ns + 1_000 * MS, false);
+        self.run_until(self.now_ns + 1_000 * MS, false);
         self.add_clients(self.plan.ms, AFTER);
-        self.until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, false);
+        self.run_until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, false);
     }
 
     /// Sends nothing for twelve seconds, which is longer than the idle timeout of a flow that was
@@ -246,16 +246,16 @@ impl<'r> Simulation<'r> {
     /// nothing is sent until all unconfirmed flows have expired.
     fn idle(&mut self) {
         self.keeps_sending = false;
-        self.until(self.now_ns + 12_000 * MS, false);
+        self.run_until(self.now_ns + 12_000 * MS, false);
         for number in 0..self.plan.established {
             self.due.push(Reverse((self.now_ns + u64::from(number) * 1_000, number, 0)));
         }
-        self.until(self.now_ns + 35_000 * MS, false);
+        self.run_until(self.now_ns + 35_000 * MS, false);
         self.outcome.flows_after = self.flows.live();
     }
 
     /// Runs until `end_ns`, with or without the flood.
-    fn until(&mut self, end_ns: u64, flood: bool) {
+    fn run_until(&mut self, end_ns: u64, flood: bool) {
         // Simulated time that is less than a nanosecond is carried over to the next burst.
         let (mut paid, per_s) = (0, self.plan.rate);
         while self.now_ns < end_ns {
@@ -378,7 +378,7 @@ impl<'r> Simulation<'r> {
                 self.due.push(Reverse((self.now_ns + PERIOD_NS - half_ns, number, 0)));
             }
         } else {
-            self.outcome.tallies[client.tally].through += 1;
+            self.outcome.tallies[client.tally].finished += 1;
         }
     }
 

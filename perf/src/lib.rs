@@ -3,7 +3,7 @@
 //! ```text
 //!   comparison ── case ── programs (a reference, Weir, a generator), each in its own session
 //!       │           │
-//!       │           └── rate, and the share of its core that the polling thread really had
+//!       │           └── rate, and the share of its core that the polling thread had
 //!       └── rounds, in alternation ── medians, ratios to the comparison's reference
 //! ```
 //!

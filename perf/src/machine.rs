@@ -1,5 +1,5 @@
-//! Properties of the machine that determine whether a figure is valid: huge pages, and the
-//! distance between the two cores that the host assigned.
+//! Properties of the machine that determine whether a figure is valid: free huge pages, and the
+//! latency between the two cores that the host assigned.
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;

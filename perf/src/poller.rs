@@ -29,7 +29,7 @@ pub enum PollerError {
     #[error("the region has no status line for lcore {0}")]
     Lcore(u32),
     /// The frames' length differs from the packets'.
-    #[error("frames do not have {0} bytes: set this size for net_null (see README.md)")]
+    #[error("frames do not have {0} bytes: set `size={0}` for net_null (see perf/README.md)")]
     Size(usize),
     /// The pool is empty.
     #[error("no buffers left for the first packets of all flows")]
@@ -48,9 +48,9 @@ pub struct Switches {
     pub stop: AtomicBool,
 }
 
-/// Frames of an lcore that are written ahead of their use if frames are to be cold. Each takes
-/// five cache lines (two of its buffer's header, three of its own), together five times an L2
-/// cache of 1 MiB.
+/// Number of frames that an lcore writes ahead of their use if frames are to be cold. Each takes
+/// five cache lines (two of its buffer's header, three of its own); together they take five times
+/// an L2 cache of 1 MiB.
 pub const WAITING: usize = 16_384;
 
 /// The packets that an lcore forwards, and the arm at which they arrive.

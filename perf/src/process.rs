@@ -41,7 +41,7 @@ pub struct Running {
     reading: Reading,
     output: Option<JoinHandle<Vec<String>>>,
     errors: Option<JoinHandle<Vec<String>>>,
-    mark: Option<(Instant, BTreeMap<u32, Duration>)>,
+    share_start: Option<(Instant, BTreeMap<u32, Duration>)>,
 }
 
 /// The output of a program that has ended.
@@ -71,7 +71,7 @@ impl Program {
             .spawn()?;
         let output = child.stdout.take().map(collect);
         let errors = child.stderr.take().map(collect);
-        Ok(Running { child, reading: self.reading, output, errors, mark: None })
+        Ok(Running { child, reading: self.reading, output, errors, share_start: None })
     }
 }
 
@@ -88,8 +88,8 @@ fn collect(pipe: impl Read + Send + 'static) -> JoinHandle<Vec<String>> {
 
 impl Running {
     /// Starts the measurement of the core share.
-    pub fn mark(&mut self) {
-        self.mark = Some((Instant::now(), worker_times(self.child.id())));
+    pub fn start_core_share(&mut self) {
+        self.share_start = Some((Instant::now(), worker_times(self.child.id())));
     }
 
     /// Returns whether the program is running.
@@ -122,9 +122,9 @@ impl Running {
     }
 
     /// Returns the minimum share of a core, 0 to 1, of the program's worker threads since
-    /// [`Running::mark`]; 0 if the program has ended.
+    /// [`Running::start_core_share`]; 0 if the program has ended.
     pub fn share(&self) -> f64 {
-        let Some((then, before)) = &self.mark else {
+        let Some((then, before)) = &self.share_start else {
             return 0.0;
         };
         let passed = then.elapsed().as_secs_f64();

@@ -160,7 +160,7 @@ impl Appliance for ApplianceHandle {
         let kernel = |arm| counters.sum(|page| page.arm_count(arm, ArmCounter::FromKernelPackets));
         let kernels: u64 = arms.map(kernel).sum();
         // Connections that were reset do not delay deregistration.
-        let awaited = Flows::new(self.0.region).awaited();
+        let awaited = Flows::new(self.0.region).count_not_reset();
         (u64::from(awaited), passed.saturating_sub(kernels))
     }
 

@@ -144,15 +144,15 @@ macro_rules! sections {
 sections! {
     /// Magic number, version, sizes, offsets and committed generation; each role's epoch.
     Header,
-    /// Tunnels: `Twin<Tunnel>` by tunnel id.
+    /// Tunnels: `Versioned<Tunnel>` by tunnel id.
     Tunnels,
-    /// Settings: one `Twin<Settings>`.
+    /// Settings: one `Versioned<Settings>`.
     Settings,
-    /// Services: `Twin<Service>` by service id.
+    /// Services: `Versioned<Service>` by service id.
     Services,
     /// Service names and fields that only dumps and restarts read, by service id.
     ServiceNotes,
-    /// One `Twin<FrontendKinds>`: the kinds of frontends that a lookup has to try.
+    /// One `Versioned<FrontendKinds>`: the kinds of frontends that a lookup has to try.
     FrontendKinds,
     /// Heads of the frontend hash chains, `AtomicU32`; their number is a power of two.
     FrontendHeads,
@@ -163,7 +163,7 @@ sections! {
     FrontendAddresses,
     /// Frontend entries, chained by hash.
     Frontends,
-    /// Backends: `Twin<Backend>` by backend id.
+    /// Backends: `Versioned<Backend>` by backend id.
     Backends,
     /// Next hops, updated in place.
     NextHops,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::record::{NAME_BYTES, SlotArray};
 use crate::region_writer::RegionWriter;
 use crate::rows::{Shared, records};
-use crate::versioned::Twin;
+use crate::versioned::Versioned;
 
 const WORDS: usize = 16;
 
@@ -15,12 +15,12 @@ const WORDS: usize = 16;
 pub(crate) struct NoteCell {
     /// Length of the name in bytes in the first word, UTF-8 in the others.
     name: [AtomicU64; WORDS],
-    pub(crate) note: Twin<ServiceNote>,
+    pub(crate) note: Versioned<ServiceNote>,
 }
 
 const _: () = assert!(8 * WORDS == 8 + NAME_BYTES && size_of::<NoteCell>() == 256);
 
-// SAFETY: atomics and a `Twin`, which is `Shared` itself.
+// SAFETY: atomics and a `Versioned`, which is `Shared` itself.
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for NoteCell {}
 
@@ -55,7 +55,7 @@ impl NoteCell {
 pub struct ServiceNote {
     /// Fingerprint of the inputs, by which the writer's caller, which defines it, detects equal
     /// inputs without rebuilding the slots.
-    pub made_of: u64,
+    pub inputs_sum: u64,
     /// Run of the slot arena with two words per backend ([`Member`]). The writer assigns it.
     pub members: SlotArray,
     /// Run of the slot arena with five words per configured source range: an address and its prefix

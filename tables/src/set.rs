@@ -24,7 +24,7 @@ use crate::record::{
 use crate::record::{Prefix, SlotArray};
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
-use crate::versioned::Twin;
+use crate::versioned::Versioned;
 
 static NO_SETTINGS: Settings = Settings::EMPTY;
 static NO_KINDS: FrontendKinds =
@@ -44,15 +44,15 @@ pub struct TableSet<'r> {
 /// Locations of the tables, independent of the generation.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'r> {
-    pub(crate) tunnels: Rows<'r, Twin<Tunnel>>,
-    pub(crate) settings: Rows<'r, Twin<Settings>>,
-    pub(crate) services: Rows<'r, Twin<Service>>,
+    pub(crate) tunnels: Rows<'r, Versioned<Tunnel>>,
+    pub(crate) settings: Rows<'r, Versioned<Settings>>,
+    pub(crate) services: Rows<'r, Versioned<Service>>,
     #[cfg(not(target_arch = "bpf"))]
     pub(crate) notes: Rows<'r, NoteCell>,
-    pub(crate) kinds: Rows<'r, Twin<FrontendKinds>>,
+    pub(crate) kinds: Rows<'r, Versioned<FrontendKinds>>,
     pub(crate) frontends: Frontends<'r>,
     pub(crate) addresses: AddressFilter<'r>,
-    pub(crate) backends: Rows<'r, Twin<Backend>>,
+    pub(crate) backends: Rows<'r, Versioned<Backend>>,
     pub(crate) next_hops: Rows<'r, NextHopCell>,
     pub(crate) slots: Rows<'r, Slot>,
 }
@@ -162,7 +162,7 @@ impl<'r> TableSet<'r> {
         self.parts
             .settings
             .row(0)
-            .and_then(|twin| twin.get(self.generation))
+            .and_then(|versioned| versioned.get(self.generation))
             .unwrap_or(&NO_SETTINGS)
     }
 
@@ -431,14 +431,17 @@ const fn slot_of(count: u32, hash: u64) -> u32 {
 
 /// Kinds of frontends in generation `at`.
 #[inline(always)]
-fn kinds(kinds: Rows<'_, Twin<FrontendKinds>>, at: u32) -> &FrontendKinds {
-    kinds.row(0).and_then(|twin| twin.get(at)).unwrap_or(&NO_KINDS)
+fn kinds(kinds: Rows<'_, Versioned<FrontendKinds>>, at: u32) -> &FrontendKinds {
+    kinds.row(0).and_then(|versioned| versioned.get(at)).unwrap_or(&NO_KINDS)
 }
 
 #[cfg(not(target_arch = "bpf"))]
 fn numbered<T: crate::record::Record>(
-    twins: &[Twin<T>],
+    records: &[Versioned<T>],
     at: u32,
 ) -> impl Iterator<Item = (u32, &T)> {
-    twins.iter().enumerate().filter_map(move |(id, twin)| Some((id as u32, twin.get(at)?)))
+    records
+        .iter()
+        .enumerate()
+        .filter_map(move |(id, versioned)| Some((id as u32, versioned.get(at)?)))
 }

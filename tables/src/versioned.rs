@@ -106,7 +106,7 @@ pub(crate) struct Version<T> {
 
 /// Two versions of a record, of which any generation sees at most one.
 #[repr(C)]
-pub(crate) struct Twin<T> {
+pub(crate) struct Versioned<T> {
     versions: [Version<T>; 2],
 }
 
@@ -117,7 +117,7 @@ unsafe impl<T: Record + Sync> Sync for Version<T> {}
 
 // SAFETY: repr(C); atomics and a record, for which any bytes are a value.
 #[expect(unsafe_code, reason = "see the trait")]
-unsafe impl<T: Record + Sync> Shared for Twin<T> {}
+unsafe impl<T: Record + Sync> Shared for Versioned<T> {}
 
 impl<T: Record> Version<T> {
     #[inline(always)]
@@ -131,7 +131,7 @@ impl<T: Record> Version<T> {
     }
 }
 
-impl<T: Record> Twin<T> {
+impl<T: Record> Versioned<T> {
     /// The record that generation `at` sees.
     #[inline(always)]
     pub(crate) fn get(&self, at: u32) -> Option<&T> {

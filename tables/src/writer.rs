@@ -42,7 +42,7 @@ use crate::record::{FrontendKey, Record, Settings, Tunnel};
 use crate::region::{Claim, Grace, Region, RegionError, Role};
 use crate::region_writer::RegionWriter;
 use crate::set::{Parts, TableSet};
-use crate::versioned::{NEVER, Twin};
+use crate::versioned::{NEVER, Versioned};
 use kinds::KindCounts;
 
 /// A service or backend that flows may still reference after it left the tables: see
@@ -246,7 +246,7 @@ impl<'r> Writer<'r> {
             return Ok(self.committed);
         }
         let kinds: FrontendKinds = self.index.kinds.summary();
-        self.put_twin(Section::FrontendKinds, self.parts.kinds, 0, kinds)?;
+        self.put_versioned(Section::FrontendKinds, self.parts.kinds, 0, kinds)?;
         let next = self.next();
         self.store_sum(next);
         self.region_writer.publish(&self.region.header().slow.generation, next);
@@ -290,12 +290,12 @@ impl<'r> Writer<'r> {
 
     /// Writes a gateway tunnel under its id, which is below `sizes.tunnels`.
     pub fn put_tunnel(&mut self, id: u32, tunnel: &Tunnel) -> Result<(), UpdateError> {
-        self.put_twin(Section::Tunnels, self.parts.tunnels, id, *tunnel)
+        self.put_versioned(Section::Tunnels, self.parts.tunnels, id, *tunnel)
     }
 
     /// Removes a gateway tunnel, if it exists.
     pub fn remove_tunnel(&mut self, id: u32) -> Result<(), UpdateError> {
-        self.remove_twin(Section::Tunnels, self.parts.tunnels, id)
+        self.remove_versioned(Section::Tunnels, self.parts.tunnels, id)
     }
 
     /// Writes the appliance-wide settings. Fails if one family has more NAT addresses than each
@@ -310,7 +310,7 @@ impl<'r> Writer<'r> {
                 maps: self.region.sizes().nat_maps,
             });
         }
-        self.put_twin(Section::Settings, self.parts.settings, 0, *settings)
+        self.put_versioned(Section::Settings, self.parts.settings, 0, *settings)
     }
 
     /// Returns the number of port maps per backend, which is the maximum number of NAT addresses of
@@ -321,72 +321,72 @@ impl<'r> Writer<'r> {
     }
 
     /// Writes a record for the next generation, unless that generation already sees an equal one.
-    fn put_twin<T: Record + PartialEq>(
+    fn put_versioned<T: Record + PartialEq>(
         &mut self,
         section: Section,
-        twins: &'r [Twin<T>],
+        records: &'r [Versioned<T>],
         id: u32,
         record: T,
     ) -> Result<(), UpdateError> {
-        let twin = self.twin(section, twins, id)?;
-        self.put_record(section, twin, id, record)
+        let versioned = self.versioned(section, records, id)?;
+        self.put_record(section, versioned, id, record)
     }
 
     fn put_record<T: Record + PartialEq>(
         &mut self,
         section: Section,
-        twin: &Twin<T>,
+        versioned: &Versioned<T>,
         id: u32,
         record: T,
     ) -> Result<(), UpdateError> {
-        if twin.get(self.next()) == Some(&record) {
+        if versioned.get(self.next()) == Some(&record) {
             return Ok(());
         }
         self.begin()?;
         let next = self.next();
-        if let Some(before) = twin.get(next) {
+        if let Some(before) = versioned.get(next) {
             self.sum ^= sum(section, id, before);
         }
-        twin.put(&self.region_writer, next, record);
+        versioned.put(&self.region_writer, next, record);
         self.sum ^= sum(section, id, &record);
         Ok(())
     }
 
-    fn remove_twin<T: Record>(
+    fn remove_versioned<T: Record>(
         &mut self,
         section: Section,
-        twins: &'r [Twin<T>],
+        records: &'r [Versioned<T>],
         id: u32,
     ) -> Result<(), UpdateError> {
-        let twin = self.twin(section, twins, id)?;
-        self.remove_record(section, twin, id)
+        let versioned = self.versioned(section, records, id)?;
+        self.remove_record(section, versioned, id)
     }
 
     fn remove_record<T: Record>(
         &mut self,
         section: Section,
-        twin: &Twin<T>,
+        versioned: &Versioned<T>,
         id: u32,
     ) -> Result<(), UpdateError> {
-        if twin.get(self.next()).is_none() {
+        if versioned.get(self.next()).is_none() {
             return Ok(());
         }
         self.begin()?;
         let next = self.next();
-        if let Some(before) = twin.get(next) {
+        if let Some(before) = versioned.get(next) {
             self.sum ^= sum(section, id, before);
         }
-        twin.remove(&self.region_writer, next);
+        versioned.remove(&self.region_writer, next);
         Ok(())
     }
 
-    fn twin<T>(
+    fn versioned<T>(
         &self,
         section: Section,
-        twins: &'r [Twin<T>],
+        records: &'r [Versioned<T>],
         id: u32,
-    ) -> Result<&'r Twin<T>, UpdateError> {
-        twins.get(id as usize).ok_or_else(|| {
+    ) -> Result<&'r Versioned<T>, UpdateError> {
+        records.get(id as usize).ok_or_else(|| {
             let term = self.region.layout().term(section);
             UpdateError::NoSuchId { what: term.name, id, count: term.count as u32 }
         })

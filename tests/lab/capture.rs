@@ -118,7 +118,7 @@ pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<Stri
 }
 
 /// Describes the first ten frames that tshark reports as malformed or with wrong checksums.
-pub fn complaints(path: &Path) -> Result<Vec<String>> {
+pub fn decode_errors(path: &Path) -> Result<Vec<String>> {
     // A quote within an ICMP error is truncated, so its checksum cannot match; and Linux writes a
     // TCP checksum of 0 as 0xffff, as if it were UDP (skb_checksum_help).
     let filter = "_ws.malformed || _ws.short || ip.checksum.status == 0 \

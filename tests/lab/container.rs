@@ -19,12 +19,12 @@ pub const ADMIN: u32 = 991;
 /// Id of `nobody` and `nogroup`.
 pub const NOBODY: u32 = 65_534;
 
-/// nspawn's option for the system calls that it forbids by default, and the units need.
+/// Option of nspawn that permits the system calls that the units need and nspawn forbids by
+/// default.
 pub const SYSTEM_CALLS: &str = "--system-call-filter=bpf iopl perf_event_open";
-/// What a unit that is refused something prints: the texts of EPERM, EACCES and ENOSYS, with which
-/// some restrictions answer, and the signal by which a process ends that makes a forbidden system
-/// call.
-const REFUSALS: [&str; 5] = [
+/// Texts in the journal that show that the sandbox denied an operation: those of EPERM, EACCES and
+/// ENOSYS, and the signal and the audit record of a forbidden system call.
+const DENIALS: [&str; 5] = [
     "Operation not permitted",
     "Permission denied",
     "Function not implemented",
@@ -78,10 +78,10 @@ impl Image {
         let mut arguments = vec![
             "--machine=weir".to_owned(),
             "--bind-ro=/usr".to_owned(),
-            // The authorities that clients of TLS trust.
+            // Certificates of the authorities that TLS clients trust.
             "--bind-ro=/etc/ssl".to_owned(),
             format!("--bind-ro={}:/weir", programs.display()),
-            // What nspawn takes away by default, and the units need.
+            // Capabilities that the units need and nspawn drops by default.
             "--capability=CAP_BPF,CAP_PERFMON,CAP_SYS_RAWIO,CAP_IPC_LOCK,CAP_NET_ADMIN,CAP_NET_RAW"
                 .to_owned(),
             SYSTEM_CALLS.to_owned(),
@@ -91,21 +91,21 @@ impl Image {
     }
 }
 
-/// Returns the lines of a text that say that something was refused.
-pub fn refusals(text: &str) -> Vec<&str> {
-    let is_refusal = |line: &&str| REFUSALS.iter().any(|refusal| line.contains(refusal));
-    text.lines().filter(is_refusal).collect()
+/// Returns the lines of a text that show a denied operation.
+pub fn denials(text: &str) -> Vec<&str> {
+    let is_denial = |line: &&str| DENIALS.iter().any(|denial| line.contains(denial));
+    text.lines().filter(is_denial).collect()
 }
 
-/// Fails if the journal of Weir's units in a container says that something was refused.
+/// Fails if the journal of Weir's units in a container shows a denied operation.
 ///
 /// # Errors
 /// The error has the lines.
 pub fn check_journal(container: &Container) -> container::Result {
     let journal = container.run("journalctl --no-pager --unit 'weir-*'")?;
-    match &*refusals(&journal) {
+    match &*denials(&journal) {
         [] => Ok(()),
-        lines => Err(format!("the sandbox refuses something:\n{}", lines.join("\n")).into()),
+        lines => Err(format!("the sandbox denied an operation:\n{}", lines.join("\n")).into()),
     }
 }
 

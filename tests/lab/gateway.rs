@@ -1,5 +1,5 @@
 //! The emulated AWS gateway: reads packets from a TUN device, sends them to an appliance as a
-//! Gateway Load Balancer does, and checks returning packets byte by byte.
+//! Gateway Load Balancer does, and checks returning packets byte for byte.
 //!
 //! The gateway has up to two sides. *Near* is the clients' side. *Far*, which is optional, has the
 //! addresses of servers without a service in Weir, so that a flow that the appliance returns
@@ -44,7 +44,7 @@ type Delayed = (Instant, Vec<u8>);
 pub struct Gateway {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Result<()>>>,
-    patience: Duration,
+    return_timeout: Duration,
 }
 
 impl Gateway {
@@ -57,7 +57,7 @@ impl Gateway {
     pub fn start_in_current_ns(setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
         setup.check()?;
         let wire = Wire::open(&setup.wire, setup.port)?;
-        let patience = setup.patience;
+        let return_timeout = setup.return_timeout;
         let (mut delayed, mut due) = (Vec::new(), Vec::new());
         for (to, delay) in &setup.delays {
             let (sender, receiver) = channel();
@@ -87,7 +87,7 @@ impl Gateway {
             let spawned = spawned.spawn(move || shared.deliver_when_due(&packets));
             threads.push(spawned.map_err(LabError::io("starting a thread of the gateway"))?);
         }
-        Ok(Self { shared, threads, patience })
+        Ok(Self { shared, threads, return_timeout })
     }
 
     /// Returns the report so far.
@@ -114,10 +114,10 @@ impl Gateway {
         }
     }
 
-    /// Waits for awaited packets, at most for [`Setup::patience`] and half a second. Then stops the
-    /// gateway and returns its report.
+    /// Waits for awaited packets, at most for [`Setup::return_timeout`] and half a second. Then
+    /// stops the gateway and returns its report.
     pub fn stop(mut self) -> Result<Report> {
-        let deadline = Instant::now() + self.patience + Duration::from_millis(500);
+        let deadline = Instant::now() + self.return_timeout + Duration::from_millis(500);
         while self.report().awaited > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,6 +1,6 @@
 //! The daemons of a lab under their units, in a container with the paths of the lab.
 
-use super::container::{Image, WEIR, check_journal, refusals};
+use super::container::{Image, WEIR, check_journal, denials};
 use super::error::{LabError, Result};
 use super::folder::Folder;
 use super::netns::Netns;
@@ -25,7 +25,7 @@ const ENVIRONMENT: &str = "etc/default/weir";
 /// Where an XDP lab's maps are.
 const BPF: &str = "/sys/fs/bpf";
 
-/// The units of an appliance's daemons. If the sandbox refused something, the test fails at the
+/// The units of an appliance's daemons. If the sandbox denied an operation, the test fails at the
 /// latest when this is dropped.
 pub struct Units {
     container: Arc<Container>,
@@ -75,13 +75,13 @@ impl Units {
         Ok(Process::of_unit(daemon, unit, self.folder.file(&format!("{daemon}.log"))))
     }
 
-    /// Fails if the sandbox refused something so far.
+    /// Fails if the sandbox denied an operation so far.
     fn check(&self) -> container::Result {
         check_journal(&self.container)?;
         for (daemon, _) in DAEMONS {
             let log = std::fs::read(self.folder.file(&format!("{daemon}.log")));
             let log = String::from_utf8_lossy(&log.unwrap_or_default()).into_owned();
-            if let [first, ..] = &*refusals(&log) {
+            if let [first, ..] = &*denials(&log) {
                 return Err(format!("{daemon}: the sandbox refuses something: {first}").into());
             }
         }

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
-use tests::lab::capture::{Capture, complaints, tshark};
+use tests::lab::capture::{Capture, decode_errors, tshark};
 use tests::lab::decap::{Answer, Decap, TunnelKind};
 use tests::lab::topology::{EGRESS, Lab};
 use tests::lab::wire::{Header, Options, udp4};
@@ -66,7 +66,7 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
     }
     let (path, frames) = capture.stop()?;
     assert!(frames >= 8);
-    assert_eq!(complaints(&path)?, Vec::<String>::new());
+    assert_eq!(decode_errors(&path)?, Vec::<String>::new());
     let fields = ["geneve.option.class", "geneve.option.length", "geneve.vni", "ip.dst"];
     let rows = tshark(&path, "geneve", &fields)?;
     let (forward, back) = ("10.0.2.11,203.0.113.10", "10.0.2.10,192.0.2.1");

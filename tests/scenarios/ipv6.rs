@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use tests::lab::capture::{Capture, complaints};
+use tests::lab::capture::{Capture, decode_errors};
 use tests::lab::client::{Client, Load};
 use tests::lab::decap::{Answer, Decap, TunnelKind};
 use tests::lab::scenario::changing_gateway;
@@ -93,7 +93,7 @@ fn ipv6_is_returned_translated_and_tunneled() -> Result<(), Box<dyn Error>> {
     assert!(report.clean() && report.returned > 300 && report.answered > 1_000, "{report}");
     for capture in captures {
         let (path, _) = capture?.stop()?;
-        assert_eq!(complaints(&path)?, Vec::<String>::new());
+        assert_eq!(decode_errors(&path)?, Vec::<String>::new());
     }
     weir.stop()?;
     Ok(())

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
-use tests::lab::capture::{Capture, complaints};
+use tests::lab::capture::{Capture, decode_errors};
 use tests::lab::client::{Client, Load};
 use tests::lab::netns::Netns;
 use tests::lab::scenario::changing_gateway;
@@ -173,7 +173,7 @@ fn clients_of_each_family_reach_backends_of_the_other() -> Outcome {
     }
     for capture in captures {
         let (path, _) = capture?.stop()?;
-        assert_eq!(complaints(&path)?, Vec::<String>::new());
+        assert_eq!(decode_errors(&path)?, Vec::<String>::new());
     }
     for (frontend, reported) in NARROW.into_iter().zip(REPORTED_MTUS) {
         let why = || format!("{:?} {}{}", weir.drops(), gateway.report(), weir.logs());

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tests::lab::capture::{Capture, complaints, tshark};
+use tests::lab::capture::{Capture, decode_errors, tshark};
 use tests::lab::client::{Client, Load};
 use tests::lab::decap::{Answer, Decap, TunnelKind};
 use tests::lab::gateway::Setup;
@@ -98,7 +98,7 @@ fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
     let report = gateway.stop()?;
     assert!(report.clean() && report.answered > 0, "{report}");
     let (path, _) = capture.stop()?;
-    assert_eq!(complaints(&path)?, Vec::<String>::new());
+    assert_eq!(decode_errors(&path)?, Vec::<String>::new());
     let versions = tshark(&path, "geneve", &["geneve.version"])?;
     assert!(versions.iter().all(|row| row[0] == "0"), "{:?}", versions.first());
     weir.stop()?;

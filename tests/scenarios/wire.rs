@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
-use tests::lab::capture::{Capture, complaints, tshark};
+use tests::lab::capture::{Capture, decode_errors, tshark};
 use tests::lab::client::{Client, Load};
 use tests::lab::gateway::Setup;
 use tests::lab::scenario::{changing_gateway, service};
@@ -35,8 +35,8 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
     gateway.wait_until_at_rest();
     let report = gateway.stop()?;
     let ((wire, _), (lan, _)) = (wire.stop()?, lan.stop()?);
-    assert_eq!(complaints(&wire)?, Vec::<String>::new());
-    assert_eq!(complaints(&lan)?, Vec::<String>::new());
+    assert_eq!(decode_errors(&wire)?, Vec::<String>::new());
+    assert_eq!(decode_errors(&lan)?, Vec::<String>::new());
 
     // Weir's frames to the AWS gateway match the gateway's counters, field by field.
     let fields = [
@@ -91,7 +91,7 @@ fn packets_of_8500_bytes_pass_and_larger_ones_get_an_icmp_error() -> Outcome {
     let report = gateway.stop()?;
     assert!(report.clean(), "{report}");
     let (wire, _) = wire.stop()?;
-    assert_eq!(complaints(&wire)?, Vec::<String>::new());
+    assert_eq!(decode_errors(&wire)?, Vec::<String>::new());
     let inner = |filter: &str| tshark(&wire, filter, &["ip.len"]);
     let full = "geneve && ip.src == 10.0.1.10 && ip.len == 8500";
     assert!(inner(full)?.len() > 100, "the largest size was used");

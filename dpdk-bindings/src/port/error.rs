@@ -27,11 +27,11 @@ pub enum PortError {
         ports: Vec<String>,
     },
     /// DPDK could not open or remove a device.
-    #[error("device {device:?}: {step}: {errno}; DPDK names the cause on stderr")]
+    #[error("device {device:?}: cannot {step} it: {errno}; DPDK names the cause on stderr")]
     Device {
         /// The device with its arguments.
         device: String,
-        /// The step that failed.
+        /// The step that failed, as a verb phrase.
         step: &'static str,
         /// The error from DPDK.
         errno: Errno,
@@ -107,11 +107,11 @@ pub enum PortError {
         state: &'static str,
     },
     /// DPDK or the driver failed.
-    #[error("port {name}: {step}: {errno}")]
+    #[error("port {name}: cannot {step}: {errno}")]
     Failed {
         /// Name of the port.
         name: String,
-        /// The step that failed.
+        /// The step that failed, as a verb phrase.
         step: &'static str,
         /// The error from DPDK.
         errno: Errno,

@@ -21,8 +21,8 @@ pub fn affinity(ctx: XdpContext) -> u32 {
     }
     let next = match pkt.backend {
         NONE => pkt.drop(DropReason::NoBackend),
-        // The client of an ICMP error did not send it, so the error does not renew its affinity.
-        _ if pkt.quotes => START,
+        // An ICMP error is not sent by the client, so it does not renew the client's affinity.
+        _ if pkt.has_quoted => START,
         _ => {
             part_store_affinity();
             START

@@ -1,5 +1,7 @@
-//! Classify: computes the flow key of a packet, looks up the flow, and handles packets that belong
-//! to no flow.
+//! Classify: computes the flow key of a packet, looks up the flow, and selects the next stage:
+//! `track`, `select`, `fragment` or `encap`.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::{flows, page};
 use crate::frame::window;
@@ -41,7 +43,7 @@ fn from_kernel(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
     match pkt.set().probe(&pkt.inner.src) {
         Some(backend) => {
             pkt.backend = backend;
-            // Distinguishes it from a flow's packet: see `encap`.
+            // Distinguishes the packet from a flow's packet: see `encap`.
             pkt.verdict = VerdictCounter::Forward;
             ENCAP
         }
@@ -86,13 +88,13 @@ fn from_wire(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
         _ => {}
     }
     if pkt.inner.kind == L4::IcmpError {
-        // A damaged error has no key, and thus no flow. An error from a martian source has no flow
-        // either; its gateway's settings determine how it is handled.
+        // A malformed ICMP error has no key. For an ICMP error from a martian source no flow is
+        // looked up. `select` handles both.
         if pkt.inner.src.is_martian() || part_quoted(ctx) != CONTINUE {
             return Ok(SELECT);
         }
         if pkt.arrival == Arrival::Plain && pkt.quoted.src == pkt.inner.dst {
-            part_learn(ctx);
+            part_learn_path_mtu(ctx);
         }
         part_flow_key(1);
     } else {
@@ -152,7 +154,7 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
     match icmp::quoted(&window(ctx), &pkt.inner) {
         Ok(quoted) => {
             pkt.quoted = quoted;
-            pkt.quotes = true;
+            pkt.has_quoted = true;
             CONTINUE
         }
         Err(_) => FINISH,
@@ -163,15 +165,18 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
 /// `pmtu`. The loader passes it on to slowpath.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
+extern "C" fn part_learn_path_mtu(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let w = window(ctx);
     let reported = icmp::reported_mtu(&w, &pkt.inner).unwrap_or(0);
-    if reported == 0 || part_from_us() != CONTINUE {
+    if reported == 0 || part_quoted_source_is_own() != CONTINUE {
         return FINISH;
     }
     let mtu = icmp::path_mtu(&w, &pkt.inner, &pkt.quoted).unwrap_or(0);
-    if part_may_learn() != CONTINUE || mtu == 0 || part_lower_mtu(u32::from(mtu)) != CONTINUE {
+    if part_may_learn_path_mtu() != CONTINUE
+        || mtu == 0
+        || part_lower_mtu(u32::from(mtu)) != CONTINUE
+    {
         page().count(Counter::IcmpErrorsRejected, 1);
     }
     CONTINUE
@@ -181,7 +186,7 @@ extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
 /// second.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_may_learn() -> u32 {
+extern "C" fn part_may_learn_path_mtu() -> u32 {
     let (Some(pkt), Some(limit)) = (packet_state(), error_limit()) else { return FINISH };
     let limits = &pkt.set().settings().error_limits;
     if limit.may_learn(limits, pkt.now_s) { CONTINUE } else { FINISH }
@@ -205,11 +210,11 @@ extern "C" fn part_lower_mtu(mtu: u32) -> u32 {
     CONTINUE
 }
 
-/// Returns [`CONTINUE`] if the quoted packet was sent from an address of this host or a source of
-/// IP-in-IP.
+/// Returns [`CONTINUE`] if the quoted packet was sent from an address of this host or from a source
+/// address of Weir's IP-in-IP tunnels.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_from_us() -> u32 {
+extern "C" fn part_quoted_source_is_own() -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let settings = pkt.set().settings();
     for i in 0..LOCAL_ADDRS {
@@ -234,7 +239,9 @@ extern "C" fn part_flow_key(quoted: u32) -> u32 {
     // An error comes from the direction that is opposite to the quoted packet's.
     pkt.side = if quoted != 0 { side.other() } else { side };
     if ip.fragment == Fragment::Later {
-        return FINISH; // The stage `fragment` looks up its flow; a quoted one has no known flow.
+        // The stage `fragment` looks up the flow of a later fragment. For a quoted later fragment,
+        // no flow is looked up.
+        return FINISH;
     }
     pkt.key = key;
     pkt.hash = key.hash(&Region.hash_key());

@@ -1,4 +1,6 @@
 //! Decap: identifies a tunnel packet, checks whether it is permitted, and parses the inner packet.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::frame::window;
 use crate::header_cache;
@@ -22,9 +24,9 @@ use tables::record::{NONE, TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::region::Region;
 use tables::scope::Scopes;
 
-/// Result in place of a tunnel id: no tunnel has this address.
+/// Result in place of a tunnel id: no tunnel matches the packet.
 const NO_TUNNEL: u32 = NONE;
-/// Result in place of a tunnel id: the tunnel does not permit this source.
+/// Result in place of a tunnel id: tunnels match the packet, but none permits its source.
 const NOT_FOR_SOURCE: u32 = NONE - 1;
 
 const GENEVE: u8 = TunnelKind::Geneve as u8;
@@ -32,7 +34,8 @@ const VXLAN: u8 = TunnelKind::Vxlan as u8;
 const IPIP: u8 = TunnelKind::Ipip as u8;
 const GUE: u8 = TunnelKind::Gue as u8;
 
-/// The stage: decapsulates tunnel packets, and passes others on.
+/// The stage: identifies tunnel packets, checks them and parses their inner packets. Packets
+/// without a tunnel continue unchanged.
 #[xdp(frags)]
 pub fn decap(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -110,13 +113,13 @@ fn udp_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<bool, DropReaso
         TunnelKind::Geneve => geneve_tunnel(ctx, pkt, header),
         TunnelKind::Vxlan => vxlan_tunnel(ctx, pkt, header),
         TunnelKind::Gue => gue_tunnel(ctx, pkt, header),
-        // Has no port: returned above.
+        // IP-in-IP has no port: the `match` above has returned.
         TunnelKind::Ipip => Ok(false),
     }
 }
 
 /// Records that the packet arrived through tunnel `id`, with the inner packet at offset `inner`.
-/// Returns true unless the tunnel does not exist.
+/// Returns `Ok(true)`, or [`DropReason::NotOurAddress`] if the tunnel does not exist.
 #[inline(always)]
 fn set_tunnel(
     pkt: &mut PacketState,
@@ -176,7 +179,7 @@ fn geneve_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result
     if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
         return Err(DropReason::TunnelProtocol);
     }
-    scope(pkt, tunnel)?;
+    set_scope(pkt, tunnel)?;
     pkt.tunnel = id;
     if let Some(config) = runtime_config() {
         if tunnel.flags & TUNNEL_BACKEND != 0 {
@@ -188,8 +191,8 @@ fn geneve_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result
     set_tunnel(pkt, id, geneve.payload, geneve.protocol)
 }
 
-/// Parses GENEVE options that are not exactly the three usual ones in their order. Rejects packets
-/// without one of the three, or with an unknown critical option.
+/// Parses GENEVE options other than exactly endpoint ID, attachment ID and flow cookie in this
+/// order. Rejects packets without one of the three, or with an unknown critical option.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_options(ctx: *mut xdp_md) -> u32 {
@@ -252,10 +255,11 @@ fn vxlan_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<
     set_tunnel(pkt, id, inner.l3, inner.ethertype)
 }
 
-/// Determines the scope of a GENEVE packet: that of its endpoint behind its gateway. A backend's
-/// packet in Weir's tunnel names endpoint and gateway in its options, and thereby matches its flow.
+/// Sets the scope of a GENEVE packet. A gateway's packet has the scope of the endpoint in its
+/// options. A backend's packet carries the options of Weir's tunnel: the endpoint (`scope_key`) and
+/// the gateway's number (`attachment`), which give the scope of the flow.
 #[inline(always)]
-fn scope(pkt: &mut PacketState, tunnel: &Tunnel) -> Result<(), DropReason> {
+fn set_scope(pkt: &mut PacketState, tunnel: &Tunnel) -> Result<(), DropReason> {
     if tunnel.flags & TUNNEL_BACKEND == 0 {
         return intern(pkt, GENEVE, tunnel.gateway);
     }
@@ -264,7 +268,7 @@ fn scope(pkt: &mut PacketState, tunnel: &Tunnel) -> Result<(), DropReason> {
         return Ok(());
     }
     // The flow may belong to a gateway of another kind.
-    let kind = part_gateway() as u8;
+    let kind = part_gateway_kind() as u8;
     intern(pkt, kind, pkt.attachment as u16)
 }
 
@@ -306,7 +310,8 @@ fn first_tunnel(pkt: &PacketState, matches: impl Fn(&Tunnel) -> bool) -> u32 {
     NO_TUNNEL
 }
 
-/// Returns the kind of the first tunnel on the packet's port; 0 if there is none.
+/// Returns the kind of the first tunnel on the packet's outer UDP destination port; 0 if there is
+/// none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_kind_on_port() -> u32 {
@@ -315,7 +320,8 @@ pub extern "C" fn part_kind_on_port() -> u32 {
     pkt.set().tunnel(id).map_or(0, |t| u32::from(t.kind))
 }
 
-/// Returns the id of a tunnel of any kind to the packet's address, or [`NO_TUNNEL`].
+/// Returns the id of the first tunnel, of any kind, whose local address is the packet's outer
+/// destination, or [`NO_TUNNEL`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_tunnel_to_address() -> u32 {
@@ -323,8 +329,10 @@ extern "C" fn part_tunnel_to_address() -> u32 {
     first_tunnel(pkt, |t| t.local == pkt.outer.dst)
 }
 
-/// Returns the id of the IP-in-IP tunnel to the packet's address, or [`NO_TUNNEL`]. A backend may
-/// reply to the outer source of the packets that it receives.
+/// Returns the id of the first IP-in-IP tunnel whose local address is the packet's outer
+/// destination, or [`NO_TUNNEL`]. If that address is a source address of Weir's IP-in-IP tunnels,
+/// returns the first IP-in-IP tunnel of backends: a backend may reply to the outer source of the
+/// packets that it receives.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_ipip() -> u32 {
@@ -339,7 +347,7 @@ extern "C" fn part_ipip() -> u32 {
 /// gateway.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_gateway() -> u32 {
+extern "C" fn part_gateway_kind() -> u32 {
     let Some(pkt) = packet_state() else { return 0 };
     let gateway = pkt.attachment as u16;
     let id = first_tunnel(pkt, |t| t.flags & TUNNEL_BACKEND == 0 && t.gateway == gateway);

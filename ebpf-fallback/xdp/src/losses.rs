@@ -1,5 +1,5 @@
-//! Tracepoint programs that count what the kernel lost behind the XDP programs: refused redirects,
-//! frames that a driver did not accept, and aborted programs.
+//! Tracepoint programs that count what the kernel lost after the XDP programs returned: failed
+//! redirects, frames that a driver did not accept, and aborted programs.
 //!
 //! The kernel transmits after a program has returned, so that a program cannot count these losses.
 //! The programs read fixed offsets of the tracepoints' records, which the loader compares with the
@@ -7,8 +7,8 @@
 //!
 //! Each lost frame is counted once. ENA, mlx5 and others raise `xdp_exception` for a redirect that
 //! failed, for which the kernel has raised `xdp_redirect_err` before: exceptions with the action
-//! XDP_REDIRECT are not counted. Bulk transmission does not name the program, but the interfaces,
-//! whose indices are unique only within a network namespace.
+//! XDP_REDIRECT are not counted. The tracepoints for bulk transmission do not identify the program,
+//! only the interfaces, by indices that are unique only within a network namespace.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -69,7 +69,7 @@ struct BulkTx {
     drops: u32,
 }
 
-/// A driver reports a program that was aborted, or whose action failed.
+/// Counts a program that was aborted, or whose action failed, as reported by a driver.
 #[tracepoint(name = "xdp_exception", category = "xdp")]
 pub fn xdp_exception(ctx: TracePointContext) -> u32 {
     // SAFETY: the record of the tracepoint to which the loader attaches this program.
@@ -84,7 +84,7 @@ pub fn xdp_exception(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// The kernel refuses a redirect.
+/// Counts a redirect that the kernel rejected.
 #[tracepoint(name = "xdp_redirect_err", category = "xdp")]
 pub fn xdp_redirect_err(ctx: TracePointContext) -> u32 {
     // SAFETY: as above.
@@ -94,7 +94,7 @@ pub fn xdp_redirect_err(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// The kernel has handed redirected frames to a driver.
+/// Counts redirected frames that a driver did not accept.
 #[tracepoint(name = "xdp_devmap_xmit", category = "xdp")]
 pub fn xdp_devmap_xmit(ctx: TracePointContext) -> u32 {
     // SAFETY: as above.
@@ -106,7 +106,7 @@ pub fn xdp_devmap_xmit(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// A driver has transmitted frames by XDP_TX.
+/// Counts frames of XDP_TX that a driver did not accept.
 #[tracepoint(name = "xdp_bulk_tx", category = "xdp")]
 pub fn xdp_bulk_tx(ctx: TracePointContext) -> u32 {
     // SAFETY: as above.

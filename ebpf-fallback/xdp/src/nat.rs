@@ -68,13 +68,13 @@ fn to_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 #[inline(always)]
 fn rewrite_forward(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
     compute_forward_rewrites(pkt);
-    check_next(if pkt.quotes { part_rewrite_quoted(ctx) } else { part_rewrite(ctx) })
+    check_next(if pkt.has_quoted { part_rewrite_quoted(ctx) } else { part_rewrite(ctx) })
 }
 
 /// Computes the rewrites of a packet from the client's side and of the packet that it quotes.
 #[inline(always)]
 pub fn compute_forward_rewrites(pkt: &mut PacketState) {
-    let quoted = if pkt.quotes { Some(&pkt.quoted) } else { None };
+    let quoted = if pkt.has_quoted { Some(&pkt.quoted) } else { None };
     (pkt.rewrite, pkt.quote) = pkt.path.forward_rewrites(&pkt.inner, quoted);
 }
 
@@ -86,7 +86,7 @@ pub fn rewrite_reply(ctx: *mut xdp_md) -> u32 {
         return next;
     }
     match packet_state() {
-        Some(pkt) if pkt.quotes => part_rewrite_quoted(ctx),
+        Some(pkt) if pkt.has_quoted => part_rewrite_quoted(ctx),
         _ => part_rewrite(ctx),
     }
 }
@@ -105,7 +105,7 @@ pub extern "C" fn part_ends() -> u32 {
     // An ICMP error from a router keeps its source, unless the packet is translated to the other
     // family; everything else gets the frontend's address.
     let router = pkt.inner.src != pkt.path.backend_addr && !pkt.path.crosses();
-    (pkt.rewrite, pkt.quote) = ends.reply_rewrites(pkt.quotes, router.then_some(pkt.inner.src));
+    (pkt.rewrite, pkt.quote) = ends.reply_rewrites(pkt.has_quoted, router.then_some(pkt.inner.src));
     CONTINUE
 }
 

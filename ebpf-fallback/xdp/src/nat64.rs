@@ -58,7 +58,7 @@ fn to_client(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 /// Returns the size of the translated packet in bytes.
 #[inline(always)]
 pub fn translated_len(pkt: &PacketState) -> u32 {
-    let quoted = if pkt.quotes { Some(&pkt.quoted) } else { None };
+    let quoted = if pkt.has_quoted { Some(&pkt.quoted) } else { None };
     translate::translated_len(&pkt.inner, quoted)
 }
 
@@ -74,7 +74,7 @@ fn translate_packet(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> 
         cut_end(ctx, padding);
     }
     check_next(part_fragment_bits(ctx, 0))?;
-    if pkt.quotes {
+    if pkt.has_quoted {
         check_next(part_fragment_bits(ctx, 1))?;
         check_next(part_quoted_header(ctx))?;
         check_next(part_translate_error(ctx))?;

@@ -103,7 +103,7 @@ extern "C" fn part_note_leg() -> u32 {
 /// options; sets its service, backend and path if so.
 #[inline(always)]
 pub fn matches_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> bool {
-    let quoted = if pkt.quotes { Some(&pkt.quoted) } else { None };
+    let quoted = if pkt.has_quoted { Some(&pkt.quoted) } else { None };
     if pkt.hash == 0 || !identifies_flow(&pkt.inner, quoted) {
         return false;
     }
@@ -142,7 +142,7 @@ extern "C" fn part_check_origin() -> u32 {
 /// Returns the flow's packet: the received one, or the one that it quotes.
 #[inline(always)]
 fn flows_packet(pkt: &PacketState) -> &Ip {
-    if pkt.quotes { &pkt.quoted } else { &pkt.inner }
+    if pkt.has_quoted { &pkt.quoted } else { &pkt.inner }
 }
 
 /// Returns the service whose frontend is the destination (1) or the source (0) of the flow's
@@ -195,6 +195,6 @@ pub extern "C" fn part_return_leg() -> u32 {
 /// Drops a reply, or an error about one, that belongs to no flow.
 #[inline(always)]
 pub fn unknown_flow(pkt: &mut PacketState) -> u32 {
-    let quotes = pkt.quotes;
-    pkt.drop(if quotes { DropReason::IcmpUnknownFlow } else { DropReason::NoFlow })
+    let has_quoted = pkt.has_quoted;
+    pkt.drop(if has_quoted { DropReason::IcmpUnknownFlow } else { DropReason::NoFlow })
 }

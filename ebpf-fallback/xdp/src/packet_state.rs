@@ -51,7 +51,7 @@ pub struct PacketState {
     pub outer: Ip,
     /// The IP packet that the verdict concerns.
     pub inner: Ip,
-    /// For an ICMP error, the packet that it quotes; see [`PacketState::quotes`].
+    /// For an ICMP error, the packet that it quotes; see [`PacketState::has_quoted`].
     pub quoted: Ip,
     /// Gateway endpoint of the scope; 0 for plain packets.
     pub scope_key: u64,
@@ -163,7 +163,7 @@ pub struct PacketState {
     /// Whether the packet's destination is the probe source of a backend.
     pub to_probe_source: bool,
     /// Whether the packet is an ICMP error whose quoted packet was parsed.
-    pub quotes: bool,
+    pub has_quoted: bool,
     /// Whether the fragment table had no free entry for the packet's datagram.
     pub no_fragment_slot: bool,
     /// Whether the stage `remember` has processed the packet, even if it could not store an entry.
@@ -196,7 +196,7 @@ impl PacketState {
     /// packet that it quotes.
     #[inline(always)]
     pub fn client(&self) -> &Addr {
-        if self.quotes { &self.quoted.dst } else { &self.inner.src }
+        if self.has_quoted { &self.quoted.dst } else { &self.inner.src }
     }
 
     /// Resets the record for a new packet. The other fields, such as headers, key and path, are not
@@ -216,7 +216,7 @@ impl PacketState {
         self.inner_eth = 0;
         self.flow_found = false;
         self.untracked = false;
-        self.quotes = false;
+        self.has_quoted = false;
         self.to_client = false;
         self.translated = false;
         self.to_probe_source = false;

@@ -33,7 +33,7 @@ fn select_service(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
     if pkt.inner.fragment == Fragment::Later {
         return handle_later_fragment(pkt);
     }
-    if pkt.quotes {
+    if pkt.has_quoted {
         return select_for_quote(pkt);
     }
     if pkt.inner.kind != L4::IcmpError && (pkt.arrival != Arrival::Plain || part_own_port() == 0) {
@@ -111,7 +111,7 @@ extern "C" fn part_admits() -> u32 {
 extern "C" fn part_own_port() -> u32 {
     let Some(pkt) = packet_state() else { return 0 };
     // The destination of an error is the port from which the quoted packet was sent.
-    let (addr, proto, port) = match pkt.quotes {
+    let (addr, proto, port) = match pkt.has_quoted {
         true => (&pkt.quoted.src, pkt.quoted.proto, pkt.quoted.sport),
         false => (&pkt.inner.dst, pkt.inner.proto, pkt.inner.dport),
     };
@@ -128,7 +128,7 @@ extern "C" fn part_pick() -> u32 {
         return pkt.drop(DropReason::NoBackend);
     };
     // An error begins no flow.
-    pkt.limited = !pkt.quotes && !admits_new_flow(pkt, service.needs_entry());
+    pkt.limited = !pkt.has_quoted && !admits_new_flow(pkt, service.needs_entry());
     if pkt.limited && service.needs_entry() {
         return pkt.drop(DropReason::NewFlowLimited);
     }
@@ -136,7 +136,7 @@ extern "C" fn part_pick() -> u32 {
         pkt.backend = NONE;
         return START;
     }
-    let begins = !pkt.quotes && !pkt.limited;
+    let begins = !pkt.has_quoted && !pkt.limited;
     if begins && service.mode != Mode::Nat as u8 && !pkt.uses_direct_return(service.mode) {
         // Prefetched here, so that its cache misses overlap with that of the backend's slot.
         pkt.back = FlowKey { scope: SCOPE_PLAIN, ..pkt.key };

@@ -44,7 +44,7 @@ fn begin(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
         return Err(pkt.drop(DropReason::NoBackend));
     };
     pkt.path = Forward::to_backend(&pkt.inner, pkt.service, pkt.backend, backend);
-    if pkt.quotes {
+    if pkt.has_quoted {
         // An error begins no flow: see `select`.
         pkt.path.mode = Mode::Tunnel as u8;
         return Ok(towards_backend(pkt));

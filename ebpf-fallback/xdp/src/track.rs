@@ -70,7 +70,7 @@ fn track_flow(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
         part_note();
         return Ok(FRONT);
     }
-    if !pkt.quotes && leg_changed(ctx, pkt) {
+    if !pkt.has_quoted && leg_changed(ctx, pkt) {
         return Ok(LEG);
     }
     Ok(towards_backend(pkt))

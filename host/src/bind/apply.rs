@@ -1,4 +1,4 @@
-//! Applies plans: writes, and checks what the kernel made of it.
+//! Applies plans: writes to sysfs, and checks which driver the kernel bound.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -24,7 +24,7 @@ pub struct SystemFiles;
 
 impl Sysfs for SystemFiles {
     fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
-        // Not created: a missing file is an error.
+        // The file is not created: a missing one is an error.
         let mut file = OpenOptions::new().write(true).open(path)?;
         file.write_all(text.as_bytes())
     }
@@ -58,7 +58,7 @@ pub fn apply(
                 let text = record.driver_override.as_deref().unwrap_or_default();
                 let restored = restore(root, device, text, before, sysfs);
                 if restored && !rebinds {
-                    // What remains is a record without a binding, if this fails.
+                    // If this fails, a record without a binding remains.
                     let _ = records.remove(device);
                 }
                 match error {
@@ -126,7 +126,8 @@ fn write_all(root: &Root, writes: &[Write], sysfs: &mut impl Sysfs) -> Result<()
 
 fn write_one(root: &Root, write: &Write, sysfs: &mut impl Sysfs) -> io::Result<()> {
     let path = root.join(write.path.strip_prefix("/").unwrap_or(&write.path));
-    // A line: a write of no bytes does not reach the kernel's attribute.
+    // The newline makes an empty text a write of one byte: a write of no bytes does not reach the
+    // kernel's attribute.
     sysfs.write(&path, &format!("{}\n", write.text))
 }
 

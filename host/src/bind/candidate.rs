@@ -11,14 +11,14 @@ use crate::nic::Nic;
 /// `CONFIG_VFIO_NOIOMMU` do not have it.
 pub(super) const NO_IOMMU: &str = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
 
-/// The version of DPDK that is assumed if it is not known: what a later one demands is not chosen
-/// unless requested.
+/// The version of DPDK that is assumed if it is not known. Drivers that require a later one are
+/// then chosen only on request.
 const OLDEST: Version = Version(22, 11);
 
-/// What can be done to give a device to DPDK.
+/// How a device can be given to DPDK.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Candidates {
-    /// Why there is nothing to bind, if so.
+    /// The reason why the device is not to be bound to another driver; `None` if it is.
     pub nothing: Option<String>,
     /// Drivers, best first.
     pub drivers: Vec<Candidate>,
@@ -44,7 +44,8 @@ const GENERAL: [Support; 3] = [
     Support { driver: UserDriver::UioPciGeneric, since: OLDEST, demand: "" },
 ];
 
-/// Returns what can be done to give a device to a DPDK of this version; of 22.11 if it is unknown.
+/// Returns the drivers with which this version of DPDK can use a device. If the version is unknown,
+/// drivers that require a later one than 22.11 are included with a warning.
 pub fn candidates(root: &Root, nic: &Nic, dpdk: Option<Version>) -> Candidates {
     let nothing = |why: String| Candidates { nothing: Some(why), drivers: Vec::new() };
     let Some(address) = nic.bus_address() else {
@@ -110,9 +111,11 @@ fn not_loaded(root: &Root, nic: &Nic, address: BusAddress, driver: UserDriver) -
     let (parameters, note) = match driver {
         UserDriver::IgbUio if is_ena => (" wc_activate=1", " (Debian: package dpdk-kmods-dkms)"),
         UserDriver::IgbUio => ("", " (Debian: package dpdk-kmods-dkms)"),
-        UserDriver::VfioPci if nic.iommu_group.is_none() => {
-            ("", " (without an IOMMU, the kernel must have CONFIG_VFIO_NOIOMMU: Debian's have not)")
-        }
+        UserDriver::VfioPci if nic.iommu_group.is_none() => (
+            "",
+            " (without an IOMMU, the kernel must have CONFIG_VFIO_NOIOMMU, \
+             which Debian's kernels lack)",
+        ),
         _ => ("", ""),
     };
     Some(format!("{driver} is not loaded; type: modprobe {driver}{parameters}{note}"))

@@ -3,14 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::users::User;
+use super::users::DeviceUser;
 use crate::address::{BusAddress, PciAddress};
 use crate::driver::UserDriver;
 
 /// Why a device is not bound or unbound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// An interface of software, or on a bus without drivers to choose.
+    /// The interface has no device that can be bound: it is virtual, or on a bus without selectable
+    /// drivers.
     #[error(
         "{name}: nothing to bind behind an interface of kind {kind}; give it to DPDK as \
          net_af_packet0,iface={name}, or use plane = \"xdp\""
@@ -73,7 +74,7 @@ pub enum BindError {
     NoDriver {
         /// The device.
         device: BusAddress,
-        /// Why each is not, with remedies.
+        /// For each driver, the reason why it is not usable, with the remedy.
         reasons: Vec<String>,
     },
     /// VFIO hands out whole IOMMU groups.
@@ -97,7 +98,7 @@ pub enum BindError {
         /// The device.
         device: BusAddress,
         /// The process.
-        user: User,
+        user: DeviceUser,
     },
     /// The kernel rejected a write.
     #[error("cannot write {text:?} to {}: {source}{}", path.display(), remedy(source))]
@@ -148,8 +149,10 @@ pub enum BindError {
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "; run it as root",
-        io::ErrorKind::ReadOnlyFilesystem => "; /sys is read-only here: run it on the host",
+        io::ErrorKind::PermissionDenied => "; run the command as root",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; /sys is read-only here: run the command on the host"
+        }
         io::ErrorKind::NotFound => "; is the device still there? `weir nic list` shows it",
         _ => "",
     }

@@ -110,8 +110,8 @@ fn driver_override(root: &Root, device: BusAddress) -> Option<String> {
     Some(text).filter(|text| text != "(null)")
 }
 
-/// Returns the writes that have a bus bind the device anew, with this override of the driver; an
-/// empty one clears it.
+/// Returns the writes after which the bus binds the device again, with this driver override; an
+/// empty one clears the override.
 fn rebind(nic: &Nic, device: BusAddress, name: &str, probe: bool) -> Vec<Write> {
     let directory = device.directory();
     let mut writes = vec![write(format!("{directory}/driver_override"), name)];
@@ -174,7 +174,7 @@ fn plan_one(
     if !options.force {
         check_known(nic, device)?;
     }
-    // Before drivers are considered: modules need not be loaded to learn this.
+    // Checked before the drivers, so that the error appears even if their modules are not loaded.
     let pair = nic.pair.and_then(|pair| inventory.at(pair));
     let protection = nic.protection().or_else(|| pair.and_then(Nic::protection));
     if let (Some(why), false) = (&protection, options.force) {
@@ -186,7 +186,7 @@ fn plan_one(
         let why = format!("{driver} is already bound");
         return Ok(Plan { warnings: candidate.warnings, ..Plan::nothing(device, why) });
     }
-    if let Some(user) = users::user(root, device) {
+    if let Some(user) = users::find_process_using(root, device) {
         return Err(BindError::InUse { device, user });
     }
     let mut warnings = candidate.warnings;
@@ -208,7 +208,7 @@ fn foreign_driver(nic: &Nic, device: BusAddress) -> Option<String> {
     match nic.kernel_driver.as_deref() {
         Some(bound) if own.contains(&bound) => None,
         Some(bound) => Some(format!(
-            "{module} is not bound, but {bound}; return the device: weir nic unbind {device}"
+            "{bound} is bound instead of {module}; return the device: weir nic unbind {device}"
         )),
         None => Some(format!("{module} is not bound; load it: modprobe {module}")),
     }
@@ -325,13 +325,14 @@ pub fn plan_unbind(root: &Root, nic: &Nic, record: Option<&Record>) -> Result<Pl
         if !overrides {
             return Ok(Plan::nothing(device, format!("{driver} of the kernel is already bound")));
         }
-        // Bound to the kernel by other means, and to be bound for DPDK by the next probe.
+        // The device was returned to the kernel by other means, and its override would bind it for
+        // DPDK at the next probe.
         let cleared = write(format!("{}/driver_override", device.directory()), "");
         let expected = Some(driver.to_owned());
         let action = Action::Unbind { expected, unused: false, writes: vec![cleared] };
         return Ok(Plan { device, action, warnings: Vec::new() });
     }
-    if let Some(user) = users::user(root, device) {
+    if let Some(user) = users::find_process_using(root, device) {
         return Err(BindError::InUse { device, user });
     }
     let unused = record.is_some_and(|record| record.kernel_driver.is_none());

@@ -79,7 +79,8 @@ impl Records {
         let path = self.path(device);
         let text = serde_json::to_string(record).map_err(io::Error::from);
         let written = text.and_then(|text| file::replace(&path, &(text + "\n")));
-        let remedy = "run it as root; nothing was changed";
+        let remedy =
+            "nothing was changed; run the command as root, and check that /run has free space";
         written.map_err(|source| BindError::Record { verb: "write", path, source, remedy })
     }
 
@@ -95,8 +96,8 @@ impl Records {
         })
     }
 
-    /// Adds to each bound device of an inventory what it was before, so that it is found by the
-    /// name and the MAC address that it had.
+    /// Adds the record of its binding to each device of an inventory that has no interface, so that
+    /// the device is found by its former name and MAC address.
     pub fn complete(&self, inventory: &mut Inventory) -> Result<(), BindError> {
         for nic in &mut inventory.nics {
             if let (Some(address), true) = (nic.bus_address(), nic.interfaces.is_empty()) {

@@ -38,7 +38,7 @@ pub struct SavedBindings {
 pub enum SavedError {
     /// An error from the system.
     #[error("cannot {verb} {}: {source}{}", path.display(), match source.kind() {
-        io::ErrorKind::PermissionDenied => "; run it as root",
+        io::ErrorKind::PermissionDenied => "; run the command as root",
         _ => "",
     })]
     File {
@@ -51,7 +51,7 @@ pub enum SavedError {
     },
     /// A line is not a binding.
     #[error(
-        "{}:{line}: {found:?} is no binding ({reason}); write a bus address and a driver: \
+        "{}:{line}: {found:?} is not a binding ({reason}); write a bus address and a driver: \
          0000:00:06.0 vfio-pci",
         path.display()
     )]

@@ -1,5 +1,5 @@
-//! Processes that have a device open through VFIO or UIO. To unbind such a device would block until
-//! the process closes it, or take the device's memory from under it.
+//! Processes that have a device open through VFIO or UIO. Unbinding such a device blocks until the
+//! process closes it, or unmaps the device's memory while the process uses it.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::address::BusAddress;
 
 /// A process that has a device open.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct User {
+pub struct DeviceUser {
     /// Process id.
     pub pid: u32,
     /// Name of the program.
@@ -18,7 +18,7 @@ pub struct User {
     pub file: PathBuf,
 }
 
-impl Display for User {
+impl Display for DeviceUser {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "process {} ({})", self.pid, self.program)
     }
@@ -39,8 +39,8 @@ fn device_files(root: &Root, address: BusAddress) -> Vec<PathBuf> {
     files.into_iter().map(PathBuf::from).collect()
 }
 
-/// Returns a process that has the device open.
-pub(super) fn user(root: &Root, address: BusAddress) -> Option<User> {
+/// Returns the first process found that has the device open.
+pub(super) fn find_process_using(root: &Root, address: BusAddress) -> Option<DeviceUser> {
     let files = device_files(root, address);
     if files.is_empty() {
         return None;
@@ -53,6 +53,6 @@ pub(super) fn user(root: &Root, address: BusAddress) -> Option<User> {
         let mut names = root.list(&descriptors).into_iter();
         let file = names.find_map(|name| open(&name).ok().filter(|file| files.contains(file)))?;
         let program = root.read(format!("proc/{pid}/comm")).unwrap_or_default();
-        Some(User { pid, program, file })
+        Some(DeviceUser { pid, program, file })
     })
 }

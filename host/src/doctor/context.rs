@@ -1,4 +1,4 @@
-//! What the checks examine.
+//! Input of the checks.
 
 use std::path::Path;
 

@@ -75,11 +75,11 @@ fn lcores_exist(context: &Context<'_>, lcores: &CpuSet, cpus: &Cpus) -> Finding 
 }
 
 fn isolation(context: &Context<'_>, cpus: &Cpus, lcores: &CpuSet) -> Finding {
-    // The CPU that boots keeps its tick.
+    // The boot CPU (0) keeps its tick.
     let tickless: CpuSet = lcores.iter().filter(|cpu| *cpu != 0).collect();
     let mut missing = Vec::new();
-    let mut require = |name: &str, present: &CpuSet, wanted: &CpuSet| {
-        let lacking = wanted.without(present);
+    let mut require = |name: &str, present: &CpuSet, required: &CpuSet| {
+        let lacking = required.without(present);
         if !lacking.is_empty() {
             missing.push(format!("{name} lacks CPU {lacking}"));
         }
@@ -157,16 +157,16 @@ fn governor(cpus: &Cpus, forwarding: &CpuSet) -> Finding {
 fn siblings(cpus: &Cpus, lcores: &CpuSet, main_core: u16) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut unknown = false;
-    let mut seen = CpuSet::default();
+    let mut checked = CpuSet::default();
     for lcore in lcores.iter() {
         let Some(core) = cpus.siblings(lcore) else {
             unknown = true;
             continue;
         };
-        if seen.contains(lcore) {
+        if checked.contains(lcore) {
             continue;
         }
-        seen = seen.iter().chain(core.iter()).collect();
+        checked = checked.iter().chain(core.iter()).collect();
         let together = core.intersection(lcores);
         let remedy = "write one CPU of each core in fastpath.lcores";
         if together.len() > 1 {
@@ -214,14 +214,14 @@ fn numa(context: &Context<'_>) -> Vec<Finding> {
     }
     let plan = hugepages::plan_below(context.config, &path);
     let Some(node) = hugepages::numa::nic_node(&plan, &machine) else {
-        let mut findings = of_nodes(&plan, &machine);
+        let mut findings = node_warnings(&plan, &machine);
         if findings.is_empty() {
             let reason = "the firmware gives no node for the NICs";
             findings.push(Finding::not_checked(NUMA, reason, ""));
         }
         return findings;
     };
-    let mut findings = of_nodes(&plan, &machine);
+    let mut findings = node_warnings(&plan, &machine);
     if findings.is_empty() {
         findings.push(Finding::ok(NUMA, format!("NICs and lcores are on node {node}")));
     }
@@ -230,7 +230,7 @@ fn numa(context: &Context<'_>) -> Vec<Finding> {
 }
 
 /// Returns the warnings about nodes. Their texts contain consequence and remedy.
-fn of_nodes(plan: &Plan, machine: &Machine) -> Vec<Finding> {
+fn node_warnings(plan: &Plan, machine: &Machine) -> Vec<Finding> {
     let warnings = hugepages::numa::warnings(plan, machine).into_iter();
     warnings.map(|text| Finding::warning(NUMA, text, "", "")).collect()
 }
@@ -244,7 +244,7 @@ fn region(context: &Context<'_>, plan: &Plan, machine: &Machine) -> Finding {
     };
     let Some(maps) = context.root.read(format!("proc/{}/numa_maps", running.pid)) else {
         let reason = format!("region: /proc/{}/numa_maps cannot be read", running.pid);
-        return Finding::not_checked(NUMA, reason, "run it as root");
+        return Finding::not_checked(NUMA, reason, "run `weir doctor` as root");
     };
     match hugepages::numa::region_warning(plan, machine, &maps) {
         Some(text) => Finding::warning(NUMA, text, "", ""),

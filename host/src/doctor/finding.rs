@@ -2,17 +2,17 @@
 
 use serde::Serialize;
 
-/// How severe a finding is, the most severe first.
+/// Severity of a finding, the most severe first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// It cannot work.
+    /// Weir cannot work with this.
     Error,
-    /// It works, but slower or at a risk.
+    /// Weir works, but slower or at a risk.
     Warning,
     /// The check could not run on this machine.
     NotChecked,
-    /// Worth knowing.
+    /// Information without a consequence.
     Info,
     /// The check passed.
     Ok,
@@ -21,13 +21,13 @@ pub enum Severity {
 /// What a check found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// How severe it is.
+    /// Severity.
     pub severity: Severity,
     /// Name of the check.
     pub check: &'static str,
     /// What was found, with the key or file; for a check that could not run, why.
     pub found: String,
-    /// What follows from it; empty for a passed check.
+    /// What follows from it; empty for a passed check and for information.
     pub consequence: String,
     /// The command that corrects it, or what to change; empty if there is nothing to do.
     pub remedy: String,
@@ -44,7 +44,7 @@ impl Finding {
         Finding::new(Severity::Ok, check, [found.into(), String::new(), String::new()])
     }
 
-    /// Returns something worth knowing.
+    /// Returns information without a consequence.
     pub(super) fn info(check: &'static str, found: impl Into<String>) -> Finding {
         Finding::new(Severity::Info, check, [found.into(), String::new(), String::new()])
     }
@@ -59,7 +59,7 @@ impl Finding {
         Finding::new(Severity::NotChecked, check, [found, String::new(), remedy.into()])
     }
 
-    /// Returns something that makes Weir slower or risky.
+    /// Returns a finding with which Weir works slower or at a risk.
     pub(super) fn warning(
         check: &'static str,
         found: impl Into<String>,
@@ -70,7 +70,7 @@ impl Finding {
         Finding::new(Severity::Warning, check, texts)
     }
 
-    /// Returns something with which Weir cannot work.
+    /// Returns a finding with which Weir cannot work.
     pub(super) fn error(
         check: &'static str,
         found: impl Into<String>,

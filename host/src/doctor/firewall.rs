@@ -1,5 +1,5 @@
-//! Checks firewall rules: an interface that fastpath shares with the kernel must be hidden from it,
-//! and rules must not reset, drop or track what Weir passes to the kernel.
+//! Checks firewall rules: an interface that fastpath shares with the kernel must be hidden from the
+//! kernel, and rules must not reset, drop or track what Weir passes to the kernel.
 
 use serde_json::Value;
 
@@ -98,9 +98,9 @@ fn shared_interfaces(context: &Context<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Returns whether a chain drops all packets that arrive on an interface before the kernel's
-/// network stack sees them: `type filter hook ingress device "eth1" priority filter; policy
-/// drop;`, or `devices = { eth1, eth2 }`.
+/// Returns whether the interface has an ingress chain with the policy drop, which drops packets
+/// before the kernel's network stack sees them: `type filter hook ingress device "eth1" priority
+/// filter; policy drop;`, or `devices = { eth1, eth2 }`.
 fn hides(chains: &str, interface: &str) -> bool {
     let hidden = |line: &str| {
         let mut words = line.split(|c: char| c.is_whitespace() || "\",{};=".contains(c));
@@ -143,8 +143,8 @@ fn rules(ruleset: &Ruleset, interfaces: &[&str]) -> Vec<Finding> {
         findings.push(Finding::warning(
             RULES,
             format!("rules drop packets of invalid state: {}", invalid.join("; ")),
-            "of connections whose other direction Weir forwards itself, the kernel sees one \
-             direction only, and drops it",
+            "the kernel sees only one direction of connections whose other direction Weir \
+             forwards, and drops it",
             accept(interfaces),
         ));
     }
@@ -165,7 +165,7 @@ fn rules(ruleset: &Ruleset, interfaces: &[&str]) -> Vec<Finding> {
     if tracking && findings.is_empty() {
         findings.push(Finding::info(
             RULES,
-            "rules track connections: so does the kernel for all that Weir passes to it",
+            "rules track connections, also those of packets that Weir passes to the kernel",
         ));
     }
     if findings.is_empty() {
@@ -250,7 +250,7 @@ fn without_nft(context: &Context<'_>, error: &CommandError) -> Finding {
             Finding::not_checked(RULES, error.to_string(), "apt-get install nftables")
         }
         CommandError::Failed { .. } => {
-            Finding::not_checked(RULES, error.to_string(), "run it as root")
+            Finding::not_checked(RULES, error.to_string(), "run `weir doctor` as root")
         }
     }
 }

@@ -85,13 +85,13 @@ fn hugetlbfs(machine: &Machine, plan: &Plan, missing: Option<&String>) -> Findin
         }
         _ => Finding::info(
             HUGETLBFS,
-            format!("region.path = \"{}\" is not on one", plan.region_path.display()),
+            format!("region.path = \"{}\" is not on hugetlbfs", plan.region_path.display()),
         ),
     }
 }
 
-/// Compares the size of the pages with the region, and finds pages of the other size, which nothing
-/// of Weir uses.
+/// Compares the page size with the size of the region, and finds free pages of the other size,
+/// which Weir does not use.
 fn page_size(machine: &Machine, plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     let has_gigabytes = machine.supported.contains(&PageSize::OneGib);

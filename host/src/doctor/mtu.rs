@@ -37,8 +37,8 @@ fn has_interface(device: &ArmDevice<'_>) -> bool {
     matches!(device.found, Found::Virtual { interface: Some(_), .. })
 }
 
-/// Returns what the gateways' tunnels need of an arm's MTU. The configuration is not accepted with
-/// less.
+/// Reports the MTU that the gateways' tunnels need on an arm. A configuration with less is rejected
+/// before.
 fn tunnels(context: &Context<'_>, device: &ArmDevice<'_>, arm: &Arm) -> Finding {
     let name = device.arm.as_str();
     let each = context.config.gateways.iter().flat_map(|gateway| {

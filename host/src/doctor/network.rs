@@ -1,5 +1,4 @@
-//! Checks the kernel's network settings: reverse path filters, ephemeral ports, and the clock that
-//! measures them all.
+//! Checks the kernel's reverse path filters, ephemeral ports and clock source.
 
 use config::checked::{MachineWarning, machine_warnings};
 
@@ -75,7 +74,7 @@ fn ephemeral_ports(context: &Context<'_>) -> Finding {
                 "nat.ports = \"{}-{}\" overlap the kernel's ephemeral ports {}-{}, and both use {}",
                 nat.0, nat.1, kernel.0, kernel.1, overlap.shared
             ),
-            "replies to this machine's own connections may be taken for replies to NAT",
+            "replies to this machine's own connections may be treated as replies to NAT flows",
             remedy,
         );
     }

@@ -121,7 +121,7 @@ fn socket(line: &str, state: &str) -> Option<Socket> {
     Some(Socket { address: address.to_canonical(), port, inode: words.get(9)?.parse().ok()? })
 }
 
-/// Returns whether a socket takes connections to an address. A socket of `::` usually serves IPv4
+/// Returns whether a socket and a needed address conflict. A socket of `::` usually serves IPv4
 /// too.
 fn overlap(socket: &Socket, needed: SocketAddr) -> bool {
     let (one, other) = (socket.address, needed.ip());
@@ -139,18 +139,18 @@ fn taken(root: &Root, needed: &Needed, socket: &Socket) -> Option<Finding> {
     if owner.as_ref().is_some_and(|owner| owner.name == OWN) {
         return None;
     }
-    let who = match &owner {
+    let user = match &owner {
         Some(Process { pid, name }) => format!("{name} (process {pid})"),
         None => "a process that is not visible to this user".to_owned(),
     };
-    let found = format!("{key}: {protocol} port {port} is in use by {who}");
+    let found = format!("{key}: {protocol} port {port} is in use by {user}");
     let remedy = match &owner {
         Some(_) if key.contains('.') => format!("stop it, or set {key} to another port"),
         Some(Process { name, .. }) => format!("stop {name}, if Weir is to use the port"),
-        None => "run it as root, to see the process".to_owned(),
+        None => "run `weir doctor` as root to see the process".to_owned(),
     };
     Some(match (severity, &owner) {
-        // It may be slowpath.
+        // The process may be slowpath.
         (_, None) => Finding::not_checked(CHECK, found, remedy),
         (Severity::Error, _) => Finding::error(CHECK, found, *consequence, remedy),
         _ => Finding::warning(CHECK, found, *consequence, remedy),

@@ -48,7 +48,7 @@ fn data_planes(context: &Context<'_>) -> (&'static str, &'static str) {
 fn units_of_programs(context: &Context<'_>) -> Vec<Finding> {
     let root = context.root;
     if !root.exists("run/systemd/system") {
-        return vec![Finding::not_checked(ENABLED, "systemd does not run this machine", "")];
+        return vec![Finding::not_checked(ENABLED, "systemd is not the init system", "")];
     }
     let (own, other) = data_planes(context);
     let all = units(root);
@@ -208,7 +208,7 @@ fn tuning(context: &Context<'_>) -> Finding {
     Finding::warning(
         TUNING,
         format!("not set: {}", pending.join(", ")),
-        "packets wait longer now and then",
+        "some packets have a higher latency",
         remedy,
     )
 }

@@ -16,7 +16,7 @@ pub(super) fn check(context: &Context<'_>) -> Vec<Finding> {
         chrony(context)
     } else if context.root.exists("run/systemd/timesync/synchronized") {
         Finding::ok(CHECK, "synchronized by systemd-timesyncd")
-    // Names of processes have 15 characters.
+    // Names of processes have at most 15 characters.
     } else if runs("systemd-timesyn") {
         let found = "systemd-timesyncd runs and has not synchronized the clock";
         Finding::warning(CHECK, found, CONSEQUENCE, "timedatectl timesync-status")
@@ -25,8 +25,8 @@ pub(super) fn check(context: &Context<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Asks chronyd. The last field of its report is the status of leap seconds, which says whether the
-/// clock is synchronized.
+/// Queries chronyd. The last field of its report is the leap status, which shows whether the clock
+/// is synchronized.
 fn chrony(context: &Context<'_>) -> Finding {
     match context.commands.run("chronyc", &["-n", "-c", "tracking"]) {
         Err(error) => Finding::not_checked(CHECK, error.to_string(), "chronyc tracking"),
@@ -41,7 +41,7 @@ fn chrony(context: &Context<'_>) -> Finding {
     }
 }
 
-/// Asks systemd for the kernel's state of synchronization, which any daemon sets.
+/// Queries systemd for the kernel's synchronization flag, which every time daemon sets.
 fn kernel(context: &Context<'_>) -> Finding {
     let show = ["show", "--property=NTPSynchronized", "--value"];
     match context.commands.run("timedatectl", &show).as_deref().map(str::trim) {

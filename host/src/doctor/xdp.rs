@@ -98,7 +98,7 @@ fn mode(key: &str, selected: Result<crate::xdp::Choice, String>, attach: Attach)
     }
 }
 
-/// Reads the output of `ethtool -l`: the maxima of each kind of queue, then the current numbers.
+/// Parses the output of `ethtool -l`: the maximum of each kind of queue, then the current numbers.
 fn channels(text: &str) -> Option<Channels> {
     let (maxima, current) = text.split_once("Current hardware settings")?;
     let number = |text: &str, name: &str| {
@@ -119,7 +119,7 @@ fn channels(text: &str) -> Option<Channels> {
     }
 }
 
-/// Reads the feature bits of a virtio device, the first character is bit 0.
+/// Parses the feature bits of a virtio device. The first character is bit 0.
 fn bits(text: &str) -> u64 {
     let bits = text.bytes().take(64).enumerate();
     bits.fold(0, |all, (bit, digit)| all | u64::from(digit == b'1') << bit)

@@ -92,8 +92,8 @@ pub(super) const ENA: Driver = Driver {
             LargeHeaders { argument: "llq_policy=3", normal_bytes: 96, large_bytes: 224 },
         ),
     ]),
-    // ierrors counts delivered packets with a bad checksum (`eth_ena_recv_pkts`). Allowances of the
-    // instance (`bw_in_allowance_exceeded`, ...) are lost before the NIC.
+    // ierrors counts delivered packets with a bad checksum (`eth_ena_recv_pkts`). Packets beyond
+    // the allowances of the instance (`bw_in_allowance_exceeded`, ...) are lost before the NIC.
     counters: Counters {
         frames: &[Counter::Received, Counter::Missed],
         complete: Answer::Unknown,

@@ -11,7 +11,8 @@ pub struct Version(pub u16, pub u16);
 
 impl Display for Version {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        // DPDK writes its months with two digits; Linux has no version that would change.
+        // From 16 on, the number is a year of DPDK, which writes months with two digits. Versions
+        // of Linux are below.
         match self.0 >= 16 {
             true => write!(f, "{}.{:02}", self.0, self.1),
             false => write!(f, "{}.{}", self.0, self.1),
@@ -173,7 +174,7 @@ pub enum Attachment {
 pub struct Recognition {
     /// PCI ids of DPDK's driver.
     pub pci: &'static [PciId],
-    /// PCI ids of the same hardware that the kernel's driver has and DPDK's has not.
+    /// PCI ids of the same hardware that the kernel's driver accepts and DPDK's does not.
     pub kernel_only: &'static [PciId],
     /// Names of the drivers in the kernel.
     pub kernel_drivers: &'static [&'static str],
@@ -382,7 +383,7 @@ pub struct Driver {
     pub events: Events,
     /// The device argument for long headers.
     pub large_headers: Since<LargeHeaders>,
-    /// The equation of counters.
+    /// How the counters add up to the frames that arrived.
     pub counters: Counters,
     /// Where the facts were read.
     pub sources: &'static [&'static str],

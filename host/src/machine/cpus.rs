@@ -13,7 +13,7 @@ pub struct Cpus {
     /// CPUs that the scheduler leaves alone (`isolcpus`).
     pub isolated: CpuSet,
     /// CPUs without a tick while they run one thread (`nohz_full`); `None` if the kernel is built
-    /// without.
+    /// without `CONFIG_NO_HZ_FULL`.
     pub nohz_full: Option<CpuSet>,
     /// CPUs whose RCU callbacks run on others: those of `rcu_nocbs`, and those of `nohz_full`.
     pub rcu_nocbs: CpuSet,
@@ -29,13 +29,18 @@ impl Cpus {
             let text = std::fs::read_to_string(root.join(format!("{CPUS}/{name}"))).ok()?;
             Some(CpuSet::parse(&text))
         };
+        let online = list("online").filter(|cpus| !cpus.is_empty())?;
         let nohz_full = list("nohz_full");
         let command_line = CommandLine::read(root).unwrap_or_default();
-        let offloaded = command_line.value("rcu_nocbs").map(CpuSet::parse).unwrap_or_default();
+        let offloaded = match command_line.value("rcu_nocbs") {
+            Some("all") => online.clone(),
+            Some(cpus) => CpuSet::parse(cpus),
+            None => CpuSet::default(),
+        };
         let adaptive = nohz_full.iter().flat_map(CpuSet::iter);
         Some(Cpus {
             root: root.clone(),
-            online: list("online").filter(|cpus| !cpus.is_empty())?,
+            online,
             isolated: list("isolated").unwrap_or_default(),
             rcu_nocbs: offloaded.iter().chain(adaptive).collect(),
             nohz_full,
@@ -46,15 +51,16 @@ impl Cpus {
         self.root.read(format!("{CPUS}/cpu{cpu}/{name}"))
     }
 
-    /// Returns the CPUs that share a core with this one, itself included.
+    /// Returns the CPUs that share a core with `cpu`, itself included; `None` if the kernel does
+    /// not list them.
     pub fn siblings(&self, cpu: u16) -> Option<CpuSet> {
-        // The first name is that of kernels from 5.10 on.
+        // Kernels before 5.3 have only the second name.
         let of = |name: &str| self.attribute(cpu, &format!("topology/{name}"));
         let list = of("core_cpus_list").or_else(|| of("thread_siblings_list"))?;
         Some(CpuSet::parse(&list))
     }
 
-    /// Returns the NUMA node of a CPU.
+    /// Returns the NUMA node of a CPU; `None` on a kernel without NUMA.
     pub fn node(&self, cpu: u16) -> Option<u32> {
         let entries = self.root.list(format!("{CPUS}/cpu{cpu}"));
         entries.iter().find_map(|name| name.strip_prefix("node")?.parse().ok())
@@ -70,8 +76,9 @@ impl Cpus {
         self.attribute(cpu, "cpufreq/scaling_governor")
     }
 
-    /// Returns whether the governor `performance` exists for this CPU.
-    pub fn can_perform(&self, cpu: u16) -> bool {
+    /// Returns whether the governor `performance` can be set: false only if the kernel lists the
+    /// CPU's governors without it.
+    pub fn supports_performance_governor(&self, cpu: u16) -> bool {
         let governors = self.attribute(cpu, "cpufreq/scaling_available_governors");
         governors.is_none_or(|list| list.split_whitespace().any(|name| name == "performance"))
     }

@@ -12,7 +12,7 @@ pub struct Interrupt {
     pub names: Vec<String>,
     /// CPUs on which it may be handled.
     pub allowed: CpuSet,
-    /// CPUs on which it is handled now: a part of `allowed`.
+    /// CPUs on which it is handled now: a subset of `allowed`.
     pub handled_on: CpuSet,
 }
 

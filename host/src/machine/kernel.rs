@@ -10,11 +10,11 @@ pub fn kernel_version(root: &Root) -> Option<Version> {
     Some(Version(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Returns whether a module is loaded or built in. Modules without parameters are listed only while
-/// loaded; for a built-in one without parameters the list of built-in modules decides.
+/// Returns whether a module is loaded or built in. `/sys/module` has all loaded modules, but of
+/// built-in ones only those with parameters or a version; the others are in `modules.builtin`.
 pub fn module_loaded(root: &Root, name: &str) -> bool {
     let name = name.replace('-', "_");
-    root.exists(format!("sys/module/{name}")) || listed(root, "modules.builtin", &name)
+    root.exists(format!("sys/module/{name}")) || is_listed(root, "modules.builtin", &name)
 }
 
 /// Returns whether a module can be loaded; `None` if the kernel's list of modules cannot be read.
@@ -22,12 +22,12 @@ pub fn module_available(root: &Root, name: &str) -> Option<bool> {
     let name = name.replace('-', "_");
     let release = root.read("proc/sys/kernel/osrelease")?;
     root.read(format!("lib/modules/{release}/modules.dep"))?;
-    Some(listed(root, "modules.dep", &name) || listed(root, "modules.builtin", &name))
+    Some(is_listed(root, "modules.dep", &name) || is_listed(root, "modules.builtin", &name))
 }
 
-/// Returns whether a list of the kernel's modules has this one. A line begins with its path:
-/// `kernel/drivers/vfio/pci/vfio-pci.ko.xz:`.
-fn listed(root: &Root, list: &str, name: &str) -> bool {
+/// Returns whether the file `list` of the running kernel names the module. Each line begins with
+/// the path of a module: `kernel/drivers/vfio/pci/vfio-pci.ko.xz:`.
+fn is_listed(root: &Root, list: &str, name: &str) -> bool {
     let release = root.read("proc/sys/kernel/osrelease").unwrap_or_default();
     let text = root.read(format!("lib/modules/{release}/{list}")).unwrap_or_default();
     text.lines().any(|line| {

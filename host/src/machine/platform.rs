@@ -1,4 +1,4 @@
-//! What kind of machine it is, from the tables of its firmware (DMI, ACPI).
+//! The kind of machine, from the tables of its firmware (DMI, ACPI).
 
 use std::fmt::{self, Display, Formatter};
 
@@ -13,16 +13,16 @@ pub enum Platform {
         instance_type: String,
         /// Whether it is a whole server (`c6in.metal`), with an IOMMU.
         metal: bool,
-        /// Whether its hypervisor is Xen, as of old instance types.
+        /// Whether its hypervisor is Xen, as for old instance types.
         xen: bool,
     },
     /// A virtual machine of Azure.
     Azure,
-    /// Another virtual machine, with the maker of the hypervisor or its product.
+    /// Another virtual machine, with vendor and product from the tables; empty if unknown.
     Virtual(String),
-    /// A server.
+    /// A physical machine, with vendor and product.
     BareMetal(String),
-    /// The firmware's tables cannot be read and no hypervisor shows.
+    /// The firmware's tables cannot be read, and no hypervisor is detected.
     Unknown,
 }
 
@@ -55,7 +55,8 @@ impl Platform {
     }
 }
 
-/// Returns whether the CPU says that it is a hypervisor's. Machines with ARM CPUs do not say so.
+/// Returns whether the CPU has the flag `hypervisor`, as in virtual machines on x86. ARM CPUs have
+/// no such flag.
 fn is_guest(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
     flags.is_some_and(|line| line.split_whitespace().any(|flag| flag == "hypervisor"))

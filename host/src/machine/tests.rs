@@ -39,10 +39,12 @@ fn cpus_have_siblings_nodes_and_governors() {
     tree.file(&format!("{cpu}/cpu2/cpufreq/scaling_available_governors"), "ondemand schedutil");
     let cpus = Cpus::read(&tree.root()).unwrap();
     assert_eq!(cpus.rcu_nocbs.to_string(), "1-3");
+    tree.file("proc/cmdline", "rcu_nocbs=all");
+    assert_eq!(Cpus::read(&tree.root()).unwrap().rcu_nocbs.to_string(), "0-3");
     assert_eq!(cpus.siblings(2).unwrap().to_string(), "2-3");
     assert_eq!(cpus.siblings(1).unwrap().to_string(), "0-1");
     assert_eq!((cpus.node(2), cpus.governor(2).as_deref()), (Some(1), Some("schedutil")));
-    assert!(!cpus.can_perform(2) && cpus.can_perform(1));
+    assert!(!cpus.supports_performance_governor(2) && cpus.supports_performance_governor(1));
 }
 
 #[test]

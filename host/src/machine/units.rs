@@ -2,7 +2,7 @@
 
 use crate::Root;
 
-/// Directories of units; of equal names, the first counts.
+/// Directories of units. If several have a file of the same name, the first one is used.
 const DIRECTORIES: [&str; 5] = [
     "etc/systemd/system",
     "run/systemd/system",
@@ -11,7 +11,7 @@ const DIRECTORIES: [&str; 5] = [
     "lib/systemd/system",
 ];
 
-/// Maximum number of units from one of Weir to a target that systemd starts at boot.
+/// Maximum length of the chain from a unit of Weir to a target that systemd starts at boot.
 const MAX_DEPTH: u32 = 4;
 
 /// A service or target. Drop-in files of units are not read.
@@ -24,20 +24,21 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Returns whether the unit executes a command that fulfills `is_wanted`. The command is its
-    /// words without the prefixes of systemd (`-`, `@`, `:`, `+`, `!`).
-    pub fn executes(&self, is_wanted: impl Fn(&[&str]) -> bool) -> bool {
+    /// Returns whether the unit executes a command for which `matches` returns true. The command is
+    /// passed as its words, without the prefixes of systemd (`-`, `@`, `:`, `+`, `!`).
+    pub fn executes(&self, matches: impl Fn(&[&str]) -> bool) -> bool {
         let commands = self.values("ExecStart").chain(self.values("ExecStartPre"));
         let words = commands.map(|command| command.split_whitespace().collect::<Vec<_>>());
         words.into_iter().any(|mut words| {
             if let Some(program) = words.first_mut() {
                 *program = program.trim_start_matches(['-', '@', ':', '+', '!']);
             }
-            is_wanted(&words)
+            matches(&words)
         })
     }
 
-    /// Returns whether the unit starts only if a condition is met, which a program decides.
+    /// Returns whether the unit has an `ExecCondition`: a program that decides whether the unit
+    /// starts.
     pub fn is_conditional(&self) -> bool {
         self.values("ExecCondition").next().is_some()
     }

@@ -1,4 +1,4 @@
-//! Directories that look like the `/sys` and `/proc` of machines.
+//! Temporary directories with the files of `/sys` and `/proc` of machines.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::Root;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A machine in a temporary directory, which is removed at the end.
+/// A machine in a temporary directory, which is removed on drop.
 pub(crate) struct Fake {
     pub(crate) path: PathBuf,
     pub(crate) network: Network,

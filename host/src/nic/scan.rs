@@ -14,7 +14,7 @@ const VMBUS_NETWORK: &str = "{f8615163-df3e-46c5-913f-f2d2f965ed0e}";
 /// `ARPHRD_LOOPBACK`
 const LOOPBACK: &str = "772";
 
-/// The IOMMU group that vfio makes up for a device without an IOMMU.
+/// Name of the IOMMU group that vfio creates for a device without an IOMMU.
 const NO_IOMMU_GROUP: &str = "vfio-noiommu";
 
 impl Inventory {
@@ -49,9 +49,9 @@ fn attribute(root: &Root, interface: &str, name: &str) -> Option<String> {
     root.read(format!("sys/class/net/{interface}/{name}"))
 }
 
-/// Returns the address of the bus device whose interface this is: the innermost directory of the
-/// device's path that is a PCI or VMBUS device. (The device of virtio is below its PCI device, and
-/// the PCI device of a VF on Azure is below a VMBUS device.)
+/// Returns the bus address of an interface's device: the innermost directory of the device's path
+/// that is a PCI or VMBUS device. (The device of virtio is below its PCI device, and the PCI device
+/// of a VF on Azure is below a VMBUS device.)
 fn bus_address(root: &Root, interface: &str) -> Option<BusAddress> {
     let device = root.join(format!("sys/class/net/{interface}/device")).canonicalize().ok()?;
     let address = |directory: &Path| {
@@ -171,8 +171,8 @@ fn nic(root: &Root, address: BusAddress, interfaces: Vec<Interface>) -> Nic {
     }
 }
 
-/// Returns the driver of DPDK by the device's id, or else by its kernel driver: ids of new hardware
-/// are known to the kernel first.
+/// Returns the driver of DPDK by the device's id, or else by its kernel driver, because the kernel
+/// has the ids of new hardware first.
 fn dpdk_driver(
     address: BusAddress,
     pci_id: Option<PciId>,

@@ -28,7 +28,7 @@ pub struct Outcome {
     pub done: Vec<String>,
     /// What could not be done, with the cause.
     pub failed: Vec<String>,
-    /// Harmless refusals of the kernel.
+    /// Changes that the kernel rejected without harm.
     pub notes: Vec<String>,
     /// Steps for the operator, in order, that complete the change of kernel parameters.
     pub next: Vec<String>,
@@ -82,7 +82,7 @@ pub fn apply(root: &Root, plan: &Plan, commands: &dyn Commands) -> Result<Outcom
             set(root, setting, file, &mut record, &mut outcome)?;
         }
     }
-    // Without the file, a step that reads it changes nothing.
+    // If the file could not be written, `update-grub` would change nothing.
     if !plan.writes(DropIn::Grub) || DropIn::Grub.text(root) == plan.text(DropIn::Grub) {
         outcome.next = plan.boot_steps();
     }
@@ -92,7 +92,7 @@ pub fn apply(root: &Root, plan: &Plan, commands: &dyn Commands) -> Result<Outcom
 /// Restores the values that were in force before, and removes Weir's drop-in files.
 ///
 /// # Errors
-/// Returns an error if the record of former values cannot be read or removed.
+/// Returns an error if the record of former values cannot be read, written or removed.
 pub fn revert(root: &Root, commands: &dyn Commands) -> Result<Outcome, TuneError> {
     let mut record = Record::read(root)?;
     let mut outcome = Outcome::default();
@@ -153,14 +153,16 @@ fn remove(root: &Root, file: DropIn, outcome: &mut Outcome) -> bool {
 
 fn cannot(verb: &str, path: &str, error: &io::Error) -> String {
     let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => "; run it as root",
-        io::ErrorKind::ReadOnlyFilesystem => "; it is read-only here: run it on the host",
+        io::ErrorKind::PermissionDenied => "; run the command as root",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; the file system is read-only: run the command on the host"
+        }
         _ => "",
     };
     format!("cannot {verb} {path}: {error}{remedy}")
 }
 
-/// Sets a value, after its former one is in the record on disk.
+/// Sets a value, after its former value was written to the record on disk.
 fn set(
     root: &Root,
     setting: &Setting,
@@ -198,7 +200,7 @@ fn set(
 /// The error `EIO`, for which `std` has no kind.
 const EIO: i32 = 5;
 
-/// Returns whether the kernel refused to move an interrupt because its driver manages its CPUs.
+/// Returns whether the kernel rejected the affinity of an interrupt because its driver manages it.
 fn is_managed(path: &str, error: &io::Error) -> bool {
     path.starts_with("proc/irq/") && error.raw_os_error() == Some(EIO)
 }
@@ -224,7 +226,7 @@ fn restore(root: &Root, values: Vec<Former>, outcome: &mut Outcome) -> Vec<Forme
     failed
 }
 
-/// Has a running irqbalance read its environment again.
+/// Restarts irqbalance, if it is running, so that it reads its environment again.
 fn restart_irqbalance(root: &Root, commands: &dyn Commands, outcome: &mut Outcome) {
     if !root.exists("run/systemd/system") {
         return;

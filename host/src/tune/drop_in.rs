@@ -14,7 +14,8 @@ pub enum DropIn {
     Sysctl,
     /// Other values, written at boot by systemd-tmpfiles.
     Tmpfiles,
-    /// The environment of irqbalance. Its unit reads `/etc/default/irqbalance` too, which wins.
+    /// The environment of irqbalance. Its unit also reads `/etc/default/irqbalance`, which takes
+    /// precedence.
     Irqbalance,
 }
 

@@ -1,4 +1,4 @@
-//! Interrupts: away from the CPUs of lcores.
+//! Settings that keep interrupts off the CPUs of lcores.
 
 use super::drop_in::DropIn;
 use super::setting::Setting;

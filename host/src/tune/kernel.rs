@@ -62,7 +62,7 @@ fn isolation(situation: &Situation<'_>) -> Vec<Setting> {
     let Some(cpus) = situation.cpus.as_ref().filter(|_| !lcores.is_empty()) else {
         return Vec::new();
     };
-    // The CPU that boots keeps its tick, which counts the time.
+    // The boot CPU keeps its tick, which maintains the kernel's time.
     let tickless: CpuSet = lcores.iter().filter(|cpu| *cpu != 0).collect();
     let mut found = vec![parameter(
         situation,
@@ -90,7 +90,7 @@ fn isolation(situation: &Situation<'_>) -> Vec<Setting> {
             "the kernel's deferred work (RCU callbacks) runs on other CPUs",
         ));
     }
-    // The value at run time is a setting of its own, which hides what was there at boot.
+    // The current affinity is a separate setting, so it does not show what was set at boot.
     let booted = situation.command_line.value("irqaffinity").map(CpuSet::parse);
     found.push(parameter(
         situation,
@@ -131,7 +131,7 @@ impl BootPages {
     }
 }
 
-/// Directories of sysctl files; of equal names, the first counts.
+/// Directories of sysctl files. If several have a file of the same name, the first one is used.
 const SYSCTL: [&str; 5] =
     ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"];
 
@@ -157,7 +157,7 @@ pub fn boot_pages(root: &Root, config: &Config) -> Result<BootPages, MachineErro
     })
 }
 
-/// Returns whether hugepages have this size where no other one is given.
+/// Returns whether this is the default size of huge pages.
 fn default_page_is(root: &Root, page: PageSize) -> bool {
     let meminfo = root.read("proc/meminfo").unwrap_or_default();
     let size = meminfo.lines().find_map(|line| line.strip_prefix("Hugepagesize:"));

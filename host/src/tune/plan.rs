@@ -95,7 +95,7 @@ pub fn plan(root: &Root, config: &Config, inventory: &Inventory) -> Result<Plan,
                 .to_owned(),
         );
     }
-    notes.extend(profile(&situation));
+    notes.extend(platform_note(&situation));
     let mut plan = Plan {
         platform: situation.platform.to_string(),
         settings,
@@ -118,8 +118,8 @@ pub fn plan(root: &Root, config: &Config, inventory: &Inventory) -> Result<Plan,
     Ok(plan)
 }
 
-/// Returns what a kind of machine does without.
-fn profile(situation: &Situation<'_>) -> Option<String> {
+/// Returns a note about hardware that the platform lacks.
+fn platform_note(situation: &Situation<'_>) -> Option<String> {
     if situation.config.plane != Plane::Dpdk {
         return None;
     }

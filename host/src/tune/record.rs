@@ -1,5 +1,6 @@
 //! The record of values before Weir changed them.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -52,26 +53,39 @@ pub struct RecordError {
     remedy: &'static str,
 }
 
+/// Remedy if root is required.
+const AS_ROOT: &str = "run the command as root";
+/// Remedy for a record that is damaged or cannot be read for another reason.
+const REPAIR: &str =
+    "repair or restore the file; if you remove it, Weir can no longer revert its tuning";
+
 /// Returns the kernel's id of this boot; empty if there is none.
 fn boot_id(root: &Root) -> String {
     root.read("proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 impl Record {
-    /// Reads the record, without what expired; an empty one if there is no file.
+    /// Reads the record, without the entries that expired with an earlier boot. Returns an empty
+    /// record if there is no file.
     pub(super) fn read(root: &Root) -> Result<Record, RecordError> {
         let path = root.join(RECORD);
-        let error = |reason: String| RecordError {
+        let error = |reason: String, remedy: &'static str| RecordError {
             verb: "read",
             path: path.clone(),
             reason,
-            remedy: "without it, the values before Weir's changes are unknown; to go on, remove it",
+            remedy,
         };
         let boot = boot_id(root);
         let mut record = match std::fs::read_to_string(&path) {
-            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => Record::default(),
-            Err(other) => return Err(error(other.to_string())),
-            Ok(text) => serde_json::from_str(&text).map_err(|e| error(e.to_string()))?,
+            Err(missing) if missing.kind() == ErrorKind::NotFound => Record::default(),
+            Err(other) => {
+                let remedy = match other.kind() {
+                    ErrorKind::PermissionDenied => AS_ROOT,
+                    _ => REPAIR,
+                };
+                return Err(error(other.to_string(), remedy));
+            }
+            Ok(text) => serde_json::from_str(&text).map_err(|e| error(e.to_string(), REPAIR))?,
         };
         if record.boot != boot {
             record.values.retain(|former| former.persistent);
@@ -89,7 +103,10 @@ impl Record {
             verb: "write",
             path: path.clone(),
             reason: error.to_string(),
-            remedy: "run it as root, on a file system with free space",
+            remedy: match error.kind() {
+                ErrorKind::PermissionDenied => AS_ROOT,
+                _ => "check that the file system is writable and has free space",
+            },
         };
         if self.values.is_empty() && self.parameters.is_empty() {
             return file::remove(&path).map_err(error);

@@ -8,7 +8,7 @@ use super::value::ValueFile;
 /// A setting, with its value now and the one that it should have.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Setting {
-    /// The setting as an operator calls it: `isolcpus`, `governor of CPU 2`.
+    /// The name for operators: `isolcpus`, `governor of CPU 2`.
     pub name: String,
     /// Settings with the same group, values and reason are shown together.
     #[serde(skip)]
@@ -22,11 +22,11 @@ pub struct Setting {
     pub(super) value: Option<ValueFile>,
     /// The value in force; empty if there is none.
     pub now: String,
-    /// The value to be.
+    /// The desired value.
     pub wanted: String,
-    /// Why, as a sentence.
+    /// The effect of the desired value, as a sentence.
     pub reason: String,
-    /// Whether the value in force fulfills its purpose.
+    /// Whether the value in force has the effect of the desired value.
     pub in_force: bool,
 }
 
@@ -45,7 +45,7 @@ impl Setting {
         self.value.as_ref().map(ValueFile::path)
     }
 
-    /// Returns whether two settings differ in nothing that an operator must see separately.
+    /// Returns whether two settings can be shown as one: same group, values, reason and state.
     pub(super) fn is_like(&self, other: &Setting) -> bool {
         !self.group.is_empty()
             && (self.group, &self.now, &self.wanted, &self.reason, self.in_force)

@@ -1,4 +1,4 @@
-//! The machine and the configuration, as far as settings depend on them.
+//! The state of the machine and of the configuration on which settings depend.
 
 use config::Config;
 

@@ -23,8 +23,8 @@ pub(super) fn settings(situation: &Situation<'_>) -> Vec<Setting> {
             file: Some((DropIn::Tmpfiles, format!("w /{path} - - - - madvise"))),
             key: format!("/{path}"),
             wanted: "madvise".to_owned(),
-            reason: "the kernel does not stop programs to merge their memory into huge pages, and \
-                     leaves contiguous memory for those that Weir reserves",
+            reason: "the kernel does not pause programs while it merges their memory into huge \
+                     pages, and leaves contiguous memory for those that Weir reserves",
         },
     );
     if matches!(situation.platform, Platform::Aws { xen: true, .. }) {
@@ -55,7 +55,7 @@ fn governors(situation: &Situation<'_>) -> Vec<Setting> {
         Plane::Xdp => cpus.online.clone(),
         Plane::Dpdk => fastpath.lcores.iter().copied().chain([fastpath.main_core]).collect(),
     };
-    for cpu in forwarding.iter().filter(|cpu| cpus.can_perform(*cpu)) {
+    for cpu in forwarding.iter().filter(|cpu| cpus.supports_performance_governor(*cpu)) {
         let path = Cpus::governor_file(cpu);
         let draft = Draft {
             name: format!("governor of CPU {cpu}"),
@@ -151,7 +151,8 @@ fn reverse_path_filters(situation: &Situation<'_>) -> Vec<Setting> {
         let setting =
             |name: &str| situation.root.read(format!("proc/sys/net/ipv4/conf/{name}/rp_filter"));
         let all = setting("all").unwrap_or_default();
-        // The larger one of the two is in force, so that 2 here makes 1 there harmless.
+        // The larger one of the two values is in force, so that 2 on the interface overrides 1 in
+        // `all`.
         let is_strict = |own: &str| own.max(all.as_str()) == "1";
         if setting(interface).is_some() {
             let path = format!("proc/sys/{key}");

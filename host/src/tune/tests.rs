@@ -475,8 +475,24 @@ fn a_damaged_record_stops_everything() {
     let (fake, config) = (machine(Fake::aws()), configuration("", ""));
     fake.file("var/lib/weir-tune/record.json", "{");
     let error = plan(&fake.root(), &config, &fake.inventory()).unwrap_err().to_string();
-    assert!(error.contains("record.json") && error.contains("to go on, remove it"), "{error}");
+    assert!(error.contains("record.json") && error.contains("repair or restore"), "{error}");
     assert!(revert(&fake.root(), &FakeCommands::default()).is_err());
+}
+
+/// Neither reading nor writing names root as the remedy if root would get the same error.
+#[test]
+fn a_record_that_root_cannot_use_either_has_another_remedy() {
+    let (fake, config) = (machine(Fake::aws()), configuration("", ""));
+    std::fs::create_dir_all(fake.path.join("var/lib/weir-tune/record.json")).unwrap();
+    let error = plan(&fake.root(), &config, &fake.inventory()).unwrap_err().to_string();
+    assert!(error.contains("repair or restore") && !error.contains("as root"), "{error}");
+    std::fs::remove_dir(fake.path.join("var/lib/weir-tune/record.json")).unwrap();
+    let plan = planned(&fake, &config);
+    let folder = fake.path.join("var/lib/weir-tune");
+    std::fs::remove_dir(&folder).unwrap();
+    std::os::unix::fs::symlink("/proc/missing", &folder).unwrap();
+    let error = apply(&fake.root(), &plan, &FakeCommands::default()).unwrap_err().to_string();
+    assert!(error.contains("file system") && !error.contains("as root"), "{error}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) struct ValueFile {
 }
 
 impl ValueFile {
-    /// Returns the file at this path, without a leading slash. The path decides on its format.
+    /// Returns the file at this path, without a leading slash. Its name determines the format.
     pub(super) fn new(path: impl Into<String>) -> ValueFile {
         let path = path.into();
         let format = match path.rsplit('/').next().unwrap_or_default() {
@@ -48,7 +48,7 @@ impl ValueFile {
         root.read(&self.path).map(|text| self.normalized(&text))
     }
 
-    /// Returns a value in the form in which two equal ones are equal texts.
+    /// Returns a value in canonical form: equal values have equal texts.
     pub(super) fn normalized(&self, text: &str) -> String {
         match self.format {
             Format::Plain => text.split_whitespace().collect::<Vec<_>>().join(" "),

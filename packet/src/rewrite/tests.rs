@@ -14,7 +14,7 @@ fn addr(text: &str) -> Addr {
     Addr::from(text.parse::<IpAddr>().unwrap())
 }
 
-fn ends(src: &str, sport: u16, dst: &str, dport: u16) -> Rewrite {
+fn rewrite_to(src: &str, sport: u16, dst: &str, dport: u16) -> Rewrite {
     Rewrite { src: addr(src), sport, dst: addr(dst), dport }
 }
 
@@ -28,8 +28,8 @@ fn becomes(from: &str, to: &str, change: impl FnOnce(&mut Window<'_>, &Ip)) {
 
 #[test]
 fn nat_results_equal_packets_built_with_the_new_addresses() {
-    let four = |port| ends("10.0.2.10", 1024, "10.0.2.99", port);
-    let six = |port| ends("fd00::10", 1024, "fd00::99", port);
+    let four = |port| rewrite_to("10.0.2.10", 1024, "10.0.2.99", port);
+    let six = |port| rewrite_to("fd00::10", 1024, "fd00::99", port);
     for (from, to, new) in [
         (samples::SYN, samples::SYN_NAT, four(8080)),
         (samples::UDP4, samples::UDP4_NAT, four(5300)),
@@ -45,7 +45,7 @@ fn nat_results_equal_packets_built_with_the_new_addresses() {
 }
 
 #[test]
-fn an_echo_takes_its_identifier_from_the_senders_port_and_its_reply_from_the_receivers() {
+fn nat_sets_the_id_of_an_echo_request_from_sport_and_of_a_reply_from_dport() {
     for (sample, id) in [
         (samples::ECHO4, 7),
         (samples::ECHO6, 7),
@@ -68,9 +68,9 @@ fn a_wrong_checksum_stays_wrong_by_the_same_amount() {
     for (sample, field) in [(samples::SYN, 36), (samples::UDP4, 26), (samples::UDP6, 46)] {
         let (mut bytes, ip) = packet(sample);
         let new = if ip.v6 {
-            ends("fd00::10", 1024, "fd00::99", 5300)
+            rewrite_to("fd00::10", 1024, "fd00::99", 5300)
         } else {
-            ends("10.0.2.10", 1024, "10.0.2.99", 5300)
+            rewrite_to("10.0.2.10", 1024, "10.0.2.99", 5300)
         };
         bytes[field] ^= 0x55;
         nat(&mut Window::new(&mut bytes), &ip, &new).unwrap();
@@ -87,14 +87,14 @@ fn a_wrong_checksum_stays_wrong_by_the_same_amount() {
 }
 
 #[test]
-fn nat_replaces_only_the_addresses_of_an_unknown_protocol() {
+fn nat_of_an_unparsed_protocol_replaces_only_the_ip_addresses() {
     let (mut bytes, _) = packet(samples::SYN);
     bytes[9] = 132;
     let before = bytes.clone();
     let ip = Ip::parse(&Window::new(&mut bytes), 0, 0x0800).unwrap();
     let sum = crate::checksum::ipv4_header(&Window::new(&mut bytes), 0, 20).unwrap();
     Window::new(&mut bytes).store(10, sum).unwrap();
-    nat(&mut Window::new(&mut bytes), &ip, &ends("10.0.0.1", 1, "10.0.0.2", 2)).unwrap();
+    nat(&mut Window::new(&mut bytes), &ip, &rewrite_to("10.0.0.1", 1, "10.0.0.2", 2)).unwrap();
     assert_eq!(bytes[12..20], [10, 0, 0, 1, 10, 0, 0, 2]);
     assert_eq!(bytes[20..], before[20..]);
     assert!(ipv4_header_ok(&Window::new(&mut bytes), &ip));
@@ -105,9 +105,9 @@ fn error_about_a_nat_packet_becomes_one_about_the_clients_packet() {
     let to_client =
         |from: &str| Rewrite { src: addr(from), dst: addr("198.51.100.7"), ..Rewrite::none() };
     let six = Rewrite { src: addr("2001:db8:9::9"), dst: addr("2001:db8::7"), ..Rewrite::none() };
-    let tcp = ends("198.51.100.7", 40000, "203.0.113.10", 80);
-    let udp = ends("198.51.100.7", 5353, "203.0.113.10", 53);
-    let udp6 = ends("2001:db8::7", 5353, "2001:db8:1::10", 53);
+    let tcp = rewrite_to("198.51.100.7", 40000, "203.0.113.10", 80);
+    let udp = rewrite_to("198.51.100.7", 5353, "203.0.113.10", 53);
+    let udp6 = rewrite_to("2001:db8::7", 5353, "2001:db8:1::10", 53);
     for (from, to, outer, quote) in [
         (samples::ERROR4, samples::ERROR4_NAT, to_client("10.9.9.9"), tcp),
         (samples::ERROR4_CUT, samples::ERROR4_CUT_NAT, to_client("10.9.9.9"), tcp),
@@ -153,7 +153,7 @@ fn dscp_and_ecn_are_set_in_both_families() {
 }
 
 #[test]
-fn congestion_mark_is_copied_or_its_packet_rejected() {
+fn ce_mark_is_propagated_or_a_packet_that_is_not_ecn_capable_is_rejected() {
     let (mut bytes, inner) = packet(samples::SYN);
     let outer = Ip { tos: 3, ..inner };
     let mut w = Window::new(&mut bytes);
@@ -162,8 +162,8 @@ fn congestion_mark_is_copied_or_its_packet_rejected() {
     let inner = Ip { tos: 0xba, ..inner };
     assert_eq!(propagate_ecn(&mut w, &outer, &inner), Ok(0xbb));
     assert_eq!(bytes, crate::tests::bytes(samples::SYN_TOS));
-    let calm = Ip { tos: 0, ..inner };
-    assert_eq!(propagate_ecn(&mut Window::new(&mut bytes), &calm, &inner), Ok(0xba));
+    let unmarked_outer = Ip { tos: 0, ..inner };
+    assert_eq!(propagate_ecn(&mut Window::new(&mut bytes), &unmarked_outer, &inner), Ok(0xba));
     assert_eq!(bytes, crate::tests::bytes(samples::SYN_TOS));
 }
 
@@ -218,7 +218,7 @@ fn incremental_nat_checksum_equals_full_sum() {
 
 #[test]
 fn reassembled_datagram_has_valid_checksum_after_nat() {
-    let to = ends("10.0.2.10", 1024, "10.0.2.99", 5300);
+    let to = rewrite_to("10.0.2.10", 1024, "10.0.2.99", 5300);
     let mut reassembled: Vec<u8> = Vec::new();
     for sample in [samples::FRAGMENT4_FIRST, samples::FRAGMENT4_LATER] {
         let (mut part, ip) = packet(sample);

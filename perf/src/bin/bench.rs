@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use perf::compare::{Effort, Unit};
+use perf::compare::{RunSettings, Unit};
 use perf::machine::{Pages, ping_pong};
 use perf::peers::{self, Core, Memory, c_loop, eal, testpmd};
 use perf::{Case, Comparison, Program};
@@ -155,7 +155,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         _ => Memory::Huge,
     };
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 3 });
-    let effort = Effort { rounds, seconds: arguments.seconds, min_share: 0.9 };
+    let settings = RunSettings { rounds, seconds: arguments.seconds, min_share: 0.9 };
     let chosen = |comparison: &Comparison| {
         let title = &comparison.title;
         arguments.words.is_empty() || arguments.words.iter().any(|word| title.contains(word))
@@ -178,7 +178,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             "\nping-pong between the cores: {} ns (near 130..170, far 550..570)",
             took.as_nanos()
         );
-        comparison.run(&effort)?;
+        comparison.run(&settings)?;
     }
     Ok(())
 }
@@ -186,7 +186,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 /// The settings of this run that all comparisons share.
 struct Suite<'a> {
     memory: Memory,
-    /// The seconds after which a program ends by itself, as a command-line argument.
+    /// The seconds after which a program ends by itself, as the text of a command-line argument.
     seconds: String,
     only: Option<&'a str>,
     quick: bool,
@@ -211,7 +211,7 @@ impl Suite<'_> {
         Ok(all)
     }
 
-    /// A program that runs Weir's packet path on `lcores` lcores between null ports.
+    /// Returns a program that runs Weir's packet path on `lcores` lcores between null ports.
     fn journey(
         &self,
         lcores: usize,
@@ -227,7 +227,7 @@ impl Suite<'_> {
         self.journey_on(eal, work, family, flows, more)
     }
 
-    /// A program that runs Weir's packet path with the given EAL arguments.
+    /// Returns a program that runs Weir's packet path with the given EAL arguments.
     fn journey_on(
         &self,
         eal: Vec<String>,
@@ -251,7 +251,7 @@ impl Suite<'_> {
             Case::single("C loop, 5tswap", peer("5tswap")),
             Case::single("C loop, io", peer("io")),
         ];
-        let passes = Some(1);
+        let forward_only = Some(1);
         if self.only.is_none() && !self.quick {
             cases.push(Case::single("C loop, macswap", peer("macswap")));
             for mode in ["5tswap", "macswap"] {
@@ -259,7 +259,7 @@ impl Suite<'_> {
                 cases.push(Case::single(&format!("testpmd, {mode}"), testpmd));
             }
         }
-        let mut writes: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+        let mut fill_only_cases: BTreeMap<(bool, &str), usize> = BTreeMap::new();
         for group in GROUPS.iter().filter(|group| group.quick || !self.quick) {
             for direction in DIRECTIONS {
                 let name = format!("weir, {}, {direction}", group.name());
@@ -271,7 +271,7 @@ impl Suite<'_> {
                 // Traffic that is returned arrives through the gateway in both directions.
                 let tracked = matches!(group.work, "tunnel" | "nat");
                 let frames = if tracked { direction } else { DIRECTIONS[0] };
-                let writes = match writes.get(&(group.cold, frames)) {
+                let fill_only_case = match fill_only_cases.get(&(group.cold, frames)) {
                     Some(at) => *at,
                     None => {
                         let name = format!(
@@ -280,19 +280,19 @@ impl Suite<'_> {
                         );
                         let program = self.journey(1, "refill", 4, 1024, &by(frames))?;
                         cases.push(Case::single(&name, program));
-                        writes.insert((group.cold, frames), cases.len() - 1);
+                        fill_only_cases.insert((group.cold, frames), cases.len() - 1);
                         cases.len() - 1
                     }
                 };
                 let pairs = group.pairs.to_string();
                 let more = [&by(direction)[..], &["--pairs", &pairs]].concat();
                 let program = self.journey(1, group.work, group.family, group.flows, &more)?;
-                let case = Case::single(&name, program).refilling(writes);
+                let case = Case::single(&name, program).refilling(fill_only_case);
                 cases.push(case.in_row(&group.name(), direction));
             }
         }
         let title = "null: one lcore between two net_null ports".to_string();
-        Ok(Comparison { title, cases, passes, unit: Unit::Nanoseconds })
+        Ok(Comparison { title, cases, forward_only, unit: Unit::Nanoseconds })
     }
 
     /// Compares flow creation: each packet begins a flow.
@@ -311,7 +311,7 @@ impl Suite<'_> {
             }
         }
         let title = "new: flows started per second".to_string();
-        Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
+        Ok(Comparison { title, cases, forward_only: None, unit: Unit::Millions })
     }
 
     /// Compares the cost of per-service counters: one set for each of 1,000 services, or one for
@@ -330,7 +330,7 @@ impl Suite<'_> {
             }
         }
         let title = "counters: own counters for each of 1,000 services, or shared".to_string();
-        Ok(Comparison { title, cases, passes: None, unit: Unit::Nanoseconds })
+        Ok(Comparison { title, cases, forward_only: None, unit: Unit::Nanoseconds })
     }
 
     /// Compares both directions on one lcore and on two, where each lcore receives the answers to
@@ -349,7 +349,7 @@ impl Suite<'_> {
             }
         }
         let title = "cross: answers on another lcore than requests".to_string();
-        Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
+        Ok(Comparison { title, cases, forward_only: None, unit: Unit::Millions })
     }
 
     fn through_memif(&self) -> Result<Comparison, Box<dyn Error>> {
@@ -371,7 +371,7 @@ impl Suite<'_> {
             case("weir, AWS return", weir),
         ];
         let title = "memif: round trip, AWS frames of 1,024 flows, two cores".to_string();
-        Ok(Comparison { title, cases, passes: None, unit: Unit::Nanoseconds })
+        Ok(Comparison { title, cases, forward_only: None, unit: Unit::Nanoseconds })
     }
 }
 

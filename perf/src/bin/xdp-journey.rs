@@ -1,17 +1,17 @@
 //! Measures the XDP packet path: nanoseconds per packet, gross and net of writing the packet.
 //! Needs root; takes two to three minutes, less with `--only`.
 //!
-//! All cases run in turn, round after round, together with the floors (a program that drops, one
-//! with one lookup, one that parses, the packets written and passed to the one that drops) and
-//! one lookup in the kernel's LRU table, in which other load balancers keep their flows. `gross`
-//! is the time per packet of the kernel's test run, as the median over all calls, with the lowest
-//! and the highest round beside it. `net` is `gross` less the time to write the same packets and
-//! pass them on.
+//! All cases run in turn, round after round, together with two kinds of references. The floors are
+//! a program that drops, one with one lookup, one that parses, and the writing of packets that the
+//! first program then drops. The other reference is one lookup in the kernel's LRU table, in which
+//! other load balancers keep their flows. `gross` is the time per packet of the kernel's test run,
+//! as the median over all calls, with the lowest and the highest round beside it. `net` is `gross`
+//! less the time to write the same packets and pass them on.
 //!
 //! Requests, answers, and both in turn are measured, for both address families and both kinds of
 //! gateway.
 //!
-//! With 65,536 flows the order of their packets matters: either the order in which the flows were
+//! With 65,536 flows the result depends on the order of their packets: that in which the flows were
 //! created, as in other load balancers' figures, or a different one, as in the DPDK plane's
 //! benchmark.
 

@@ -11,8 +11,8 @@ fn silent() -> Program {
     Program { command: Vec::new(), reading: crate::Reading::Silent }
 }
 
-fn comparison(cases: Vec<Case>, passes: Option<usize>, unit: Unit) -> Comparison {
-    Comparison { title: "t".to_string(), cases, passes, unit }
+fn comparison(cases: Vec<Case>, forward_only: Option<usize>, unit: Unit) -> Comparison {
+    Comparison { title: "t".to_string(), cases, forward_only, unit }
 }
 
 fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
@@ -31,12 +31,12 @@ fn table_shows_ratios_to_the_first_case_and_omits_disturbed_rounds() {
     let lines: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
     assert_eq!(lines[1], ["limit", "100.00", "98.00..102.00", "10.0", "1.000"]);
     assert_eq!(lines[2][..5], ["weir", "50.00", "40.00..50.00", "20.0", "0.500"]);
-    assert!(table.ends_with("1 of 3 rounds with less than a full core\n"), "{table}");
+    assert!(table.ends_with("1 of 3 rounds below the minimum core share\n"), "{table}");
 }
 
 #[test]
 fn net_figure_excludes_the_cost_of_refill() {
-    let names = ["limit", "passes", "writes"].map(case).to_vec();
+    let names = ["limit", "forward only", "fill only"].map(case).to_vec();
     let cases = [names, vec![case("weir").refilling(2)]].concat();
     let comparison = comparison(cases, Some(1), Unit::Nanoseconds);
     // 10, 5, 8 and 43 ns: 3 of the 43 are spent on writing.
@@ -49,7 +49,7 @@ fn net_figure_excludes_the_cost_of_refill() {
 
 #[test]
 fn rows_show_the_columns_side_by_side_with_their_ratio() {
-    let names = ["limit", "passes", "writes"].map(case).to_vec();
+    let names = ["limit", "forward only", "fill only"].map(case).to_vec();
     let weir = |column| case("weir").refilling(2).in_row("NAT44", column);
     let others = vec![weir("requests"), weir("answers"), case("x").in_row("tunnel", "answers")];
     let comparison = comparison([names, others].concat(), Some(1), Unit::Nanoseconds);
@@ -79,11 +79,14 @@ fn failed_program_has_no_rate() {
 }
 
 #[test]
-fn silent_case_reports_its_command_and_output() {
+fn case_without_a_rate_reports_its_command_and_output() {
     let command = ["sh", "-c", "echo no port; exit 1"].map(String::from).to_vec();
     let program = Program { command, reading: crate::Reading::Meter };
     let error = Case::single("weir", program).run(5).unwrap_err().to_string();
-    assert!(error.starts_with("weir: no rate from `sh -c") && error.contains("no port"), "{error}");
+    assert!(
+        error.starts_with("weir: no valid rate from `sh -c") && error.contains("no port"),
+        "{error}"
+    );
 }
 
 /// Asserts only that both reference programs forward and that their rates are read; the speed does

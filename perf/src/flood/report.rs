@@ -17,7 +17,7 @@ pub struct Tally {
     /// Clients that began.
     pub begun: u64,
     /// Clients whose exchange finished; always zero for established clients.
-    pub through: u64,
+    pub finished: u64,
     /// Packets sent.
     pub packets: u64,
     /// Packets that did not leave, or left incorrectly.
@@ -34,7 +34,7 @@ impl Tally {
 
     /// Returns the percentage of clients that finished.
     pub fn percent(&self) -> f64 {
-        if self.begun == 0 { 100.0 } else { 100.0 * self.through as f64 / self.begun as f64 }
+        if self.begun == 0 { 100.0 } else { 100.0 * self.finished as f64 / self.begun as f64 }
     }
 }
 
@@ -91,7 +91,7 @@ impl Outcome {
         }
     }
 
-    pub(super) fn took(&mut self, wall: Duration, ns: u64) {
+    pub(super) fn record_duration(&mut self, wall: Duration, ns: u64) {
         self.seconds = ns as f64 / 1e9;
         self.wall_mpps = self.flood_packets as f64 / wall.as_secs_f64() / 1e6;
     }
@@ -150,20 +150,20 @@ impl Outcome {
             broken.push(format!("established clients lost {lost} packets, the first {first:?}"));
         }
         for (trip, tally) in self.during().iter().enumerate().filter(|_| new) {
-            if self.is_within(trip) && tally.through * 100 < tally.begun * MIN_FINISHED_PERCENT {
-                let (through, begun, first) = (tally.through, tally.begun, &tally.first);
+            if self.is_within(trip) && tally.finished * 100 < tally.begun * MIN_FINISHED_PERCENT {
+                let (finished, begun, first) = (tally.finished, tally.begun, &tally.first);
                 broken.push(format!(
-                    "{through} of {begun} new clients with a round trip of {} ms finished, first \
+                    "{finished} of {begun} new clients with a round trip of {} ms finished, first \
                      loss {first:?}",
                     ROUND_TRIPS_MS[trip]
                 ));
             }
         }
         for (tally, ms) in self.after().iter().zip(ROUND_TRIPS_MS) {
-            if tally.through < tally.begun {
-                let (through, begun, first) = (tally.through, tally.begun, &tally.first);
+            if tally.finished < tally.begun {
+                let (finished, begun, first) = (tally.finished, tally.begun, &tally.first);
                 broken.push(format!(
-                    "{through} of {begun} clients with a round trip of {ms} ms that began one \
+                    "{finished} of {begun} clients with a round trip of {ms} ms that began one \
                      second after the flood finished, first loss {first:?}"
                 ));
             }

@@ -293,7 +293,7 @@ impl<S: Speaker> Announcer<S> {
         for neighbor in &router.neighbors {
             let forwarding = state.plane.forwarding;
             if let Some(Err(kind)) =
-                identity.map(|i| self.neighbor(router, neighbor, i, forwarding))
+                identity.map(|i| self.apply_neighbor(router, neighbor, i, forwarding))
             {
                 defects.push(kind);
             }
@@ -381,7 +381,7 @@ impl<S: Speaker> PolicyApplier for Announcer<S> {
             self.remove(key, Stop::Deconfigured);
         }
         self.routers.retain(|asn, _| configured(*asn));
-        self.log_secrets(&read_before);
+        self.log_unreadable_keys(&read_before);
         self.first_policy = false;
         if state.plane.complete {
             self.speaker.complete();

@@ -46,7 +46,7 @@ pub enum BackendCommand {
     },
     /// Drain a backend: keep its flows and send it no new ones
     ///
-    /// With --wait, follow its flows until none are left.
+    /// With --wait, shows the number of its flows until none are left.
     Drain {
         /// Service of the backend
         #[arg(value_parser = parse_name)]
@@ -54,14 +54,14 @@ pub enum BackendCommand {
         /// Address and port of the backend
         #[arg(value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
-        /// End the drain: state and weight are those of the other source again; a backend that only
-        /// the API defines becomes active
+        /// End the drain: state and weight are again those of the source that defines the backend
+        /// (file, Kubernetes); a backend that only the API defines becomes active
         #[arg(long)]
         undo: bool,
         /// Show what would change without changing anything
         #[arg(long)]
         dry_run: bool,
-        /// Maximum number of seconds to follow its flows
+        /// Maximum number of seconds to wait until the backend has no flows
         #[arg(long, default_value_t = 0, value_name = "SECONDS",
             value_parser = clap::value_parser!(u64).range(0..=900))]
         wait: u64,

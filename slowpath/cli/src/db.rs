@@ -15,7 +15,7 @@ use super::table::{self, span};
 /// Subcommands of `weir db`.
 #[derive(Subcommand)]
 pub enum DbCommand {
-    /// Show a table
+    /// Show one table of the control state
     Show(TableArgs),
     /// Show the rows whose first column begins with a text, or whose address is in a network
     Prefix {

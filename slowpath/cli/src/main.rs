@@ -105,7 +105,7 @@ enum CliCommand {
     /// Select the data plane for plane = "auto", and show which is selected and why
     #[command(subcommand)]
     Plane(plane::PlaneCommand),
-    /// Examine this machine: what prevents or slows Weir, and the commands that correct it
+    /// Examine this machine: show what prevents Weir from starting or slows it, with remedies
     ///
     /// Changes nothing. Exit code 0 without errors (warnings allowed), 1 with errors.
     Doctor,

@@ -26,15 +26,17 @@ use super::table::Table;
 /// Subcommands of `weir nic`.
 #[derive(Subcommand)]
 pub enum NicCommand {
-    /// List the NICs: drivers, link, NUMA node, what each can be bound to, what the kernel needs
+    /// List the NICs: drivers, link, NUMA node, possible drivers, why the kernel needs a NIC
+    ///
+    /// The kernel needs a NIC, for example, for the ssh session of the user.
     List,
-    /// Show the NICs of the running data plane with all counters of their drivers
+    /// Show the NICs of the running data plane and the nonzero counters of their drivers
     Counters {
         /// Include counters that are zero
         #[arg(long)]
         all: bool,
     },
-    /// Show the changes that `weir nic bind` would make, as commands of a shell
+    /// Show the changes that `weir nic bind` would make, as shell commands
     ///
     /// Changes nothing. Exit code 1 if a device cannot be bound.
     Plan(PlanArgs),
@@ -329,7 +331,7 @@ fn described(nic: &Nic) -> String {
     }
 }
 
-/// Formats a plan as commands of a shell.
+/// Formats a plan as shell commands.
 fn commands(outcome: &Outcome) -> String {
     let Outcome { name, plan, reason } = outcome;
     let Some(plan) = plan else {

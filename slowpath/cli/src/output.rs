@@ -1,6 +1,6 @@
-//! Output of documents: tables and sentences as text, or JSON or YAML for programs.
+//! Output of documents: text (tables and messages) for people, JSON or YAML for programs.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, ErrorKind, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,21 +37,28 @@ pub fn print_next<T: Serialize>(document: &T, output: Output) {
     }
 }
 
-/// Writes to stdout; exits quietly if the reader has closed it (`weir flows | head`).
+/// Writes to stdout. If that fails, ends the process: with exit code 0 if the reader has closed the
+/// pipe (`weir flows | head`), and with an error and exit code 2 otherwise (a full disk).
 pub fn put(text: &str) {
     let mut out = std::io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("weir: cannot write to standard output: {error}; the output is incomplete");
+            std::process::exit(2);
+        }
     }
 }
 
-/// An event of a stream, for text output.
+/// An event of a stream, as classified by the caller of [`follow`].
 pub enum StreamEvent {
     /// A row was added or changed.
     Row(Table),
     /// The item of this name was removed.
     Removed(String),
-    /// A bookmark (the revision reached), which only programs need.
+    /// A bookmark (the revision reached). It is omitted from text output.
     Bookmark,
     /// An event that does not match the filter.
     Filtered,

@@ -33,9 +33,9 @@ pub enum PlaneCommand {
     Decide(WaitArgs),
     /// Show the plane, why it was selected, and what would change it
     Show,
-    /// Compare the plane with the one given
+    /// Check which plane is selected
     ///
-    /// Exit code 0 if it is the same, 1 if it is the other one, 2 if it is not known.
+    /// Exit code 0 if it is PLANE, 1 if it is the other plane, 2 if the plane is not known.
     Is {
         /// The plane to compare with
         #[arg(value_enum)]
@@ -159,7 +159,7 @@ fn select(options: &GlobalOptions, wait: WaitArgs) -> Result<(), String> {
     let before = Decision::read(path).ok().flatten();
     decision.write(path).map_err(|error| {
         let remedy = match error.kind() {
-            ErrorKind::PermissionDenied => "; run it as root",
+            ErrorKind::PermissionDenied => "; run the command as root",
             _ => "",
         };
         format!("cannot write {}: {error}{remedy}", path.display())

@@ -30,7 +30,7 @@ pub enum PlsCommand {
     Approve(ConnectionArgs),
     /// Reject a connection; its endpoint must be recreated before it can request one again
     Reject(ConnectionArgs),
-    /// Pause reconciliation until `weir pls resume`, or until a time
+    /// Pause reconciliation of a private link until `weir pls resume`, or until a time
     Pause {
         /// Name of the private link
         name: String,

@@ -241,7 +241,7 @@ fn write(path: &Path, text: &str, replaces: bool) -> Result<(), String> {
     write_files(path, text, replaces).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists if !replaces => exists(path),
         ErrorKind::PermissionDenied => {
-            format!("cannot write {}: {error}; run as root", path.display())
+            format!("cannot write {}: {error}; run the command as root", path.display())
         }
         _ => format!("cannot write {}: {error}", path.display()),
     })?;

@@ -1,5 +1,5 @@
-//! `weir source`: confirms a large removal. Until then, the source's list that removes the objects
-//! is held and has no effect.
+//! `weir source`: confirms a large removal. Until then, the list that removes the objects is on
+//! hold and has no effect.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use super::request::{self, Request, escaped};
 /// Subcommands of `weir source`.
 #[derive(Subcommand)]
 pub enum SourceCommand {
-    /// Confirm a large removal, so that the source's held list is applied
+    /// Confirm a removal that slowpath put on hold because it deletes too much
     ///
-    /// Files are applied at once; a session is applied when its source commits the list again.
-    /// `weir status` and `weir get source` show held lists and the reason.
+    /// Files are applied at once; a session must commit its list again. `weir status` and `weir get
+    /// source` show the lists that are on hold, with the reason.
     Confirm {
         /// Name of the source: `file` or `kubernetes-file` for files, or that of a session
         name: String,

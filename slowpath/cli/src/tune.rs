@@ -15,16 +15,18 @@ use super::plane;
 /// Subcommands of `weir tune`.
 #[derive(Subcommand)]
 pub enum TuneCommand {
-    /// Show each setting: its value, the value to be, the reason, and whether a reboot is needed
+    /// Show each setting: its value, the desired value, the reason, and whether a reboot is needed
     ///
     /// Changes nothing.
     Plan,
-    /// Write Weir's drop-in files and set what can change at run time (root)
+    /// Write Weir's drop-in files and apply the settings that need no reboot; requires root
     ///
     /// Former values are recorded in /var/lib/weir-tune. A second run changes nothing. Exit
     /// code 1 if something could not be set.
     Apply,
-    /// Restore the former values and remove Weir's drop-in files (root)
+    /// Undo `weir tune apply`; requires root
+    ///
+    /// Restores the recorded values of kernel settings and removes Weir's drop-in files.
     Revert,
 }
 

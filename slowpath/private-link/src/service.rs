@@ -59,8 +59,8 @@ fn error(failed: &AttemptError) -> Stop {
     Stop::failed(Aspect::Service, Reason::AzureError, failed)
 }
 
-/// Returns true if the service belongs to the object. Its tags show that or, if they were removed,
-/// its alias: aliases are globally unique.
+/// Returns true if the service belongs to the object: its alias is the one in the status (aliases
+/// are globally unique), or its tags name the fleet and the object.
 pub(crate) fn is_own(round: &RoundState<'_>, body: &Value) -> bool {
     let alias = body["properties"]["alias"].as_str();
     let known = alias.is_some() && alias == round.status.service.alias.as_deref();
@@ -105,8 +105,9 @@ fn record_service(round: &mut RoundState<'_>, fixed: &Fixed, body: &Value) {
     }
 }
 
-/// Updates the service's id and alias in the status of an observer. Returns true if the service
-/// exists and belongs to the object.
+/// Reads the service for an appliance that is not the owner, and updates id and alias in the
+/// status. Clears them if the service does not exist or is not this object's. Returns true if the
+/// service exists and belongs to the object.
 pub(crate) async fn observe(round: &mut RoundState<'_>) -> Outcome<bool> {
     let Some(fixed) = Fixed::of(&round.object.name, &round.object.spec).ok() else {
         return Continue(false);
@@ -126,13 +127,13 @@ pub(crate) async fn observe(round: &mut RoundState<'_>) -> Outcome<bool> {
 }
 
 /// Updates the existing service if it differs from the desired state, or if its last operation
-/// failed (`failed`). Otherwise reports the service as ready.
+/// failed. Otherwise reports the service as ready.
 async fn update(
     round: &mut RoundState<'_>,
     fixed: &Fixed,
     address: IpAddr,
     existing: Resource,
-    failed: bool,
+    last_operation_failed: bool,
 ) -> Outcome<Duration> {
     let mut desired = existing.body.clone();
     let spec = &round.object.spec;
@@ -161,7 +162,7 @@ async fn update(
         differs.push("frontend");
         report_other_frontend(round, properties, &frontend.id);
     }
-    if differs.is_empty() && !failed {
+    if differs.is_empty() && !last_operation_failed {
         round.status.service.changed = None;
         return report_ready(round, &existing.body).await;
     }
@@ -171,7 +172,7 @@ async fn update(
         && now < at.after(REPEAT_DELAY)
     {
         let failed_state = || "provisioning state Failed".to_owned();
-        let state = if failed { failed_state() } else { differs.join(", ") };
+        let state = if last_operation_failed { failed_state() } else { differs.join(", ") };
         let message =
             format!("Azure accepted the last change, but the service still differs: {state}");
         let stop = Stop::blocked(Aspect::Service, Reason::UpdateFailed, message);
@@ -181,8 +182,8 @@ async fn update(
     let side = round.context.service();
     let request = operations::LINK_SERVICES_PUT.at(&fixed.service);
     let outcome = side.put(&request, &desired, existing.etag.as_deref()).await;
-    let failed = |failed| Stop::failed(Aspect::Service, Reason::UpdateFailed, &failed);
-    let outcome = outcome.or_stop(failed)?;
+    let stop = |error| Stop::failed(Aspect::Service, Reason::UpdateFailed, &error);
+    let outcome = outcome.or_stop(stop)?;
     round.status.service.changed = Some((generation, now));
     let what = if differs.is_empty() { "state".to_owned() } else { differs.join(", ") };
     round.events.push(Event::note("ServiceChanged", format!("changed: {what}")));
@@ -221,7 +222,7 @@ async fn report_ready(round: &mut RoundState<'_>, body: &Value) -> Outcome<Durat
         && id_of(body).is_some()
         && frontends.is_some_and(|list| !list.is_empty());
     if !complete {
-        let message = "Azure has not assigned the service an id, an alias or a frontend yet";
+        let message = "the service does not have its id, alias and frontend yet; waiting for Azure";
         return Break(Stop {
             after: DRIFT,
             ..Stop::wait(Aspect::Service, Reason::AzureError, message)
@@ -291,10 +292,10 @@ async fn create(round: &mut RoundState<'_>, fixed: &Fixed, address: IpAddr) -> O
     });
     let side = round.context.service();
     let outcome = side.put(&operations::LINK_SERVICES_PUT.at(&fixed.service), &body, None).await;
-    let failed = |failed| Stop::failed(Aspect::Service, Reason::CreationFailed, &failed);
-    let outcome = outcome.or_stop(failed)?;
+    let stop = |error| Stop::failed(Aspect::Service, Reason::CreationFailed, &error);
+    let outcome = outcome.or_stop(stop)?;
     let message = format!("{} is being created", fixed.service.name());
-    round.events.push(Event::note("ServiceCreated", message));
+    round.events.push(Event::note("ServiceCreationStarted", message));
     side.track(&mut round.status.service.running, Step::CreateService, outcome)?;
-    Break(Stop::at_once(Aspect::Service, "the service was created"))
+    Break(Stop::at_once(Aspect::Service, "Azure accepted the creation of the service"))
 }

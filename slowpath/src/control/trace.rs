@@ -91,7 +91,7 @@ impl Tracer {
 }
 
 /// Returns the text for the state of a packet after `stage`.
-fn describe(state: &TraceState, stage: Stage, known: &[PublishedService]) -> String {
+fn describe(state: &TraceState, stage: Stage, services: &[PublishedService]) -> String {
     if state.decision() == Some(Decision::Drop) {
         return state.reason().map_or_else(
             || format!("dropped, unknown reason {}", state.reason),
@@ -112,11 +112,15 @@ fn describe(state: &TraceState, stage: Stage, known: &[PublishedService]) -> Str
         Stage::Classify if state.service == NONE => {
             format!("flow key with hash {:016x}", state.hash)
         }
-        Stage::Classify => format!("{}, hash {:016x}", service(state.service, known), state.hash),
-        Stage::Track if state.has_flow => format!("flow entry: {}", backend(state.backend, known)),
+        Stage::Classify => {
+            format!("{}, hash {:016x}", service(state.service, services), state.hash)
+        }
+        Stage::Track if state.has_flow => {
+            format!("flow entry: {}", backend(state.backend, services))
+        }
         Stage::Track => "no flow entry".to_owned(),
         Stage::Select => {
-            format!("{} for {}", backend(state.backend, known), service(state.service, known))
+            format!("{} for {}", backend(state.backend, services), service(state.service, services))
         }
         Stage::Encap => format!("{}, {}", decision(state), exit(state)),
     }
@@ -136,22 +140,23 @@ fn exit(state: &TraceState) -> String {
     }
 }
 
-fn service(id: u32, known: &[PublishedService]) -> String {
+fn service(id: u32, services: &[PublishedService]) -> String {
     if id == NONE {
         return "no service".to_owned();
     }
-    let found = known.iter().find(|service| service.ids.contains(&id));
+    let found = services.iter().find(|service| service.ids.contains(&id));
     found.map_or_else(
         || format!("service {id}"),
         |service| format!("service {}", service.service.name),
     )
 }
 
-fn backend(id: u32, known: &[PublishedService]) -> String {
+fn backend(id: u32, services: &[PublishedService]) -> String {
     if id == NONE {
         return "no backend".to_owned();
     }
-    let mut found = known.iter().flat_map(|s| &s.backends).filter(|(_, known)| *known == id);
+    let mut found =
+        services.iter().flat_map(|s| &s.backends).filter(|(_, services)| *services == id);
     found.next().map_or_else(
         || format!("backend {id}"),
         |(b, _)| {

@@ -167,7 +167,7 @@ fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     let metric =
         r#"weir_private_link_calls_total{operation="PrivateLinkServices_Get",outcome="ok"}"#;
     assert!(metrics.contains(metric), "{metrics}");
-    let happened = |shown: &Value| shown["events"].to_string().contains("ServiceCreated");
+    let happened = |shown: &Value| shown["events"].to_string().contains("ServiceCreationStarted");
     assert!(happened(&until(&folder, &show, |_| true)), "events outlive the process");
     assert_second_object_is_shadowed(&folder);
     let paused = folder.weir(&["pls", "pause", "shop/web"]);

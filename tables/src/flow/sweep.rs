@@ -151,9 +151,9 @@ impl Flows<'_> {
 
     /// Returns the number of flows for which packets are still expected: all except reset ones,
     /// which are kept because the reset may be spoofed. Walks the table.
-    pub fn awaited(&self) -> u32 {
-        let awaited = |path: &&PathRecord| path.is_live() && !tcp::is_reset(path.tcp.load(Relaxed));
-        self.paths.iter().filter(awaited).count() as u32
+    pub fn count_not_reset(&self) -> u32 {
+        let counts = |path: &&PathRecord| path.is_live() && !tcp::is_reset(path.tcp.load(Relaxed));
+        self.paths.iter().filter(counts).count() as u32
     }
 
     /// Calls `mark` with the backend of every live flow, so that ids in use are not reclaimed.

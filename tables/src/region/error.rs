@@ -147,14 +147,19 @@ pub enum RegionError {
         /// Role of the process.
         role: Role,
     },
-    /// The region contains something that the other format cannot express.
-    #[error("{}: format {to} cannot express {what}", path.display())]
+    /// The region contains something that the other format cannot represent.
+    #[error(
+        "{}: cannot convert the region to format {to}, which cannot represent {what}; the region \
+         is unchanged; to start with an empty one, stop fastpath and slowpath and type `{}` (flows \
+         are lost)",
+        path.display(), removal(path)
+    )]
     NotConvertible {
         /// Location of the region.
         path: PathBuf,
         /// The other format.
         to: u32,
-        /// What it cannot express.
+        /// What it cannot represent.
         what: &'static str,
     },
     /// A size is out of range.
@@ -246,7 +251,8 @@ fn removal(path: &Path) -> String {
 fn kernel_hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EPERM) => {
-            "; kernel maps need CAP_BPF, and before Linux 5.11 a large `ulimit -l`: run it as root"
+            "; kernel maps need CAP_BPF, and before Linux 5.11 a large `ulimit -l`: \
+             run the program as root"
         }
         Some(libc::ENOENT) => "; the region was partly removed: type `rm -r` for its folder",
         Some(libc::EINVAL | libc::ENOSYS) => "; plane = \"xdp\" requires Linux 5.18 or later",
@@ -271,7 +277,7 @@ fn open_hint(source: &io::Error, path: &Path) -> String {
     let directory = path.parent().unwrap_or(Path::new("/")).display();
     match source.kind() {
         io::ErrorKind::NotFound => format!("; type `mkdir -p {directory}`, or start Weir first"),
-        io::ErrorKind::PermissionDenied => "; run it as root".to_owned(),
+        io::ErrorKind::PermissionDenied => "; run the program as root".to_owned(),
         _ => String::new(),
     }
 }

@@ -43,33 +43,34 @@ fn version_is_visible_within_its_lifetime() {
 fn version_prepared_and_removed_is_never_visible() {
     let writer = RegionWriter::default();
     let region = Region::anonymous(&Sizes::SMALL).unwrap();
-    let twin: &Twin<crate::lookup::FrontendKinds> = &region.slice(Section::FrontendKinds)[0];
+    let versioned: &Versioned<crate::lookup::FrontendKinds> =
+        &region.slice(Section::FrontendKinds)[0];
     let kinds = |hosts| crate::lookup::FrontendKinds { hosts, ..Default::default() };
-    twin.put(&writer, 1, kinds(1));
-    twin.put(&writer, 2, kinds(2));
-    twin.put(&writer, 2, kinds(22));
-    assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), Some(&kinds(22))));
-    twin.remove(&writer, 2);
-    assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), None));
-    twin.put(&writer, 2, kinds(3));
-    assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), Some(&kinds(3))));
+    versioned.put(&writer, 1, kinds(1));
+    versioned.put(&writer, 2, kinds(2));
+    versioned.put(&writer, 2, kinds(22));
+    assert_eq!((versioned.get(1), versioned.get(2)), (Some(&kinds(1)), Some(&kinds(22))));
+    versioned.remove(&writer, 2);
+    assert_eq!((versioned.get(1), versioned.get(2)), (Some(&kinds(1)), None));
+    versioned.put(&writer, 2, kinds(3));
+    assert_eq!((versioned.get(1), versioned.get(2)), (Some(&kinds(1)), Some(&kinds(3))));
 }
 
-/// A twin of loom's types: loom fails if a record is read while it is written.
-struct LoomTwin {
+/// A versioned of loom's types: loom fails if a record is read while it is written.
+struct LoomVersioned {
     generation: LoomWord,
     acknowledged: LoomWord,
     state: LoomWord,
     versions: [(Lifetime<LoomWord>, loom::cell::UnsafeCell<u32>); 2],
 }
 
-impl LoomTwin {
-    fn committed_one() -> LoomTwin {
+impl LoomVersioned {
+    fn committed_one() -> LoomVersioned {
         let version = |born, value| {
             let lifetime = Lifetime { born: LoomWord::new(born), dead: LoomWord::new(NEVER) };
             (lifetime, loom::cell::UnsafeCell::new(value))
         };
-        LoomTwin {
+        LoomVersioned {
             generation: LoomWord::new(1),
             acknowledged: LoomWord::new(0),
             state: LoomWord::new(0),
@@ -85,7 +86,7 @@ impl LoomTwin {
         visible.map(|(_, cell)| cell.with(|value| unsafe { *value })).collect()
     }
 
-    /// Does what `Twin::put` and `Writer::commit` do.
+    /// Does what `Versioned::put` and `Writer::commit` do.
     #[expect(unsafe_code, reason = "loom's cells give pointers and check accesses")]
     fn put_and_commit(&self, writer: &RegionWriter, next: u32) {
         let version =
@@ -110,29 +111,29 @@ fn under_all_orders_a_reader_sees_exactly_its_generation() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let twin = Arc::new(LoomTwin::committed_one());
+        let versioned = Arc::new(LoomVersioned::committed_one());
         let writer = {
-            let twin = twin.clone();
+            let versioned = versioned.clone();
             loom::thread::spawn(move || {
                 let writer = RegionWriter::default();
                 for committed in 1..3 {
-                    if !twin.may_begin(committed) {
+                    if !versioned.may_begin(committed) {
                         break;
                     }
-                    twin.put_and_commit(&writer, committed + 1);
+                    versioned.put_and_commit(&writer, committed + 1);
                 }
             })
         };
-        let mut at = join(&twin.generation, &twin.acknowledged, &twin.state, 1);
+        let mut at = join(&versioned.generation, &versioned.acknowledged, &versioned.state, 1);
         for _ in 0..2 {
-            assert_eq!(twin.read(at), [at]);
-            let now = twin.generation.get(Ordering::Acquire);
+            assert_eq!(versioned.read(at), [at]);
+            let now = versioned.generation.get(Ordering::Acquire);
             if now != at {
                 at = now;
-                twin.acknowledged.set(at, Ordering::Release);
+                versioned.acknowledged.set(at, Ordering::Release);
             }
         }
-        assert_eq!(twin.read(at), [at]);
+        assert_eq!(versioned.read(at), [at]);
         writer.join().unwrap();
     });
 }

@@ -46,7 +46,7 @@ impl<'r> Writer<'r> {
             self.count_hop(before.next_hop, false);
         }
         self.count_hop(backend.next_hop, true);
-        self.put_twin(Section::Backends, self.parts.backends, id, backend)?;
+        self.put_versioned(Section::Backends, self.parts.backends, id, backend)?;
         Ok(id)
     }
 
@@ -62,7 +62,7 @@ impl<'r> Writer<'r> {
         self.begin()?;
         self.put_probe(id, before.probe, Addr::UNSPECIFIED)?;
         self.count_hop(before.next_hop, false);
-        self.remove_twin(Section::Backends, self.parts.backends, id)?;
+        self.remove_versioned(Section::Backends, self.parts.backends, id)?;
         self.index.backends.retire(id, self.next());
         Ok(())
     }
@@ -89,8 +89,8 @@ impl<'r> Writer<'r> {
         }
     }
 
-    /// Replaces the probe mark of backend `id` for the source `before` by one for `probe`; an
-    /// unspecified address stands for no mark.
+    /// Moves the probe-source entry of backend `id` in the frontend table from the address `before`
+    /// to `probe`; an unspecified address stands for no entry.
     fn put_probe(&mut self, id: u32, before: Addr, probe: Addr) -> Result<(), UpdateError> {
         if before == probe {
             return Ok(());
@@ -111,7 +111,7 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
-    /// Counts one backend more, or one less, that uses a next hop.
+    /// Increments (`more`) or decrements the number of backends that use a next hop.
     pub(super) fn count_hop(&mut self, hop: u32, more: bool) {
         if let Some(uses) = self.index.hop_uses.get_mut(hop as usize) {
             *uses = if more { *uses + 1 } else { uses.saturating_sub(1) };
@@ -165,7 +165,7 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
-    /// Frees next hops that were removed before the committed generation.
+    /// Frees the removed next hops that the committed generation no longer uses.
     pub(super) fn reuse_next_hops(&mut self) {
         let freed = self.index.next_hops.reclaim(self.committed, |_| false);
         if freed.is_empty() {

@@ -19,7 +19,7 @@ use crate::next_hop::chain;
 use crate::record::Record;
 use crate::region::{RegionError, UNVERIFIED_SUM};
 use crate::set::TableSet;
-use crate::versioned::Twin;
+use crate::versioned::Versioned;
 
 impl Writer<'_> {
     /// Discards the index and all prepared changes, and rebuilds the index from the committed
@@ -79,15 +79,15 @@ impl Writer<'_> {
     /// Rolls back everything stamped with a generation after the committed one.
     fn roll_back(&self) {
         let (region_writer, committed) = (&self.region_writer, self.committed);
-        fn all<T: Record>(twins: &[Twin<T>], mut each: impl FnMut(&Twin<T>)) {
-            twins.iter().for_each(&mut each);
+        fn all<T: Record>(records: &[Versioned<T>], mut each: impl FnMut(&Versioned<T>)) {
+            records.iter().for_each(&mut each);
         }
-        all(self.parts.tunnels, |twin| twin.recover(region_writer, committed));
-        all(self.parts.settings, |twin| twin.recover(region_writer, committed));
-        all(self.parts.services, |twin| twin.recover(region_writer, committed));
+        all(self.parts.tunnels, |versioned| versioned.recover(region_writer, committed));
+        all(self.parts.settings, |versioned| versioned.recover(region_writer, committed));
+        all(self.parts.services, |versioned| versioned.recover(region_writer, committed));
         self.parts.notes.iter().for_each(|cell| cell.note.recover(region_writer, committed));
-        all(self.parts.kinds, |twin| twin.recover(region_writer, committed));
-        all(self.parts.backends, |twin| twin.recover(region_writer, committed));
+        all(self.parts.kinds, |versioned| versioned.recover(region_writer, committed));
+        all(self.parts.backends, |versioned| versioned.recover(region_writer, committed));
         for entry in self.parts.frontends.entries {
             entry.lifetime.recover(region_writer, committed);
         }
@@ -196,9 +196,10 @@ impl Writer<'_> {
 
 /// Checksum of everything that a generation sees.
 fn tables_sum(tables: &TableSet<'_>) -> u64 {
-    fn all<T: Record>(section: Section, twins: &[Twin<T>], at: u32) -> u64 {
-        let numbered = twins.iter().enumerate();
-        let sums = numbered.filter_map(|(id, twin)| Some(sum(section, id as u32, twin.get(at)?)));
+    fn all<T: Record>(section: Section, records: &[Versioned<T>], at: u32) -> u64 {
+        let numbered = records.iter().enumerate();
+        let sums = numbered
+            .filter_map(|(id, versioned)| Some(sum(section, id as u32, versioned.get(at)?)));
         sums.fold(0, |a, b| a ^ b)
     }
     let (parts, at) = (&tables.parts, tables.generation());

@@ -34,7 +34,7 @@ impl Writer<'_> {
         let words: Vec<u32> = ranges.iter().flat_map(Prefix::words).collect();
         service.ranges = self.put_run(BOUNDS, id, service.ranges, bounds)?;
         note.ranges = self.put_run(RANGES, id, note.ranges, &words)?;
-        self.put_twin(Section::Services, self.parts.services, id, service)?;
+        self.put_versioned(Section::Services, self.parts.services, id, service)?;
         self.put_record(Section::ServiceNotes, &self.parts.notes[id as usize].note, id, note)
     }
 
@@ -43,7 +43,7 @@ impl Writer<'_> {
         let mut service = self.existing_service(id)?;
         service.affinity_backends =
             self.put_run(AFFINITY_BACKENDS, id, service.affinity_backends, ids)?;
-        self.put_twin(Section::Services, self.parts.services, id, service)
+        self.put_versioned(Section::Services, self.parts.services, id, service)
     }
 
     /// Returns a run with these words: `before` if it is equal, else a new one that replaces it.

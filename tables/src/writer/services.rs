@@ -31,7 +31,7 @@ impl Writer<'_> {
             self.index.names.insert(name.to_owned(), id);
             self.sum ^= name_sum(id, name);
         }
-        self.put_twin(Section::Services, self.parts.services, id, service)?;
+        self.put_versioned(Section::Services, self.parts.services, id, service)?;
         Ok(id)
     }
 
@@ -52,7 +52,7 @@ impl Writer<'_> {
         self.release_run(BOUNDS, id, service.ranges);
         self.release_run(AFFINITY_BACKENDS, id, service.affinity_backends);
         self.remove_note(id)?;
-        self.remove_twin(Section::Services, self.parts.services, id)?;
+        self.remove_versioned(Section::Services, self.parts.services, id)?;
         let name = self.parts.notes[id as usize].name();
         self.sum ^= name_sum(id, &name);
         self.index.names.remove(&name);
@@ -95,7 +95,7 @@ impl Writer<'_> {
         service.single = single;
         service.slots = self.fill_array(id, &slots)?;
         self.release_run(Section::Slots, id, before);
-        self.put_twin(Section::Services, self.parts.services, id, service)
+        self.put_versioned(Section::Services, self.parts.services, id, service)
     }
 
     pub(super) fn existing_service(&self, id: u32) -> Result<Service, UpdateError> {

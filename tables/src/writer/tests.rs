@@ -510,7 +510,7 @@ fn service_note_lives_as_long_as_its_service() {
             Member { backend, weight: 0x0102, state: 0x83, protocol: 17 }
         })
         .collect();
-    let note = ServiceNote { made_of: 5, serving: 2, table_size: 251, ..ServiceNote::default() };
+    let note = ServiceNote { inputs_sum: 5, serving: 2, table_size: 251, ..ServiceNote::default() };
     writer.put_note(web, &note, &all).unwrap();
     let first = writer.commit().unwrap();
     writer.put_note(web, &note, &all).unwrap();
@@ -520,7 +520,7 @@ fn service_note_lives_as_long_as_its_service() {
     let set = writer.committed();
     assert_eq!(set.members(web).collect::<Vec<_>>(), all);
     let stored = set.service_note(web).unwrap();
-    assert_eq!((stored.made_of, stored.serving, stored.table_size), (5, 2, 251));
+    assert_eq!((stored.inputs_sum, stored.serving, stored.table_size), (5, 2, 251));
     writer.put_note(web, &note, &all[..1]).unwrap();
     assert_eq!(writer.committed().members(web).count(), 3, "not visible before the commit");
     writer.remove_service(web).unwrap();

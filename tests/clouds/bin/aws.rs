@@ -19,9 +19,9 @@ struct Arguments {
     /// Register targets of the group by instance or ip
     #[arg(long, default_value = "ip", value_parser = ["instance", "ip"])]
     targets: String,
-    /// Start with this state, as returned by `GET /_weir/world`
+    /// Start with this state, as returned by `GET /_weir/state`
     #[arg(long)]
-    world: Option<std::path::PathBuf>,
+    state: Option<std::path::PathBuf>,
     /// Stop the clock; advance it by `POST /_weir/advance`
     #[arg(long)]
     stopped: bool,
@@ -33,7 +33,7 @@ struct Arguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    let cloud = match &arguments.world {
+    let cloud = match &arguments.state {
         Some(path) => serde_json::from_slice(&std::fs::read(path)?)?,
         None => AwsState::sample(&arguments.targets),
     };

@@ -26,9 +26,9 @@ struct Arguments {
     /// Write the certificate authority's certificate to this file
     #[arg(long, default_value = "weir-azure.pem")]
     ca: PathBuf,
-    /// Start with this state, as returned by `GET /_weir/world`
+    /// Start with this state, as returned by `GET /_weir/state`
     #[arg(long)]
-    world: Option<PathBuf>,
+    state: Option<PathBuf>,
     /// Stop the clock; advance it by `POST /_weir/advance`
     #[arg(long)]
     stopped: bool,
@@ -40,7 +40,7 @@ struct Arguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    let cloud = match &arguments.world {
+    let cloud = match &arguments.state {
         Some(path) => serde_json::from_slice(&std::fs::read(path)?)?,
         None => AzureState::sample(),
     };

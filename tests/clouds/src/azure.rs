@@ -34,7 +34,7 @@ mod tls;
 mod view;
 mod write;
 
-pub use answer::Answer;
+pub use answer::AzureResponse;
 pub use emulator::{Call, Emulator};
 pub use request::ParsedRequest;
 pub use state::AzureState;

@@ -359,9 +359,9 @@ fn metadata(cloud: &mut AwsState, request: &signature::Request) -> Result<String
 fn control(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> Response {
     let text = String::from_utf8_lossy(body).into_owned();
     let result: Result<String, String> = match (method, command) {
-        ("GET", "world") => serde_json::to_string_pretty(&emulator.with(|cloud| cloud.clone()))
+        ("GET", "state") => serde_json::to_string_pretty(&emulator.with(|cloud| cloud.clone()))
             .map_err(|e| e.to_string()),
-        ("PUT", "world") => serde_json::from_str(&text)
+        ("PUT", "state") => serde_json::from_str(&text)
             .map(|cloud: AwsState| emulator.with(|w| *w = cloud))
             .map(|()| "done\n".to_owned())
             .map_err(|e| e.to_string()),
@@ -391,7 +391,7 @@ fn control(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> Res
             emulator.take_calls();
             Ok("done\n".to_owned())
         }
-        _ => Err("GET or PUT world, POST advance, POST terminate, POST or DELETE fault, GET or \
+        _ => Err("GET or PUT state, POST advance, POST terminate, POST or DELETE fault, GET or \
                   DELETE calls\n"
             .to_owned()),
     };

@@ -7,8 +7,8 @@ mod client;
 mod control;
 #[path = "azure/link.rs"]
 mod link;
-#[path = "azure/machine.rs"]
-mod machine;
+#[path = "azure/metadata.rs"]
+mod metadata;
 #[path = "azure/operations.rs"]
 mod operations;
 #[path = "azure/pools.rs"]

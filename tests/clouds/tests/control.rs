@@ -96,10 +96,10 @@ fn the_program_probes_and_its_state_is_read_and_written_over_http() {
     let mut first = cloud("ip", listener(&status));
     // With interval 0 each step of the program performs probes.
     first.groups[0].interval = 0;
-    let file = std::env::temp_dir().join(format!("weir-world-{}.json", std::process::id()));
+    let file = std::env::temp_dir().join(format!("weir-state-{}.json", std::process::id()));
     std::fs::write(&file, serde_json::to_vec(&first).unwrap()).unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_weir-aws"));
-    program.args(["--listen", "127.0.0.1:0", "--probe", "--world"]).arg(&file);
+    program.args(["--listen", "127.0.0.1:0", "--probe", "--state"]).arg(&file);
     let mut running = Process(program.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -108,7 +108,7 @@ fn the_program_probes_and_its_state_is_read_and_written_over_http() {
     assert!(line.starts_with(&format!("export AWS_ENDPOINT_URL={url} ")), "{line}");
 
     let cloud = || -> AwsState {
-        let (status, body) = control(url, "GET", "world", "");
+        let (status, body) = control(url, "GET", "state", "");
         assert_eq!(status, 200);
         serde_json::from_str(&body).unwrap()
     };
@@ -126,10 +126,10 @@ fn the_program_probes_and_its_state_is_read_and_written_over_http() {
     other.groups[0].name = "south".to_owned();
     other.groups[0].targets.clear();
     let written = serde_json::to_string(&other).unwrap();
-    assert_eq!(control(url, "PUT", "world", &written), (200, "done\n".to_owned()));
+    assert_eq!(control(url, "PUT", "state", &written), (200, "done\n".to_owned()));
     let read = cloud();
     assert_eq!((read.groups[0].name.as_str(), read.groups[0].targets.len()), ("south", 0));
-    let (status, body) = control(url, "PUT", "world", "{\"now\": 1}");
+    let (status, body) = control(url, "PUT", "state", "{\"now\": 1}");
     assert_eq!(status, 400, "{body}");
     assert_eq!(cloud().groups[0].name, "south", "an invalid state changes nothing");
 }

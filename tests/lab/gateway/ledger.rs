@@ -62,7 +62,7 @@ struct Flow {
     returned: VecDeque<u64>,
 }
 
-/// The state and the checks of the gateway, without sockets and clock.
+/// The state and the checks of the gateway. It has no socket and no clock.
 pub struct Ledger {
     setup: Setup,
     admits: Admits,
@@ -105,7 +105,8 @@ impl Ledger {
         }
     }
 
-    /// Counts a correct packet, by whether the TUN device of its side accepted it.
+    /// Counts a correct packet as delivered if the TUN device of its side accepted it, and as not
+    /// delivered otherwise.
     pub fn delivered(&mut self, taken: bool) {
         self.report.delivered += u64::from(taken);
         self.report.not_delivered += u64::from(!taken);
@@ -130,7 +131,7 @@ impl Ledger {
             Admits::None => false,
         };
         if !admitted {
-            self.report.held += 1;
+            self.report.not_admitted += 1;
             return None;
         }
         let leg = self.leg_for(tuple, inner, now);
@@ -144,20 +145,21 @@ impl Ledger {
     /// Finds or creates the flow, changes its cookie or node if due, and records the packet.
     fn leg_for(&mut self, tuple: Tuple, inner: &[u8], now: Instant) -> Leg {
         let Self { setup, flows, report, next_cookie, .. } = self;
-        let mut fresh = || {
+        let mut new_cookie = || {
             *next_cookie = next_cookie.wrapping_add(1);
             *next_cookie
         };
         let hash = self.hash.hash_one(tuple);
-        let twin = flows.get(&tuple.reversed()).filter(|_| setup.symmetric).map(|flow| flow.leg);
+        let reverse_leg =
+            flows.get(&tuple.reversed()).filter(|_| setup.symmetric).map(|flow| flow.leg);
         let flow = flows.entry(tuple).or_insert_with(|| {
             report.flows += 1;
-            let leg = twin.unwrap_or_else(|| Leg {
+            let leg = reverse_leg.unwrap_or_else(|| Leg {
                 node: setup.nodes[hash as usize % setup.nodes.len()],
                 appliance: setup.appliances[(hash >> 16) as usize % setup.appliances.len()],
                 sport: 0xc000 | (hash >> 32) as u16,
                 endpoint: endpoint_of(setup, &tuple),
-                cookie: fresh(),
+                cookie: new_cookie(),
             });
             let far = setup.far.iter().any(|p| p.contains(tuple.src) || p.contains(tuple.dst));
             let expect = match far {
@@ -175,7 +177,7 @@ impl Ledger {
             flow.former.push_back((now + setup.former_for, flow.leg));
         }
         if churn {
-            flow.leg.cookie = fresh();
+            flow.leg.cookie = new_cookie();
             report.cookies_changed += 1;
         }
         if roam {
@@ -354,7 +356,7 @@ impl Ledger {
     pub fn expire(&mut self, now: Instant) {
         let Self { setup, flows, report, .. } = self;
         flows.retain(|tuple, flow| {
-            while flow.sent.front().is_some_and(|sent| now - sent.at > setup.patience) {
+            while flow.sent.front().is_some_and(|sent| now - sent.at > setup.return_timeout) {
                 let first = flow.sent.pop_front();
                 lost(report, flow.expect, tuple, first.as_slice());
             }

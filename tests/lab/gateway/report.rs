@@ -20,8 +20,8 @@ pub enum Check {
     /// The GENEVE header is that of a sent packet: version, flags, length, VNI 0, and the protocol
     /// type of the inner packet.
     GeneveHeader,
-    /// The options are those of the returned packet, byte for byte; for an answer, the flow's
-    /// latest or, shortly after a change, its former ones.
+    /// A returned packet has the options that it was sent with, byte for byte. An answer has the
+    /// flow's latest options or, shortly after a change, the previous ones.
     Options,
     /// A returned packet equals the one that was sent, byte for byte.
     InnerBytes,
@@ -29,7 +29,8 @@ pub enum Check {
     InnerChecksum,
     /// No packet returns more often than it was sent.
     Duplicate,
-    /// Every packet that has to return does so within [`Setup::patience`](super::Setup::patience).
+    /// Every packet that has to return does so within
+    /// [`Setup::return_timeout`](super::Setup::return_timeout).
     Lost,
     /// Every packet that arrives at a node belongs to a flow of the gateway.
     Unexpected,
@@ -62,8 +63,9 @@ pub struct Report {
     pub too_big: u64,
     /// Packets not sent: not IP, multicast (the kernel's own), or not accepted by the kernel.
     pub not_sent: u64,
-    /// Packets not sent: the gateway did not admit them ([`Admits`](super::Admits)).
-    pub held: u64,
+    /// Packets not sent: the gateway admits none, or only packets of known flows
+    /// ([`Admits`](super::Admits)).
+    pub not_admitted: u64,
     /// Correct packets that the client's or server's TUN device did not accept.
     pub not_delivered: u64,
     /// Flows; each direction counts as one.
@@ -116,22 +118,22 @@ impl std::fmt::Display for Report {
             self.cookies_changed,
             self.nodes_changed
         )?;
-        let odd = [
+        let anomalies = [
             ("larger than the gateway's MTU", self.too_big),
             ("not sent", self.not_sent),
-            ("not sent, no appliance", self.held),
+            ("not admitted", self.not_admitted),
             ("not delivered", self.not_delivered),
             ("answered with a flow's former options", self.answered_with_former),
             ("still awaited", self.awaited),
         ];
-        for (label, count) in odd.into_iter().filter(|(_, count)| *count > 0) {
+        for (label, count) in anomalies.into_iter().filter(|(_, count)| *count > 0) {
             writeln!(f, "  {label}: {count}")?;
         }
         if self.clean() {
-            return writeln!(f, "  every returned packet was correct, byte by byte");
+            return writeln!(f, "  no check failed");
         }
         for (check, failure) in &self.failures {
-            writeln!(f, "  WRONG {check:?}: {} times", failure.count)?;
+            writeln!(f, "  FAILED {check:?}: {} times", failure.count)?;
             failure.examples.iter().try_for_each(|e| writeln!(f, "    {e}"))?;
         }
         Ok(())

@@ -34,7 +34,7 @@ pub struct Setup {
     /// a packet takes. On a small machine with other load, packets wait seconds for a core.
     pub former_for: Duration,
     /// The time limit for a packet to return.
-    pub patience: Duration,
+    pub return_timeout: Duration,
     /// The addresses on the far side. Packets to and from them must return unchanged, packets to
     /// others must be answered. Empty: no far side, and both are correct.
     pub far: Vec<Prefix>,
@@ -101,7 +101,7 @@ impl Default for Setup {
             churn: 0,
             roam: 0,
             former_for: Duration::from_secs(5),
-            patience: Duration::from_secs(15),
+            return_timeout: Duration::from_secs(15),
             far: Vec::new(),
             symmetric: false,
             hops: 0,

@@ -109,7 +109,7 @@ fn each_changed_byte_is_detected() {
         let accepted = ledger.incoming(&frame, Instant::now()).is_some();
         // A frame that the change makes foreign is ignored, and the packet that was sent counts as
         // lost after its time limit.
-        ledger.expire(Instant::now() + setup().patience * 2);
+        ledger.expire(Instant::now() + setup().return_timeout * 2);
         assert!(!accepted && !ledger.report().clean(), "a change of byte {at} was not detected");
     }
 }
@@ -152,7 +152,7 @@ fn a_lost_packet_is_detected_after_its_timeout() {
     send(&mut ledger, &to(SERVER, b"hello"));
     ledger.expire(Instant::now());
     assert_eq!((ledger.report().awaited, ledger.report().clean()), (1, true));
-    ledger.expire(Instant::now() + setup().patience + Duration::from_millis(1));
+    ledger.expire(Instant::now() + setup().return_timeout + Duration::from_millis(1));
     assert_eq!((ledger.report().awaited, ledger.report().failed(Check::Lost)), (0, 1));
 }
 
@@ -310,10 +310,10 @@ fn new_flows_without_a_target_are_not_sent_and_existing_ones_continue() {
     assert!(ledger.outgoing(&to(FRONTEND, b"hello"), Instant::now()).is_none());
     ledger.admit(Admits::None);
     assert!(ledger.outgoing(&to(SERVER, b"hello"), Instant::now()).is_none());
-    assert_eq!((ledger.report().held, ledger.report().flows), (2, 2));
+    assert_eq!((ledger.report().not_admitted, ledger.report().flows), (2, 2));
     ledger.admit(Admits::All);
     send(&mut ledger, &to(FRONTEND, b"hello"));
-    assert_eq!((ledger.report().held, ledger.report().flows), (2, 3));
+    assert_eq!((ledger.report().not_admitted, ledger.report().flows), (2, 3));
 }
 
 #[test]

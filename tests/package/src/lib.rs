@@ -5,8 +5,8 @@
 //!   clients - gateway === in0  container: Debian, systemd, Weir  eg0 === web servers
 //! ```
 //!
-//! Both use the network namespace of the appliance in the lab of `tests/lab`. The trees of Debian
-//! are made with mmdebstrap, once, and copied for each test.
+//! Container and virtual machine use the network namespace of the appliance in `tests/lab`. The
+//! Debian root file systems are made with mmdebstrap, once, and copied for each test.
 
 #![forbid(unsafe_code)]
 

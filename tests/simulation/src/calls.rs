@@ -106,7 +106,7 @@ impl<C: Copy, A: Clone> Calls<C, A> {
     }
 
     /// Returns a call that takes effect by `now`, each once; [`Calls::answer`] sets its answer.
-    pub fn effect(&mut self, now: Instant) -> Option<(usize, C)> {
+    pub fn next_due(&mut self, now: Instant) -> Option<(usize, C)> {
         let due = |call: &mut Call<C, A>| call.effect.take_if(|at| now >= *at).is_some();
         let index = self.calls.iter_mut().position(due)?;
         Some((index, self.calls[index].call))

@@ -22,7 +22,7 @@ impl Traffic {
     }
 
     /// Advances by a second; `packets` and `new_flows` are whether the gateway may send any.
-    pub fn pass(&mut self, now: Instant, (packets, new_flows): (bool, bool), rng: &mut Rng) {
+    pub fn advance(&mut self, now: Instant, (packets, new_flows): (bool, bool), rng: &mut Rng) {
         if new_flows && rng.u32(..4) == 0 {
             self.flows += rng.u64(..3);
         }

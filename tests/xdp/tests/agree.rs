@@ -3,19 +3,19 @@
 #![expect(clippy::panic, reason = "test setup panics on failure")]
 
 mod loading;
-#[path = "../bpf/src/open.rs"]
-mod open;
+#[path = "../bpf/src/parse.rs"]
+mod parse;
 
 use aya::maps::Array;
 use aya::programs::TestRun;
 use aya::{Ebpf, EbpfLoader, TestRunOptions};
 use fastrand::Rng;
 use loading::{load, program};
-use open::{PARSED, ParsedPacket, Report};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, HashKey};
 use packet::ip::Ip;
 use packet::window::Window;
+use parse::{PARSED, ParsedPacket, Report};
 use tests::cases::{self, Act, Wire};
 
 /// The minimum frame length of the kernel's test run.
@@ -45,15 +45,15 @@ fn on_host(bytes: &mut [u8]) -> Report {
         inner_at,
         inner_type,
     };
-    let mut outcome = open::outer(&w, &mut found);
+    let mut outcome = parse::outer(&w, &mut found);
     if outcome == PARSED {
         outcome =
-            open::usual_tunnel(&w, &mut found).unwrap_or_else(|| open::tunnel(&w, &mut found));
+            parse::usual_tunnel(&w, &mut found).unwrap_or_else(|| parse::tunnel(&w, &mut found));
     }
     if outcome == PARSED {
-        outcome = open::inner(&w, &mut found);
+        outcome = parse::inner(&w, &mut found);
     }
-    open::classify(&mut found, &HashKey::new(0));
+    parse::classify(&mut found, &HashKey::new(0));
     Report::of(&found, outcome)
 }
 

@@ -1,4 +1,4 @@
-//! Devices are found on trees that look like the machines of clouds.
+//! Finds devices in directories that have the sysfs and procfs files of cloud machines.
 
 use super::*;
 use std::os::unix::fs::symlink;
@@ -29,9 +29,16 @@ impl Machine {
         symlink(self.0.join(to), link).unwrap();
     }
 
-    /// Adds a device with its class or class id, bound to a driver, with an optional interface.
-    fn device(&self, bus: &str, name: &str, ids: [&str; 3], interface: Option<(&str, &str)>) {
-        let [driver, vendor, device] = ids;
+    /// Adds a device that is bound to a driver, with the class of PCI and of VMBus, the ids of
+    /// vendor and device, and optionally an interface (name, MAC address).
+    fn device(
+        &self,
+        bus: &str,
+        name: &str,
+        driver: &str,
+        [vendor, device]: [&str; 2],
+        interface: Option<(&str, &str)>,
+    ) {
         let folder = format!("sys/devices/{bus}/{name}");
         self.write(&format!("{folder}/vendor"), vendor);
         self.write(&format!("{folder}/device"), device);
@@ -74,7 +81,7 @@ impl Drop for Machine {
 #[test]
 fn pci_devices_are_found_and_get_the_arguments_that_their_driver_needs() {
     let machine = Machine::new("pci");
-    machine.device("pci", "0000:00:06.0", ["vfio-pci", "0x1d0f", "0xec20"], None);
+    machine.device("pci", "0000:00:06.0", "vfio-pci", ["0x1d0f", "0xec20"], None);
     assert_eq!(machine.argument("00:06.0"), "--allow=0000:00:06.0,llq_policy=3");
     let argument = machine.argument("0000:00:06.0,llq_policy=1");
     assert_eq!(argument, "--allow=0000:00:06.0,llq_policy=1");
@@ -88,12 +95,12 @@ fn pci_devices_are_found_and_get_the_arguments_that_their_driver_needs() {
 fn interface_and_mac_address_lead_to_the_device_behind_them() {
     let machine = Machine::new("azure");
     let mac = "00:0d:3a:11:22:33\n";
-    machine.device("vmbus", VMBUS, ["uio_hv_generic", "", ""], Some(("eth1", mac)));
+    machine.device("vmbus", VMBUS, "uio_hv_generic", ["", ""], Some(("eth1", mac)));
     assert_eq!(machine.argument("eth1"), format!("--allow={VMBUS}"));
     assert_eq!(machine.argument("00:0D:3A:11:22:33"), format!("--allow={VMBUS}"));
     // Accelerated networking: the virtual function has the same address. A MANA device has several
     // ports, which DPDK distinguishes by their MAC addresses.
-    machine.device("pci", "7870:00:00.0", ["mana", "0x1414", "0x00ba"], Some(("enP1s1", mac)));
+    machine.device("pci", "7870:00:00.0", "mana", ["0x1414", "0x00ba"], Some(("enP1s1", mac)));
     let expected = "--allow=7870:00:00.0,mac=00:0d:3a:11:22:33";
     assert_eq!(machine.argument("00:0d:3a:11:22:33"), expected);
     assert_eq!(machine.argument("enP1s1"), expected);

@@ -60,7 +60,11 @@ fn without_nft_rules_are_not_checked_unless_there_can_be_none() {
     subject.fake.directory("sys/module/nf_tables");
     subject.assert_found("firewall", Severity::NotChecked, &["nft is not installed"]);
     subject.commands = FakeCommands::default().failing(NFT, "Operation not permitted");
-    subject.assert_found("firewall", Severity::NotChecked, &["not permitted", "run it as root"]);
+    subject.assert_found(
+        "firewall",
+        Severity::NotChecked,
+        &["not permitted", "run `weir doctor` as root"],
+    );
     subject.commands = FakeCommands::default().with(NFT, "");
     subject.assert_found("firewall", Severity::NotChecked, &["no ruleset in JSON"]);
 }

@@ -168,7 +168,7 @@ impl<'r> Harness<'r> {
 
     /// Frees entries without references, which slowpath's loop does once a second. Returns whether
     /// the plane is empty afterwards.
-    pub fn empty(&mut self) -> bool {
+    pub fn reclaim(&mut self) -> bool {
         let Harness::Region(attached) = self else { return self.plane().dump().is_empty() };
         for _ in 0..5 {
             attached.ahead += Duration::from_secs(2);
@@ -179,7 +179,7 @@ impl<'r> Harness<'r> {
     }
 
     /// Returns the number of rows of the map plane, or of services of the region.
-    pub fn lines(&mut self) -> usize {
+    pub fn row_count(&mut self) -> usize {
         match self {
             Harness::Memory(plane) => plane.dump().len(),
             Harness::Region(attached) => {

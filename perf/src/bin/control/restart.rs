@@ -54,7 +54,7 @@ pub fn measure(services: u32) -> Result<Restart, String> {
     control.finish()?;
     let done = Instant::now();
 
-    let (after, lines) = (region.generation(), control.harness.lines());
+    let (after, lines) = (region.generation(), control.harness.row_count());
     if after != before || lines != services as usize {
         return Err(format!(
             "a restart with the same tables wrote generation {after} after {before}; {lines} of \

@@ -101,14 +101,14 @@ pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Ro
     for _ in 0..rounds {
         let inserted = time_phase(|| control.run(&puts, batch))?;
         let reachable = heap();
-        let lines = control.harness.lines();
+        let lines = control.harness.row_count();
         if lines < load.services as usize {
             return Err(format!("the plane has only {lines} records"));
         }
         let mut empty = false;
         let deleted = time_phase(|| {
             control.run(&deletes, batch)?;
-            empty = control.harness.empty();
+            empty = control.harness.reclaim();
             Ok(())
         })?;
         if !empty {

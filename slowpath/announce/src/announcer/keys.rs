@@ -24,7 +24,7 @@ impl<S: Speaker> Announcer<S> {
     /// Adds a neighbor, or applies its changed settings. If a key cannot be read, a running session
     /// whose keys came from the same secrets continues with them; any other session ends, and the
     /// neighbor has none.
-    pub(super) fn neighbor(
+    pub(super) fn apply_neighbor(
         &mut self,
         router: &RouterSpec,
         neighbor: &Neighbor,
@@ -43,16 +43,18 @@ impl<S: Speaker> Announcer<S> {
         Err(DefectKind::MissingAuthSecret { neighbor: neighbor.address })
     }
 
-    /// Returns a key. Its file is read once per round.
+    /// Returns the key that `named` refers to, or the reason why it cannot be read. The result is
+    /// cached for the round.
     fn password(&mut self, named: &Password) -> Result<String, String> {
         let secrets = &self.secrets;
         let read = || secrets.password(named);
         self.passwords.entry(named.clone()).or_insert_with(read).clone()
     }
 
-    /// Logs keys that cannot be read, unless `before` has the same error. Counts those of which
-    /// `before` has another result; a key that the policy names for the first time is not counted.
-    pub(super) fn log_secrets(&self, before: &ReadKeys) {
+    /// Logs each key that cannot be read, unless `before` (the previous round) has the same error.
+    /// Counts the logged keys that `before` names too; a key that the policy names for the first
+    /// time is not counted.
+    pub(super) fn log_unreadable_keys(&self, before: &ReadKeys) {
         let mut rejected = 0;
         for (named, read) in &self.passwords {
             if let Err(cause) = read

@@ -20,7 +20,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn passwords_are_read_from_files_and_secrets_below_the_folder() {
+fn keys_are_read_only_from_valid_files_below_the_secrets_directory() {
     let folder = folder("read");
     std::fs::create_dir_all(folder.join("none")).unwrap();
     std::fs::write(folder.join("peers/password"), "hidden\n").unwrap();

@@ -86,13 +86,15 @@ impl Stop {
     }
 
     /// Returns how to end `session` when BFD is down: with a hard reset where it is needed for the
-    /// peer to drop the routes, because the path fails.
+    /// peer to drop the routes. The forwarding path has failed, so that they must not be kept as
+    /// stale.
     pub(super) fn bfd_down(session: &Session) -> CloseReason {
         hard(Notification::cease(cease::BFD_DOWN), session)
     }
 }
 
-/// Wraps `notification` in a hard reset if graceful restart would keep the routes over it.
+/// Wraps `notification` in a hard reset (RFC 8538) if both sides negotiated graceful restart for
+/// notifications, so that the peer drops the routes.
 fn hard(notification: Notification, session: &Session) -> CloseReason {
     let graceful = session.negotiated().is_some_and(|negotiated| negotiated.notification);
     if graceful { notification.hard().into() } else { notification.into() }

@@ -90,7 +90,7 @@ pub(super) fn exec(options: &GlobalOptions, args: &ExecArgs) -> Result<ExitCode,
 /// Subcommands of `weir cloud wait`.
 #[derive(Subcommand)]
 pub enum WaitCommand {
-    /// Wait for the state of an EC2 instance
+    /// Wait until an EC2 instance reaches a state
     Instance {
         /// ID of the instance, i-...
         id: String,
@@ -100,13 +100,14 @@ pub enum WaitCommand {
         #[command(flatten)]
         limit: WaitTimeout,
     },
-    /// Wait for the health of a target, as reported by the load balancer
+    /// Wait until the load balancer reports a state for a target
     Target {
-        /// Instance ID or address, and the state [default: healthy, of this machine's own target as
-        /// reported by slowpath]
+        /// Instance ID or IP address of the target [default: this machine's target, as reported by
+        /// slowpath], and the state to wait for, as named by AWS [default: healthy]
         #[arg(num_args = 0..=2, value_names = ["ID", "STATE"])]
         what: Vec<String>,
-        /// ARN of the target group [default: slowpath's, else the configuration's]
+        /// ARN of the target group; requires ID [default: the one that slowpath reports, otherwise
+        /// the one found from the configuration]
         #[arg(long, value_name = "ARN")]
         group: Option<String>,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The texts of `weir nic`, on a directory that looks like a machine.
+//! Tests of the output of `weir nic`, with a temporary directory in place of `/sys` and `/run`.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -9,7 +9,8 @@ use host::nic::{Network, Sessions};
 
 use super::*;
 
-/// A machine with an ENA NIC of the kernel and one that is bound to igb_uio, removed at the end.
+/// A temporary root directory of a machine with two ENA NICs, one bound to the kernel driver `ena`
+/// and one to `igb_uio`. The directory is removed on drop.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -71,7 +72,7 @@ impl Directory {
 }
 
 #[test]
-fn lists_devices_of_the_kernel_and_bound_ones() {
+fn lists_nics_bound_to_kernel_and_user_space_drivers() {
     let directory = Directory::new("list");
     let rows = rows(&directory.machine());
     let expected = "\
@@ -130,7 +131,7 @@ fn virtual_devices_of_the_configuration_are_not_bound() {
 }
 
 #[test]
-fn saved_bindings_name_devices_that_are_gone() {
+fn saved_bindings_are_planned_and_a_missing_device_is_an_error() {
     let directory = Directory::new("saved");
     let path = directory.0.join("nic.bind");
     directory.file("nic.bind", "0000:00:05.0 igb_uio\n0000:00:06.0 igb_uio force\n");

@@ -23,8 +23,8 @@ pub trait Aws: Send + Sync {
     /// DescribeListenerAttributes).
     fn attributes<'a>(&'a self, group: &'a Group) -> Call<'a, Attributes>;
     /// Returns all targets of a group, including draining ones, or only one (DescribeTargetHealth).
-    /// If `only` is not in the group, it is returned as `Unused`.
-    fn targets<'a>(&'a self, group: &'a str, only: Option<&'a str>) -> Call<'a, Vec<Target>>;
+    /// If `target` is not in the group, it is returned as `Unused`.
+    fn targets<'a>(&'a self, group: &'a str, target: Option<&'a str>) -> Call<'a, Vec<Target>>;
     /// Registers an instance id or address; no change if it is registered (RegisterTargets).
     fn register<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()>;
     /// Deregisters a target; no error if it is not registered (DeregisterTargets).
@@ -46,13 +46,17 @@ pub trait Aws: Send + Sync {
     fn security_groups<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<SecurityGroup>>;
     /// Returns the route tables of a VPC, with their subnets (DescribeRouteTables).
     fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>>;
-    /// Points an existing route to an interface (ReplaceRoute). With `dry`, AWS only checks the
+    /// Points an existing route to an interface (ReplaceRoute). With `dry_run`, AWS only checks the
     /// permission.
-    fn replace_route<'a>(&'a self, route: &'a RouteReplacement, dry: bool) -> Call<'a, ()>;
+    fn replace_route<'a>(&'a self, route: &'a RouteReplacement, dry_run: bool) -> Call<'a, ()>;
     /// Sets the source/destination check of an interface (ModifyNetworkInterfaceAttribute). With
-    /// `dry`, AWS only checks the permission.
-    fn set_source_dest_check<'a>(&'a self, interface: &'a str, on: bool, dry: bool)
-    -> Call<'a, ()>;
+    /// `dry_run`, AWS only checks the permission.
+    fn set_source_dest_check<'a>(
+        &'a self,
+        interface: &'a str,
+        enabled: bool,
+        dry_run: bool,
+    ) -> Call<'a, ()>;
 
     /// Starts a shell script on an instance and returns the command's id (SendCommand).
     fn send_command<'a>(

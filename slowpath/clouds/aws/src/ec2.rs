@@ -49,12 +49,12 @@ async fn all<P: Page + DeserializeOwned>(
     }
 }
 
-/// Performs a change; with `dry`, AWS only checks whether it is permitted.
+/// Performs a change; with `dry_run`, AWS only checks whether it is permitted.
 async fn change(
     account: &Account,
     operation: Operation,
     members: Members,
-    dry: bool,
+    dry_run: bool,
 ) -> Result<(), AttemptError> {
     #[derive(Deserialize)]
     struct Answer {
@@ -62,10 +62,10 @@ async fn change(
         #[serde(rename = "return")]
         done: Option<bool>,
     }
-    let members = if dry { members.with("DryRun", true) } else { members };
+    let members = if dry_run { members.with("DryRun", true) } else { members };
     let result = account.signed(operation, &members.into_body(API_VERSION)).await;
     match result {
-        Err(failed) if dry && failed.error.code == DRY_RUN_OK => Ok(()),
+        Err(failed) if dry_run && failed.error.code == DRY_RUN_OK => Ok(()),
         Err(failed) => Err(failed),
         Ok(body) => match xml::<Answer>(operation, &body)?.done {
             Some(false) => Err(operation.malformed("EC2 made no change, without a reason")),
@@ -121,7 +121,7 @@ pub(super) async fn route_tables(a: &Account, vpc: &str) -> Result<Vec<RouteTabl
 pub(super) async fn replace_route(
     a: &Account,
     to: &RouteReplacement,
-    dry: bool,
+    dry_run: bool,
 ) -> Result<(), AttemptError> {
     let destination = match to.destination.contains(':') {
         true => "DestinationIpv6CidrBlock",
@@ -131,16 +131,17 @@ pub(super) async fn replace_route(
         .with("RouteTableId", &to.table)
         .with(destination, &to.destination)
         .with("NetworkInterfaceId", &to.interface);
-    change(a, REPLACE_ROUTE, members, dry).await
+    change(a, REPLACE_ROUTE, members, dry_run).await
 }
 
 pub(super) async fn set_source_dest_check(
     account: &Account,
     interface: &str,
-    on: bool,
-    dry: bool,
+    enabled: bool,
+    dry_run: bool,
 ) -> Result<(), AttemptError> {
-    let members =
-        Members::default().with("NetworkInterfaceId", interface).with("SourceDestCheck.Value", on);
-    change(account, MODIFY_INTERFACE, members, dry).await
+    let members = Members::default()
+        .with("NetworkInterfaceId", interface)
+        .with("SourceDestCheck.Value", enabled);
+    change(account, MODIFY_INTERFACE, members, dry_run).await
 }

@@ -194,11 +194,11 @@ fn by_id(id: &str) -> elb::TargetDescription {
 pub(super) async fn targets(
     account: &Account,
     group: &str,
-    only: Option<&str>,
+    target_id: Option<&str>,
 ) -> Result<Vec<Target>, AttemptError> {
     let request = account.elb.describe_target_health().target_group_arn(group);
-    let request = request.set_targets(only.map(|id| vec![by_id(id)]));
-    let answer = match (account.sdk(HEALTH, request.send()).await, only) {
+    let request = request.set_targets(target_id.map(|id| vec![by_id(id)]));
+    let answer = match (account.sdk(HEALTH, request.send()).await, target_id) {
         (Err(failed), Some(id)) if failed.error.code == NO_SUCH_TARGET => {
             return Ok(vec![Target {
                 id: id.to_owned(),

@@ -46,8 +46,8 @@ pub enum LeaderError {
         tag: String,
     },
     /// None of the peers has a priority.
-    #[error("no leader priority: none of {} has the tag {tag} with a number; set it on each, the \
-             highest leads", peers.join(", "))]
+    #[error("no leader priority: none of {} has a number in the tag {tag}; set the tag on each \
+             peer: the one with the highest number becomes the leader", peers.join(", "))]
     NoPriorityAssigned {
         /// The tag: `PREFIX:leader`.
         tag: String,

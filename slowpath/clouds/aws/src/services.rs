@@ -23,8 +23,8 @@ impl Aws for Account {
         self.with_retries(move || elb::attributes(self, group))
     }
 
-    fn targets<'a>(&'a self, group: &'a str, only: Option<&'a str>) -> Call<'a, Vec<Target>> {
-        self.with_retries(move || elb::targets(self, group, only))
+    fn targets<'a>(&'a self, group: &'a str, target: Option<&'a str>) -> Call<'a, Vec<Target>> {
+        self.with_retries(move || elb::targets(self, group, target))
     }
 
     fn register<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
@@ -60,17 +60,17 @@ impl Aws for Account {
         self.with_retries(move || ec2::route_tables(self, vpc))
     }
 
-    fn replace_route<'a>(&'a self, route: &'a RouteReplacement, dry: bool) -> Call<'a, ()> {
-        self.with_retries(move || ec2::replace_route(self, route, dry))
+    fn replace_route<'a>(&'a self, route: &'a RouteReplacement, dry_run: bool) -> Call<'a, ()> {
+        self.with_retries(move || ec2::replace_route(self, route, dry_run))
     }
 
     fn set_source_dest_check<'a>(
         &'a self,
         interface: &'a str,
-        on: bool,
-        dry: bool,
+        enabled: bool,
+        dry_run: bool,
     ) -> Call<'a, ()> {
-        self.with_retries(move || ec2::set_source_dest_check(self, interface, on, dry))
+        self.with_retries(move || ec2::set_source_dest_check(self, interface, enabled, dry_run))
     }
 
     fn send_command<'a>(

@@ -1,4 +1,5 @@
-//! Mode routes against the emulator: election of the leader, and targets of the default routes.
+//! Tests of `aws.mode = "routes"` against the emulator: leader election, and the targets of the
+//! default routes.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
@@ -52,7 +53,7 @@ async fn round_of(side: &Fixture, id: &str, able: bool) -> Round {
 }
 
 /// Returns the target of the default route.
-fn leads_to(side: &Fixture) -> String {
+fn default_route_target(side: &Fixture) -> String {
     side.aws.with(|cloud| cloud.tables[0].routes[DEFAULT].clone())
 }
 
@@ -61,22 +62,25 @@ fn writes(side: &Fixture) -> usize {
     side.aws.take_calls().iter().filter(|call| call.operation == "ReplaceRoute").count()
 }
 
-fn named(round: &Round) -> Vec<&str> {
+fn finding_names(round: &Round) -> Vec<&str> {
     round.findings.iter().map(|finding| finding.name).collect()
 }
 
 #[tokio::test]
-async fn the_leader_points_routes_to_itself_once_and_the_other_follows() {
+async fn the_leader_replaces_the_routes_once_and_a_follower_writes_none() {
     let side = pair().await;
     let follower = round_of(&side, SECOND, true).await;
     assert_eq!((follower.leader.as_deref(), &follower.error), (Some(FIRST), &None));
-    assert_eq!((writes(&side), leads_to(&side).as_str()), (0, "igw-00000000000000001"));
+    assert_eq!((writes(&side), default_route_target(&side).as_str()), (0, "igw-00000000000000001"));
     let states: Vec<_> = follower.peers.iter().map(|p| (p.id.as_str(), p.state.as_str())).collect();
     assert_eq!(states, [(FIRST, "leading"), (SECOND, "running")]);
 
     let leader = round_of(&side, FIRST, true).await;
     assert_eq!(leader.error, None);
-    assert_eq!((leader.ingress.as_str(), leads_to(&side).as_str()), (FIRST_ENI, FIRST_ENI));
+    assert_eq!(
+        (leader.ingress.as_str(), default_route_target(&side).as_str()),
+        (FIRST_ENI, FIRST_ENI)
+    );
     assert_eq!((leader.replaced.len(), writes(&side)), (1, 1));
     assert!(leader.findings.iter().any(|f| f.text.contains("before at igw-00000000000000001")));
 
@@ -89,13 +93,17 @@ async fn the_leader_points_routes_to_itself_once_and_the_other_follows() {
 async fn the_source_destination_check_of_both_arms_is_disabled_once() {
     let side = pair().await;
     let first = round_of(&side, FIRST, true).await;
-    assert_eq!(named(&first).iter().filter(|n| **n == "source-dest-check-off").count(), 2);
+    assert_eq!(finding_names(&first).iter().filter(|n| **n == "source-dest-check-off").count(), 2);
     let checks = |n: usize| {
         side.aws
             .with(|cloud| cloud.instances[n].interfaces.iter().map(|i| i.check).collect::<Vec<_>>())
     };
-    assert_eq!(checks(0), [true, false, false], "that of the management interface is not changed");
-    assert_eq!(checks(1), [true, true, true], "those of a peer are not changed");
+    assert_eq!(
+        checks(0),
+        [true, false, false],
+        "the source/destination check of the management interface is not changed"
+    );
+    assert_eq!(checks(1), [true, true, true], "the checks of a peer are not changed");
     side.aws.take_calls();
     round_of(&side, FIRST, true).await;
     let calls = side.aws.take_calls();
@@ -106,7 +114,7 @@ async fn the_source_destination_check_of_both_arms_is_disabled_once() {
     let round = round_of(&denied, FIRST, true).await;
     let stays = round.findings.iter().find(|f| f.name == "source-dest-check-on").unwrap();
     assert!(stays.remedy.contains("ec2:ModifyNetworkInterfaceAttribute"), "{}", stays.remedy);
-    assert_eq!(leads_to(&denied), FIRST_ENI, "the routes are replaced nevertheless");
+    assert_eq!(default_route_target(&denied), FIRST_ENI, "the routes are replaced nevertheless");
 }
 
 #[tokio::test]
@@ -115,10 +123,16 @@ async fn the_next_leader_takes_the_routes_over() {
     round_of(&side, FIRST, true).await;
     side.aws.with(|cloud| cloud.instances[0].state = "shutting-down".into());
     let next = round_of(&side, SECOND, true).await;
-    assert_eq!((next.leader.as_deref(), leads_to(&side).as_str()), (Some(SECOND), SECOND_ENI));
+    assert_eq!(
+        (next.leader.as_deref(), default_route_target(&side).as_str()),
+        (Some(SECOND), SECOND_ENI)
+    );
     side.aws.with(|cloud| cloud.instances[0].state = "running".into());
     let back = round_of(&side, FIRST, true).await;
-    assert_eq!((back.leader.as_deref(), leads_to(&side).as_str()), (Some(FIRST), FIRST_ENI));
+    assert_eq!(
+        (back.leader.as_deref(), default_route_target(&side).as_str()),
+        (Some(FIRST), FIRST_ENI)
+    );
 }
 
 #[tokio::test]
@@ -142,18 +156,18 @@ async fn without_a_priority_there_is_no_leader_and_no_write() {
 async fn changed_routes_are_restored_unless_the_leader_is_unable() {
     let side = pair().await;
     round_of(&side, FIRST, true).await;
-    let elsewhere = |target: &str| {
+    let overwrite_routes = |target: &str| {
         side.aws.with(|cloud| {
             cloud.tables[0].routes.insert(DEFAULT.into(), target.into());
             cloud.tables[0].routes.insert("::/0".into(), "eigw-1".into());
         });
     };
-    elsewhere("igw-00000000000000001");
+    overwrite_routes("igw-00000000000000001");
     side.aws.take_calls();
     let unable = round_of(&side, FIRST, false).await;
-    assert_eq!((named(&unable), writes(&side)), (vec!["leader-not-able"], 0));
+    assert_eq!((finding_names(&unable), writes(&side)), (vec!["leader-not-able"], 0));
     let able = round_of(&side, FIRST, true).await;
-    assert_eq!((leads_to(&side).as_str(), writes(&side)), (FIRST_ENI, 2));
+    assert_eq!((default_route_target(&side).as_str(), writes(&side)), (FIRST_ENI, 2));
     assert_eq!(able.replaced[1].destination, "::/0", "IPv6 where the table has a default route");
     assert_eq!(side.aws.with(|cloud| cloud.tables[0].routes["::/0"].clone()), FIRST_ENI);
     // A target that no longer exists is reported as no target.
@@ -181,11 +195,11 @@ async fn ingress_subnets_use_their_own_table_or_the_main_one() {
     assert_eq!(tables, ["rtb-00000000000000001", "rtb-far"], "{round:?}");
     side.aws.with(|cloud| cloud.tables[1].routes.remove(DEFAULT));
     let missing = round_of(&side, FIRST, true).await;
-    assert_eq!(named(&missing), ["route-missing"]);
+    assert_eq!(finding_names(&missing), ["route-missing"]);
     assert!(missing.findings[0].text.contains("rtb-far"));
     side.aws.with(|cloud| cloud.instances[1].interfaces[1].description.clear());
     let unmarked = round_of(&side, FIRST, true).await;
-    assert_eq!(named(&unmarked), ["peer-without-ingress"]);
+    assert_eq!(finding_names(&unmarked), ["peer-without-ingress"]);
 }
 
 #[tokio::test]
@@ -194,10 +208,10 @@ async fn a_denied_operation_names_the_missing_permission() {
     side.aws.fault(Rule::first(2, "DescribeInstances", Fault::Status(503)));
     side.aws.with(|cloud| cloud.forbidden.push("ReplaceRoute".into()));
     let round = round_of(&side, FIRST, true).await;
-    assert_eq!(round.leader.as_deref(), Some(FIRST), "it was called again");
+    assert_eq!(round.leader.as_deref(), Some(FIRST), "DescribeInstances is retried after 503");
     let Some(RoutesError::Call(error)) = round.error else { unreachable!("{round:?}") };
     assert!(error.kind == Failure::Denied && error.message.contains("ec2:ReplaceRoute"), "{error}");
-    assert_eq!(leads_to(&side), "igw-00000000000000001");
+    assert_eq!(default_route_target(&side), "igw-00000000000000001");
     side.aws.with(|cloud| cloud.instances[0].interfaces[1].description.clear());
     let nowhere = round_of(&side, FIRST, true).await;
     let text = nowhere.error.unwrap().to_string();

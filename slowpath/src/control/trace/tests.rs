@@ -1,4 +1,4 @@
-//! Lines of a trace, and its end.
+//! Tests of the tracer: the line of each stage, and when a trace ends.
 
 use std::time::Duration;
 
@@ -36,14 +36,14 @@ fn start(count: u32) -> (Tracer, mpsc::Receiver<TraceLine>, Instant) {
 #[test]
 fn traces_a_packet_stage_by_stage_and_ends_after_it() {
     let (mut tracer, mut received, now) = start(1);
-    let known = [];
-    let open = words(Decision::Undecided, 0, TraceExit::NoExit);
+    let services = [];
+    let undecided = words(Decision::Undecided, 0, TraceExit::NoExit);
     let sent = words(Decision::Nat, 0, TraceExit::Port);
-    tracer.record_stage(0, 1, Stage::Decap as u8, open, &known);
-    tracer.record_stage(0, 1, Stage::Classify as u8, open, &known);
+    tracer.record_stage(0, 1, Stage::Decap as u8, undecided, &services);
+    tracer.record_stage(0, 1, Stage::Classify as u8, undecided, &services);
     assert_eq!(tracer.end_if_over(now), None);
-    tracer.record_stage(0, 1, Stage::Encap as u8, sent, &known);
-    tracer.record_stage(1, 1, Stage::Encap as u8, sent, &known);
+    tracer.record_stage(0, 1, Stage::Encap as u8, sent, &services);
+    tracer.record_stage(1, 1, Stage::Encap as u8, sent, &services);
     assert!(matches!(tracer.end_if_over(now), Some(Command::Trace(TraceFilter { count: 0, .. }))));
     let mut lines = Vec::new();
     while let Some(line) = received.blocking_recv() {
@@ -60,7 +60,7 @@ fn traces_a_packet_stage_by_stage_and_ends_after_it() {
 }
 
 #[test]
-fn a_drop_ends_the_packet_and_reports_the_reason() {
+fn a_dropped_packet_counts_as_completed_and_its_line_has_the_reason() {
     let (mut tracer, mut received, now) = start(1);
     let reason = DropReason::NoBackend;
     let words = words(Decision::Drop, reason as u8, TraceExit::NoExit);

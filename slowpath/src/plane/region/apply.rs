@@ -132,10 +132,10 @@ impl RegionPlane<'_> {
         let set = self.writer.prepared();
         let known = self.writer.service_id(&selection.name).filter(|id| set.service(*id).is_some());
         let note = known.and_then(|id| set.service_note(id));
-        let same = note.is_some_and(|note| note.made_of == selection.made_of);
+        let same = note.is_some_and(|note| note.inputs_sum == selection.inputs_sum);
         if !same {
             let (size, serving) = (selection.table_size, selection.serving);
-            let capacity = self.writer.check_slots(size, serving, &selection.runs());
+            let capacity = self.writer.check_slots(size, serving, &selection.array_sizes());
             capacity.map_err(PlaneError::new)?;
         }
         let recorded = known.filter(|_| !same).map(|id| self.requirements_of(id));
@@ -233,7 +233,7 @@ impl RegionPlane<'_> {
             members.push(Member { backend, weight, state, protocol });
         }
         let note = ServiceNote {
-            made_of: selection.made_of,
+            inputs_sum: selection.inputs_sum,
             serving: selection.serving as u32,
             table_size: selection.table_size,
             ..ServiceNote::default()

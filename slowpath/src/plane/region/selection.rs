@@ -22,8 +22,9 @@ use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
 use super::desired::{Key, Need, Requirement};
 use crate::plane::compile;
 
-/// Bit of the note in [`tables::writer::Writer::put_noted_frontend`]: a wildcard's copy at an
-/// address of the appliance. The lower bits are the [`Flags`].
+/// Flag in the `note` argument of [`tables::writer::Writer::put_noted_frontend`]: this key is the
+/// entry of an unroutable (wildcard) frontend at one of the appliance's own addresses. The lower
+/// bits are the [`Flags`].
 pub(super) const COPY: u32 = 1 << 16;
 
 /// Bit of [`tables::note::Member::state`]: the backend failed its health checks for this service.
@@ -50,14 +51,15 @@ pub(super) struct Selection {
     pub(super) policy: record::Service,
     /// Backends in the order of the desired frontend.
     pub(super) backends: Vec<DesiredBackend>,
-    /// Number of backends, from the first, that get new flows.
+    /// Number of leading entries of `backends` that get new flows.
     pub(super) serving: usize,
     pub(super) table_size: u32,
     pub(super) ranges: Vec<Prefix>,
     /// Boundaries of the union of `ranges`.
     pub(super) bounds: Vec<u32>,
-    /// Checksum of everything from which note, ranges and slots are written; equal if they are.
-    pub(super) made_of: u64,
+    /// Checksum of the inputs of the service note, the source ranges and the slots. If it is
+    /// unchanged, they need not be rewritten.
+    pub(super) inputs_sum: u64,
 }
 
 impl Selection {
@@ -80,9 +82,9 @@ impl Selection {
             table_size,
             bounds: compile::bounds(&ranges),
             ranges,
-            made_of: 0,
+            inputs_sum: 0,
         };
-        selection.made_of = selection.sum(&tables.seed);
+        selection.inputs_sum = selection.sum(&tables.seed);
         selection
     }
 
@@ -119,9 +121,9 @@ impl Selection {
         checksum(0, &bytes) | 1
     }
 
-    /// Returns the number of words in the slot arena that each run of the selection takes beside
-    /// the table: members, backends with affinity, source ranges, boundaries.
-    pub(super) fn runs(&self) -> [usize; 4] {
+    /// Returns the sizes, in words of the slot arena, of the arrays that are stored next to the
+    /// Maglev table: members, backends with affinity, source ranges, boundaries.
+    pub(super) fn array_sizes(&self) -> [usize; 4] {
         let has_affinity =
             self.backends.iter().filter(|desired| self.has_affinity(desired)).count();
         [2 * self.backends.len(), has_affinity, 5 * self.ranges.len(), self.bounds.len()]

@@ -12,7 +12,7 @@ fn apply(objects: &mut Objects, changes: Vec<Change>) {
 }
 
 #[test]
-fn a_missing_auth_secret_is_a_condition_until_it_exists() {
+fn missing_auth_secret_condition_turns_false_when_the_key_is_found() {
     let policy = json!({"kind": "BgpPeeringPolicy", "name": "edge", "spec": {"routers":
         [{"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]}]}});
     let mut objects = Objects::default();

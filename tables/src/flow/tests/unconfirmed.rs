@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::flow::{DEFAULT_PERCENT, budget, unconfirmed_ring_slots};
+use packet::rewrite::{ACK, RST};
 
 /// Begins a flow as the data planes do: in a ring slot, and with eviction of others when space is
 /// short.
@@ -28,8 +29,8 @@ fn one_way(n: u32) -> NewFlow {
 }
 
 fn confirm(flows: &Flows<'_>, hit: &Hit) {
-    flows.note(hit, 16, false);
-    assert_eq!(flows.note(hit, 16, true), TcpState::Established);
+    flows.note(hit, ACK, false);
+    assert_eq!(flows.note(hit, ACK, true), TcpState::Established);
 }
 
 fn has(flows: &Flows<'_>, n: u32) -> bool {
@@ -69,22 +70,23 @@ fn flood_evicts_only_oldest_unconfirmed_flows() {
 fn one_way_flows_have_their_own_budget() {
     let region = small();
     let flows = table(&region);
-    let [two_way, bypassing] = DEFAULT_PERCENT.map(|percent| budget(flows.capacity(), percent));
-    for n in 0..two_way {
+    let [two_way_budget, one_way_budget] =
+        DEFAULT_PERCENT.map(|percent| budget(flows.capacity(), percent));
+    for n in 0..two_way_budget {
         begin(&flows, &flow(n)).unwrap();
     }
-    for n in 1000..1000 + 5 * bypassing {
+    for n in 1000..1000 + 5 * one_way_budget {
         begin(&flows, &one_way(n)).unwrap();
     }
-    assert!((0..two_way).all(|n| has(&flows, n)));
-    assert_eq!(flows.live(), two_way + bypassing);
+    assert!((0..two_way_budget).all(|n| has(&flows, n)));
+    assert_eq!(flows.live(), two_way_budget + one_way_budget);
     // The initiator's second packet confirms the flow.
-    let confirmed = find(&flows, &one_way(1000 + 5 * bypassing - 1).front).unwrap();
-    assert_eq!(flows.note(&confirmed, 16, true), TcpState::Established);
-    for n in 5000..5000 + 5 * bypassing {
+    let confirmed = find(&flows, &one_way(1000 + 5 * one_way_budget - 1).front).unwrap();
+    assert_eq!(flows.note(&confirmed, ACK, true), TcpState::Established);
+    for n in 5000..5000 + 5 * one_way_budget {
         begin(&flows, &one_way(n)).unwrap();
     }
-    assert!(find(&flows, &one_way(1000 + 5 * bypassing - 1).front).is_some());
+    assert!(find(&flows, &one_way(1000 + 5 * one_way_budget - 1).front).is_some());
     assert_consistent(&flows);
 }
 
@@ -150,25 +152,25 @@ fn full_table_evicts_reset_flows_and_no_other_confirmed_ones() {
         assert_eq!(begin(&flows, &flow(n)), Err(InsertError::Full));
     }
     let reset = find(&flows, &flow(3).front).unwrap();
-    assert_eq!(flows.note(&reset, 4, true), TcpState::Reset);
-    assert_eq!((flows.live(), flows.awaited()), (flows.capacity(), flows.capacity() - 1));
-    let ended: Vec<_> = (0..flows.capacity()).filter_map(|_| flows.evict_any()).collect();
-    assert_eq!(ended.len(), 1);
+    assert_eq!(flows.note(&reset, RST, true), TcpState::Reset);
+    assert_eq!((flows.live(), flows.count_not_reset()), (flows.capacity(), flows.capacity() - 1));
+    let evicted: Vec<_> = (0..flows.capacity()).filter_map(|_| flows.evict_any()).collect();
+    assert_eq!(evicted.len(), 1);
     assert!(!has(&flows, 3));
     assert_eq!(flows.live(), flows.capacity() - 1);
     assert_consistent(&flows);
 }
 
 #[test]
-fn revoked_reset_evicts_nothing() {
+fn flow_that_continues_after_a_reset_is_not_evicted() {
     let region = small();
     let flows = table(&region);
     let hit = begin(&flows, &flow(1)).unwrap();
     confirm(&flows, &hit);
     let again = || find(&flows, &flow(1).front).unwrap();
-    assert_eq!(flows.note(&again(), 4, true), TcpState::Reset);
-    assert!(!again().is_established(), "the next packets read the path's state");
-    assert_eq!(flows.note(&again(), 16, true), TcpState::Established);
+    assert_eq!(flows.note(&again(), RST, true), TcpState::Reset);
+    assert!(!again().is_established(), "a reset clears the entry's established flag");
+    assert_eq!(flows.note(&again(), ACK, true), TcpState::Established);
     assert!(again().is_established());
     assert!((0..64).all(|_| flows.evict_any().is_none()));
 }
@@ -201,8 +203,8 @@ fn recovery_restores_unconfirmed_flows() {
         }
     }
     assert_eq!(flows.recover().recovered, 20);
-    let ended = std::iter::from_fn(|| flows.evict_any()).count();
-    assert_eq!(ended, 10);
+    let evicted = std::iter::from_fn(|| flows.evict_any()).count();
+    assert_eq!(evicted, 10);
     assert!((0..20).all(|n| has(&flows, n) == (n % 2 == 0)));
     assert_consistent(&flows);
 }

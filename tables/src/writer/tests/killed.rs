@@ -17,7 +17,7 @@ fn visible(set: &TableSet<'_>) -> String {
         .map(|(id, s)| {
             let slots: Vec<_> = set.slots(&s.slots).map(host).collect();
             let members: Vec<_> = set.members(id).map(|m| (host(m.backend), m.weight)).collect();
-            let note = set.service_note(id).map(|note| (note.made_of, note.serving));
+            let note = set.service_note(id).map(|note| (note.inputs_sum, note.serving));
             let ranges: Vec<_> = set.source_ranges(id).map(|range| range.addr).collect();
             let bounds: Vec<_> = set.slots(&s.ranges).collect();
             let affinity_backends: Vec<_> = set.slots(&s.affinity_backends).map(host).collect();
@@ -76,8 +76,8 @@ fn tunnel(vni: u32) -> Tunnel {
     }
 }
 
-fn note(made_of: u64, serving: u32) -> ServiceNote {
-    ServiceNote { made_of, serving, table_size: 251, ..ServiceNote::default() }
+fn note(inputs_sum: u64, serving: u32) -> ServiceNote {
+    ServiceNote { inputs_sum, serving, table_size: 251, ..ServiceNote::default() }
 }
 
 fn ranges(count: u8) -> Vec<Prefix> {

@@ -6,7 +6,7 @@ pub use crate::answer::ServiceError;
 
 /// A response.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Answer {
+pub struct AzureResponse {
     /// HTTP status.
     pub status: u16,
     /// Headers in addition to the usual ones.
@@ -15,15 +15,15 @@ pub struct Answer {
     pub body: Option<Value>,
 }
 
-impl Answer {
+impl AzureResponse {
     /// Returns a response with a body.
-    pub fn of(status: u16, body: Value) -> Answer {
-        Answer { status, headers: Vec::new(), body: Some(body) }
+    pub fn of(status: u16, body: Value) -> AzureResponse {
+        AzureResponse { status, headers: Vec::new(), body: Some(body) }
     }
 
     /// Returns a response without a body.
-    pub fn empty(status: u16) -> Answer {
-        Answer { status, headers: Vec::new(), body: None }
+    pub fn empty(status: u16) -> AzureResponse {
+        AzureResponse { status, headers: Vec::new(), body: None }
     }
 
     /// Returns the value of a header.
@@ -33,15 +33,15 @@ impl Answer {
     }
 
     /// Adds a header.
-    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Answer {
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> AzureResponse {
         self.headers.push((name, value.into()));
         self
     }
 }
 
-impl From<ServiceError> for Answer {
-    fn from(error: ServiceError) -> Answer {
-        Answer::of(error.status, error_body(&error))
+impl From<ServiceError> for AzureResponse {
+    fn from(error: ServiceError) -> AzureResponse {
+        AzureResponse::of(error.status, error_body(&error))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, ServiceResult, fail, list};
+use crate::azure::answer::{AzureResponse, ServiceResult, fail, list};
 use crate::azure::kind::{Kind, Storage};
 use crate::azure::path::{Path, above, same};
 use crate::azure::request::ParsedRequest;
@@ -13,13 +13,13 @@ use crate::azure::{dns, identity, link, probe, write};
 
 impl AzureState {
     /// Answers a request to Resource Manager, without authentication.
-    pub fn answer(&mut self, request: &ParsedRequest) -> Answer {
+    pub fn answer(&mut self, request: &ParsedRequest) -> AzureResponse {
         self.settle();
-        answer(self, request).unwrap_or_else(Answer::from)
+        answer(self, request).unwrap_or_else(AzureResponse::from)
     }
 }
 
-fn answer(cloud: &mut AzureState, request: &ParsedRequest) -> ServiceResult<Answer> {
+fn answer(cloud: &mut AzureState, request: &ParsedRequest) -> ServiceResult<AzureResponse> {
     check_version(request)?;
     let marker = "/providers/microsoft.authorization/permissions";
     if request.path.to_ascii_lowercase().ends_with(marker) {
@@ -116,9 +116,9 @@ fn absent<T>(path: &Path, kind: &Kind) -> ServiceResult<T> {
     fail(404, "ResourceNotFound", why)
 }
 
-fn read(cloud: &AzureState, path: &Path, kind: &Kind) -> ServiceResult<Answer> {
+fn read(cloud: &AzureState, path: &Path, kind: &Kind) -> ServiceResult<AzureResponse> {
     match get_resource(cloud, path, kind) {
-        Some((body, etag)) => Ok(Answer::of(200, body).with("etag", etag)),
+        Some((body, etag)) => Ok(AzureResponse::of(200, body).with("etag", etag)),
         None => absent(path, kind),
     }
 }
@@ -128,13 +128,15 @@ fn list_resources(
     request: &ParsedRequest,
     path: &Path,
     kind: &Kind,
-) -> ServiceResult<Answer> {
+) -> ServiceResult<AzureResponse> {
     let all: Vec<Value> = match kind.storage {
         Storage::Inside(member) => {
             let holder = path.id();
             let holder = above(&holder);
             match cloud.find(holder) {
-                Some(home) => list(&render(cloud, home), &format!("/properties/{member}")).to_vec(),
+                Some(resource) => {
+                    list(&render(cloud, resource), &format!("/properties/{member}")).to_vec()
+                }
                 None => return fail(404, "NotFound", format!("Resource {holder} not found.")),
             }
         }
@@ -160,14 +162,14 @@ fn list_resources(
         let (base, path) = (&request.base, &request.path);
         body["nextLink"] = format!("{base}{path}?api-version={version}&%24skiptoken={next}").into();
     }
-    Ok(Answer::of(200, body))
+    Ok(AzureResponse::of(200, body))
 }
 
 fn perform_action(
     cloud: &mut AzureState,
     request: &ParsedRequest,
     path: &Path,
-) -> ServiceResult<Answer> {
+) -> ServiceResult<AzureResponse> {
     let types = path.types();
     let name = types.strip_prefix("locations/").unwrap_or(&types);
     check_allowed(cloud, &format!("{}/{name}/action", path.provider), &path.id())?;

@@ -1,4 +1,4 @@
-//! Requests to the emulator itself, and health probes over the network.
+//! Control requests to the emulator (`/_weir/`), and health probes over the network.
 
 use std::time::Duration;
 
@@ -47,9 +47,9 @@ pub fn answer(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> 
     let text = String::from_utf8_lossy(body).into_owned();
     let done = |()| "done\n".to_owned();
     let result: Result<String, String> = match (method, command) {
-        ("GET", "world") => serde_json::to_string_pretty(&emulator.with(|cloud| cloud.clone()))
+        ("GET", "state") => serde_json::to_string_pretty(&emulator.with(|cloud| cloud.clone()))
             .map_err(|e| e.to_string()),
-        ("PUT", "world") => serde_json::from_str(&text)
+        ("PUT", "state") => serde_json::from_str(&text)
             .map(|cloud: AzureState| emulator.with(|w| *w = cloud))
             .map(done)
             .map_err(|e| e.to_string()),
@@ -78,7 +78,7 @@ pub fn answer(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> 
             Ok(done(()))
         }
         _ => {
-            Err("GET or PUT world, GET ca, POST advance, POST event, POST or DELETE fault, GET or \
+            Err("GET or PUT state, GET ca, POST advance, POST event, POST or DELETE fault, GET or \
                   DELETE calls\n"
                 .to_owned())
         }

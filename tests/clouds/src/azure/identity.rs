@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, ServiceResult, fail, text};
+use crate::azure::answer::{AzureResponse, ServiceResult, fail, text};
 use crate::azure::request::ParsedRequest;
 use crate::azure::state::{AzureState, Token, guid};
 
@@ -55,12 +55,12 @@ pub fn challenge(cloud: &AzureState, base: &str) -> String {
 }
 
 /// Returns an error in the format of login and identity endpoints.
-fn login_error(status: u16, error: &str, why: &str) -> Answer {
-    Answer::of(status, json!({ "error": error, "error_description": why }))
+fn login_error(status: u16, error: &str, why: &str) -> AzureResponse {
+    AzureResponse::of(status, json!({ "error": error, "error_description": why }))
 }
 
 /// Answers `/{tenant}/oauth2/v2.0/token`.
-pub fn login(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
+pub fn login(cloud: &mut AzureState, request: &ParsedRequest) -> AzureResponse {
     if request.method != "POST" {
         return login_error(
             405,
@@ -101,11 +101,11 @@ pub fn login(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
         "token_type": "Bearer", "expires_in": lifetime, "ext_expires_in": lifetime,
         "access_token": token.text,
     });
-    Answer::of(200, answer)
+    AzureResponse::of(200, answer)
 }
 
 /// Answers `/metadata/identity/oauth2/token`, whose responses contain numbers as strings.
-pub fn machine(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
+pub fn machine(cloud: &mut AzureState, request: &ParsedRequest) -> AzureResponse {
     let Some(resource) = request.query("resource").map(str::to_owned) else {
         let why = "Required audience parameter not specified";
         return login_error(400, "invalid_resource", why);
@@ -124,15 +124,15 @@ pub fn machine(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
         "expires_on": (now + lifetime).to_string(), "ext_expires_in": lifetime.to_string(),
         "not_before": now.to_string(), "resource": resource, "token_type": "Bearer",
     });
-    Answer::of(200, answer)
+    AzureResponse::of(200, answer)
 }
 
 /// Returns the caller's permissions, in the format of `Microsoft.Authorization`.
-pub fn permissions(cloud: &AzureState) -> Answer {
+pub fn permissions(cloud: &AzureState) -> AzureResponse {
     let none: [Value; 0] = [];
     let role = json!({
         "actions": ["*"], "notActions": cloud.forbidden, "dataActions": none,
         "notDataActions": none,
     });
-    Answer::of(200, json!({ "value": [role] }))
+    AzureResponse::of(200, json!({ "value": [role] }))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, list, text};
+use crate::azure::answer::{AzureResponse, list, text};
 use crate::azure::identity;
 use crate::azure::member::addresses;
 use crate::azure::path::{Path, name, parent, same};
@@ -34,7 +34,7 @@ impl AzureState {
         id
     }
 
-    /// Starts and ends events that are due.
+    /// Starts the events whose notice period has ended, and removes those that are over.
     pub fn run_events(&mut self) {
         let now = self.now;
         let before = self.events.clone();
@@ -46,12 +46,12 @@ impl AzureState {
     }
 }
 
-fn imds_error(status: u16, why: &str) -> Answer {
-    Answer::of(status, json!({ "error": why }))
+fn imds_error(status: u16, why: &str) -> AzureResponse {
+    AzureResponse::of(status, json!({ "error": why }))
 }
 
 /// Answers a request of the machine with this id.
-pub fn answer(cloud: &mut AzureState, machine: &str, request: &ParsedRequest) -> Answer {
+pub fn respond(cloud: &mut AzureState, machine: &str, request: &ParsedRequest) -> AzureResponse {
     if request.header("metadata").is_none_or(|value| !value.eq_ignore_ascii_case("true")) {
         return imds_error(400, "Bad request. Required metadata header not specified");
     }
@@ -62,39 +62,40 @@ pub fn answer(cloud: &mut AzureState, machine: &str, request: &ParsedRequest) ->
         return imds_error(400, "Bad request. api-version was not specified in the request");
     };
     let path = request.path.trim_end_matches('/').to_ascii_lowercase();
-    let (since, method) = match path.as_str() {
+    let (oldest_version, methods) = match path.as_str() {
         "/metadata/instance" => ("2017-04-02", "GET"),
         "/metadata/loadbalancer" => ("2020-10-01", "GET"),
         "/metadata/identity/oauth2/token" => ("2018-02-01", "GET"),
         "/metadata/scheduledevents" => ("2017-08-01", "GET POST"),
         _ => return imds_error(404, "Not found"),
     };
-    let supported = version.len() == 10 && (since..=NEWEST).contains(&version);
-    if !supported {
+    let is_supported = version.len() == 10 && (oldest_version..=NEWEST).contains(&version);
+    if !is_supported {
         return imds_error(400, "Bad request. api-version is invalid or was not specified");
     }
-    if !method.contains(&request.method) {
+    if !methods.contains(&request.method) {
         return imds_error(405, "Method not allowed");
     }
     match (path.as_str(), request.method.as_str()) {
         ("/metadata/instance", _) => match instance(cloud, machine) {
-            Some(body) => Answer::of(200, body),
+            Some(body) => AzureResponse::of(200, body),
             None => imds_error(410, "The machine is gone"),
         },
         ("/metadata/loadbalancer", _) => match load_balancer(cloud, machine) {
-            Some(body) => Answer::of(200, body),
+            Some(body) => AzureResponse::of(200, body),
             None => imds_error(404, "No load balancer metadata is found"),
         },
         ("/metadata/scheduledevents", "POST") => approve(cloud, request),
-        ("/metadata/scheduledevents", _) => Answer::of(200, events(cloud, machine)),
+        ("/metadata/scheduledevents", _) => AzureResponse::of(200, events(cloud, machine)),
         _ => identity::machine(cloud, request),
     }
 }
 
-/// Returns the network interfaces of a machine, as Resource Manager does.
+/// Returns the network interfaces of a machine, in the form in which Resource Manager returns them.
 fn interfaces(cloud: &AzureState, machine: &Value) -> Vec<Value> {
-    let refer = list(machine, "/properties/networkProfile/networkInterfaces").iter();
-    refer.filter_map(|nic| cloud.find(text(nic, "/id"))).map(|nic| render(cloud, nic)).collect()
+    let references = list(machine, "/properties/networkProfile/networkInterfaces").iter();
+    let nics = references.filter_map(|reference| cloud.find(text(reference, "/id")));
+    nics.map(|nic| render(cloud, nic)).collect()
 }
 
 fn instance(cloud: &AzureState, id: &str) -> Option<Value> {
@@ -107,12 +108,12 @@ fn instance(cloud: &AzureState, id: &str) -> Option<Value> {
         4 => path.top().id(),
         _ => scale_set.to_owned(),
     };
-    let called = match text(&body, "/properties/osProfile/computerName") {
-        _ if path.steps.len() == 4 => format!("{}_{}", path.steps[1], path.name()),
+    let vm_name = match path.steps.len() {
+        4 => format!("{}_{}", path.steps[1], path.name()),
         _ => path.name().to_owned(),
     };
     let compute = json!({
-        "azEnvironment": cloud.environment, "location": cloud.location, "name": called,
+        "azEnvironment": cloud.environment, "location": cloud.location, "name": vm_name,
         "osType": "Linux", "placementGroupId": "", "platformFaultDomain": "0",
         "platformUpdateDomain": "0", "priority": "", "provider": "Microsoft.Compute",
         "resourceGroupName": path.group, "resourceId": machine.id,
@@ -128,15 +129,16 @@ fn instance(cloud: &AzureState, id: &str) -> Option<Value> {
 }
 
 fn describe_interface(cloud: &AzureState, nic: &Value) -> Value {
-    let (mut four, mut six, mut subnets) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ipv4_addresses, mut ipv6_addresses, mut subnets) =
+        (Vec::new(), Vec::new(), Vec::new());
     for part in list(nic, "/properties/ipConfigurations") {
         let address = text(part, "/properties/privateIPAddress");
         let entry = json!({ "privateIpAddress": address, "publicIpAddress": "" });
         if address.contains(':') {
-            six.push(json!({ "privateIpAddress": address }));
+            ipv6_addresses.push(json!({ "privateIpAddress": address }));
             continue;
         }
-        four.push(entry);
+        ipv4_addresses.push(entry);
         let subnet = crate::azure::network::subnet(cloud, "", text(part, "/properties/subnet/id"));
         let subnet = subnet.unwrap_or_default();
         let prefix = text(&subnet, "/properties/addressPrefix");
@@ -146,8 +148,8 @@ fn describe_interface(cloud: &AzureState, nic: &Value) -> Value {
     }
     subnets.dedup();
     json!({
-        "ipv4": { "ipAddress": four, "subnet": subnets },
-        "ipv6": { "ipAddress": six },
+        "ipv4": { "ipAddress": ipv4_addresses, "subnet": subnets },
+        "ipv6": { "ipAddress": ipv6_addresses },
         "macAddress": text(nic, "/properties/macAddress").replace('-', ""),
     })
 }
@@ -183,9 +185,9 @@ fn load_balancer(cloud: &AzureState, id: &str) -> Option<Value> {
 /// Returns the pools that have an address as a member.
 fn pools_with_address(cloud: &AzureState, address: &str) -> Vec<String> {
     let balancers = cloud.resources.iter().filter(|r| r.id.contains("/loadBalancers/"));
-    let pools = balancers.flat_map(|home| {
-        let pools = list(&home.body, "/properties/backendAddressPools").iter();
-        pools.map(|p| (format!("{}/backendAddressPools/{}", home.id, text(p, "/name")), p))
+    let pools = balancers.flat_map(|balancer| {
+        let pools = list(&balancer.body, "/properties/backendAddressPools").iter();
+        pools.map(|p| (format!("{}/backendAddressPools/{}", balancer.id, text(p, "/name")), p))
     });
     let has =
         |pool: &Value| addresses(pool).any(|entry| text(entry, "/properties/ipAddress") == address);
@@ -200,8 +202,8 @@ fn collect_rules_and_tunnels(
     rules: &mut Vec<Value>,
     tunnels: &mut Vec<Value>,
 ) {
-    let Some(home) = cloud.find(parent(id)) else { return };
-    let balancer = render(cloud, home);
+    let Some(resource) = cloud.find(parent(id)) else { return };
+    let balancer = render(cloud, resource);
     let frontends = list(&balancer, "/properties/frontendIPConfigurations");
     let of_family = |frontend: &&Value| {
         let address = text(frontend, "/properties/privateIPAddress").parse::<IpAddr>();
@@ -226,7 +228,7 @@ fn collect_rules_and_tunnels(
     let gateway = gateway.map(|f| text(f, "/properties/privateIPAddress")).unwrap_or_default();
     let pool = cloud.get(id).unwrap_or_default();
     for tunnel in list(&pool, "/properties/tunnelInterfaces") {
-        let lower = |member: &str| text(tunnel, member).to_ascii_lowercase();
+        let lower = |pointer: &str| text(tunnel, pointer).to_ascii_lowercase();
         tunnels.push(json!({
             "gatewayIpAddress": gateway, "gatewayPort": tunnel["port"],
             "identifier": tunnel["identifier"], "type": lower("/type"),
@@ -242,11 +244,11 @@ fn machine_name(cloud: &AzureState, id: &str) -> String {
 }
 
 fn events(cloud: &AzureState, machine: &str) -> Value {
-    let called = machine_name(cloud, machine);
+    let vm_name = machine_name(cloud, machine);
     // Machines of a scale set see each other's events.
-    let set = called.rsplit_once('_').map(|(set, _)| format!("{set}_"));
+    let set = vm_name.rsplit_once('_').map(|(set, _)| format!("{set}_"));
     let is_own = |name: &String| {
-        *name == called || set.as_ref().is_some_and(|set| name.starts_with(set.as_str()))
+        *name == vm_name || set.as_ref().is_some_and(|set| name.starts_with(set.as_str()))
     };
     let visible = cloud.events.iter().filter(|event| event.machines.iter().any(is_own));
     let each: Vec<Value> = visible
@@ -268,7 +270,7 @@ fn events(cloud: &AzureState, machine: &str) -> Value {
 }
 
 /// Acknowledges events, which then start at once.
-fn approve(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
+fn approve(cloud: &mut AzureState, request: &ParsedRequest) -> AzureResponse {
     let now = cloud.now;
     let requested: Vec<&str> =
         list(&request.body, "/StartRequests").iter().map(|r| text(r, "/EventId")).collect();
@@ -284,5 +286,5 @@ fn approve(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
             cloud.incarnation += 1;
         }
     }
-    Answer::empty(200)
+    AzureResponse::empty(200)
 }

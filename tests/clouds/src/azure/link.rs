@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::azure::answer::{
-    Answer, ServiceResult, defaults, fail, list, list_mut, missing, object_member, put, text,
+    AzureResponse, ServiceResult, defaults, fail, list, list_mut, missing, object_member, put, text,
 };
 use crate::azure::kind::{Completion, Kind};
 use crate::azure::operation::Plan;
@@ -272,7 +272,7 @@ pub fn visibility(
     cloud: &mut AzureState,
     request: &ParsedRequest,
     path: &Path,
-) -> ServiceResult<Answer> {
+) -> ServiceResult<AzureResponse> {
     let alias = text(&request.body, "/privateLinkServiceAlias");
     let found = link_service(cloud, alias).filter(|_| !alias.is_empty());
     let result = json!({ "visible": found.is_some_and(|f| is_visible(f, &path.subscription)) });
@@ -285,7 +285,9 @@ pub fn visibility(
         end: None,
     };
     Ok(match cloud.begin(plan, Some(result.clone())) {
-        Some(id) => cloud.announce(Answer::empty(202), &id, Completion::Operation, &request.base),
-        None => Answer::of(200, result),
+        Some(id) => {
+            cloud.announce(AzureResponse::empty(202), &id, Completion::Operation, &request.base)
+        }
+        None => AzureResponse::of(200, result),
     })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, ServiceResult, fail};
+use crate::azure::answer::{AzureResponse, ServiceResult, fail};
 use crate::azure::kind::Completion;
 use crate::azure::path::same;
 use crate::azure::state::{AzureState, Resource, guid};
@@ -96,7 +96,13 @@ impl AzureState {
     }
 
     /// Adds the headers of an operation to the response that started it.
-    pub fn announce(&self, answer: Answer, id: &str, completion: Completion, base: &str) -> Answer {
+    pub fn announce(
+        &self,
+        answer: AzureResponse,
+        id: &str,
+        completion: Completion,
+        base: &str,
+    ) -> AzureResponse {
         let answer = answer.with("retry-after", self.pause.to_string());
         match completion {
             Completion::Location => {
@@ -157,7 +163,7 @@ impl AzureState {
     }
 
     /// Answers a poll, in the format of `Location` if `results`, else of `Azure-AsyncOperation`.
-    pub fn poll(&self, id: &str, results: bool, base: &str) -> ServiceResult<Answer> {
+    pub fn poll(&self, id: &str, results: bool, base: &str) -> ServiceResult<AzureResponse> {
         let Some(operation) = self.operations.iter().find(|o| o.id == id) else {
             let why = format!("The operation '{id}' was not found.");
             return fail(404, "OperationNotFound", why);
@@ -167,24 +173,24 @@ impl AzureState {
         if results {
             let path = self.operation_path(id, "operationResults");
             return match &operation.end {
-                _ if !over => Ok(Answer::empty(202)
+                _ if !over => Ok(AzureResponse::empty(202)
                     .with("location", format!("{base}{path}"))
                     .with("retry-after", pause)),
                 End::Fail { code, message } => fail(400, code, message.clone()),
                 End::Cancel => fail(409, "Canceled", "Operation was canceled."),
                 _ => Ok(match &operation.result {
-                    Some(result) => Answer::of(200, result.clone()),
-                    None => Answer::empty(204),
+                    Some(result) => AzureResponse::of(200, result.clone()),
+                    None => AzureResponse::empty(204),
                 }),
             };
         }
         Ok(match &operation.end {
             _ if !over => {
-                Answer::of(200, json!({ "status": "InProgress" })).with("retry-after", pause)
+                AzureResponse::of(200, json!({ "status": "InProgress" })).with("retry-after", pause)
             }
             End::Fail { code, message } => {
                 let error = json!({ "code": code, "message": message, "details": [] });
-                Answer::of(200, json!({ "status": "Failed", "error": error }))
+                AzureResponse::of(200, json!({ "status": "Failed", "error": error }))
             }
             End::Cancel => {
                 let details = json!([{
@@ -194,14 +200,14 @@ impl AzureState {
                 let error = json!({
                     "code": "Canceled", "message": "Operation was canceled.", "details": details,
                 });
-                Answer::of(200, json!({ "status": "Canceled", "error": error }))
+                AzureResponse::of(200, json!({ "status": "Canceled", "error": error }))
             }
             _ => {
                 let mut body = json!({ "status": "Succeeded" });
                 if let Some(result) = &operation.result {
                     body["properties"] = result.clone();
                 }
-                Answer::of(200, body)
+                AzureResponse::of(200, body)
             }
         })
     }

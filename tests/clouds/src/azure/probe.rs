@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, ServiceResult, fail, list, text};
+use crate::azure::answer::{AzureResponse, ServiceResult, fail, list, text};
 use crate::azure::kind::Completion;
 use crate::azure::member::{addresses, members};
 use crate::azure::operation::Plan;
@@ -131,7 +131,7 @@ pub fn health(
     cloud: &mut AzureState,
     request: &ParsedRequest,
     path: &Path,
-) -> ServiceResult<Answer> {
+) -> ServiceResult<AzureResponse> {
     let home = path.top().id();
     let rule = path.steps.get(3).cloned().unwrap_or_default();
     let body = cloud.find(&home).map(|found| render(cloud, found)).unwrap_or_default();
@@ -173,9 +173,9 @@ pub fn health(
     Ok(match cloud.begin(plan, Some(result.clone())) {
         Some(id) => {
             let answer =
-                cloud.announce(Answer::empty(202), &id, Completion::Location, &request.base);
+                cloud.announce(AzureResponse::empty(202), &id, Completion::Location, &request.base);
             cloud.announce(answer, &id, Completion::Operation, &request.base)
         }
-        None => Answer::of(200, result),
+        None => AzureResponse::of(200, result),
     })
 }

@@ -1,4 +1,4 @@
-//! Parsing and naming of requests.
+//! The parsed request, and the operation name by which it is matched and recorded.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub struct ParsedRequest {
     pub query: Vec<(String, String)>,
     /// Headers, with lower-case names.
     pub headers: Vec<(String, String)>,
-    /// JSON body; a form as an object.
+    /// JSON body; the fields of a form body as a JSON object.
     pub body: Value,
     /// Base URL for links, `https://localhost:PORT`.
     pub base: String,
@@ -35,7 +35,8 @@ impl ParsedRequest {
     }
 }
 
-/// Returns the name of an operation, for faults, outcomes and calls.
+/// Returns the operation name of a request, for example `LIST loadBalancers` or `POST token`, by
+/// which fault rules and recorded calls identify it.
 pub fn operation(method: &str, path: &str) -> String {
     if path.ends_with("/oauth2/v2.0/token") {
         return format!("{method} token");

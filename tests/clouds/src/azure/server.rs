@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::azure::answer::{Answer, ServiceError, error_body};
+use crate::azure::answer::{AzureResponse, ServiceError, error_body};
 use crate::azure::emulator::{Call, Emulator, Shared, reply};
 use crate::azure::request::{ParsedRequest, operation};
 use crate::azure::state::AzureState;
@@ -186,10 +186,10 @@ fn after(cloud: &AzureState, rule: &Rule) -> Option<String> {
     Some(if rule.dated { httpdate::fmt_http_date(date) } else { seconds.to_string() })
 }
 
-fn answer(cloud: &mut AzureState, side: &Side, parsed: &ParsedRequest) -> Answer {
+fn answer(cloud: &mut AzureState, side: &Side, parsed: &ParsedRequest) -> AzureResponse {
     if let Side::Machine(machine) = side {
         let machine = machine.clone().unwrap_or_else(|| cloud.own.clone());
-        return imds::answer(cloud, &machine, parsed);
+        return imds::respond(cloud, &machine, parsed);
     }
     if parsed.path.ends_with("/oauth2/v2.0/token") {
         return identity::login(cloud, parsed);
@@ -197,7 +197,7 @@ fn answer(cloud: &mut AzureState, side: &Side, parsed: &ParsedRequest) -> Answer
     match cloud.authenticate(parsed) {
         Ok(()) => cloud.answer(parsed),
         Err(error) => {
-            let answer = Answer::from(error);
+            let answer = AzureResponse::from(error);
             match answer.status {
                 401 => answer.with("www-authenticate", identity::challenge(cloud, &parsed.base)),
                 _ => answer,

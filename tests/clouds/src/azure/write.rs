@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::azure::answer::{Answer, ServiceResult, fail, list_mut, object_member, put, text};
+use crate::azure::answer::{
+    AzureResponse, ServiceResult, fail, list_mut, object_member, put, text,
+};
 use crate::azure::kind::{Completion, Kind, Storage};
 use crate::azure::operation::Plan;
 use crate::azure::path::{Path, same};
@@ -37,7 +39,7 @@ pub fn write(
     request: &ParsedRequest,
     path: &Path,
     kind: &Kind,
-) -> ServiceResult<Answer> {
+) -> ServiceResult<AzureResponse> {
     if kind.put == Completion::Never {
         let why = format!("The requested resource does not support http method 'PUT' ({kind:?}).");
         return fail(405, "MethodNotAllowed", why);
@@ -93,7 +95,7 @@ pub fn write(
     let operation_id = cloud.begin(plan, None);
     let status = if old.is_some() { 200 } else { 201 };
     let (body, etag) = get_resource(cloud, path, kind).unwrap_or_default();
-    let answer = Answer::of(status, body).with("etag", etag);
+    let answer = AzureResponse::of(status, body).with("etag", etag);
     Ok(match operation_id {
         Some(id) => cloud.announce(answer, &id, kind.put, &request.base),
         None => answer,
@@ -149,12 +151,14 @@ pub fn delete(
     request: &ParsedRequest,
     path: &Path,
     kind: &Kind,
-) -> ServiceResult<Answer> {
+) -> ServiceResult<AzureResponse> {
     if kind.delete == Completion::Never {
         let why = "The requested resource does not support http method 'DELETE'.";
         return fail(405, "MethodNotAllowed", why);
     }
-    let Some((_, etag)) = get_resource(cloud, path, kind) else { return Ok(Answer::empty(204)) };
+    let Some((_, etag)) = get_resource(cloud, path, kind) else {
+        return Ok(AzureResponse::empty(204));
+    };
     check_conditions(request, Some(&etag))?;
     let holder_id = kind.holder(path).id();
     check_removable(cloud, path, kind)?;
@@ -168,10 +172,10 @@ pub fn delete(
         end: None,
     };
     Ok(match cloud.begin(plan, None) {
-        Some(id) => cloud.announce(Answer::empty(202), &id, kind.delete, &request.base),
+        Some(id) => cloud.announce(AzureResponse::empty(202), &id, kind.delete, &request.base),
         None => {
             cloud.remove(&path.id());
-            Answer::empty(200)
+            AzureResponse::empty(200)
         }
     })
 }

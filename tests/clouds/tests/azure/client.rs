@@ -41,7 +41,7 @@ impl HttpResponse {
 }
 
 /// The emulator and a token for it.
-pub struct Side {
+pub struct TestAzure {
     pub azure: Emulator,
     pub token: String,
 }
@@ -82,7 +82,7 @@ fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> 
 }
 
 /// Sends a request over TLS, trusting only `ca`.
-pub async fn secure(
+pub async fn https_request(
     url: &str,
     ca: &str,
     method: &str,
@@ -105,7 +105,7 @@ pub async fn secure(
 }
 
 /// Sends a request without TLS.
-pub async fn plain(
+pub async fn http_request(
     url: &str,
     method: &str,
     target: &str,
@@ -116,18 +116,18 @@ pub async fn plain(
     send(stream, &request(method, target, headers, body)).await
 }
 
-impl Side {
+impl TestAzure {
     /// Starts an emulator and obtains a token.
-    pub async fn of(cloud: AzureState) -> Side {
+    pub async fn of(cloud: AzureState) -> TestAzure {
         let azure = Emulator::start(cloud).await.unwrap();
-        let mut side = Side { azure, token: String::new() };
-        side.token = side.log_in().await;
-        side.azure.take_calls();
-        side
+        let mut test = TestAzure { azure, token: String::new() };
+        test.token = test.log_in().await;
+        test.azure.take_calls();
+        test
     }
 
-    pub async fn new() -> Side {
-        Side::of(AzureState::sample()).await
+    pub async fn new() -> TestAzure {
+        TestAzure::of(AzureState::sample()).await
     }
 
     /// Obtains a token for Resource Manager.
@@ -138,8 +138,8 @@ impl Side {
     }
 
     /// Sends a request to the metadata service.
-    pub async fn machine(&self, target: &str) -> HttpResponse {
-        plain(&self.azure.imds, "GET", target, &[("Metadata", "true")], "").await
+    pub async fn get_metadata(&self, target: &str) -> HttpResponse {
+        http_request(&self.azure.imds, "GET", target, &[("Metadata", "true")], "").await
     }
 
     pub async fn request(
@@ -150,7 +150,7 @@ impl Side {
         body: &str,
     ) -> HttpResponse {
         let Emulator { url, ca, .. } = &self.azure;
-        secure(url, ca, method, target, headers, body).await.unwrap()
+        https_request(url, ca, method, target, headers, body).await.unwrap()
     }
 
     async fn with_token(

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use cloud_emulators::azure::AzureState;
 
-use crate::client::{VERSION, add_to_pool, network, plain, pool, secure};
+use crate::client::{VERSION, add_to_pool, http_request, https_request, network, pool};
 
 struct Process(Child, std::path::PathBuf);
 
@@ -38,29 +38,29 @@ async fn the_program_prints_its_settings_and_is_controlled_over_http() {
 
     let pem = std::fs::read_to_string(&ca).unwrap();
     let target = format!("{}?{VERSION}", network("loadBalancers"));
-    let response = secure(&url, &pem, "GET", &target, &[], "").await.unwrap();
+    let response = https_request(&url, &pem, "GET", &target, &[], "").await.unwrap();
     assert_eq!(response.status, 401);
     let control = async |method: &str, command: &str, body: &str| {
-        plain(&imds, method, &format!("/_weir/{command}"), &[], body).await
+        http_request(&imds, method, &format!("/_weir/{command}"), &[], body).await
     };
     assert_eq!(control("GET", "ca", "").await.text, pem);
     let calls = control("GET", "calls", "").await.text;
     assert!(calls.contains("LIST loadBalancers"), "{calls}");
 
     let mut cloud: AzureState =
-        serde_json::from_str(&control("GET", "world", "").await.text).unwrap();
+        serde_json::from_str(&control("GET", "state", "").await.text).unwrap();
     assert_eq!(cloud.now, std::time::Duration::ZERO, "the clock is stopped");
     cloud.location = "northeurope".to_owned();
     add_to_pool(&mut cloud, &network("networkInterfaces/weir-0-data"), &pool("weir"));
     assert_eq!(
-        control("PUT", "world", &serde_json::to_string(&cloud).unwrap()).await.text,
+        control("PUT", "state", &serde_json::to_string(&cloud).unwrap()).await.text,
         "done\n"
     );
     let header = [("Metadata", "true")];
     let response =
-        plain(&imds, "GET", "/metadata/instance?api-version=2021-02-01", &header, "").await;
+        http_request(&imds, "GET", "/metadata/instance?api-version=2021-02-01", &header, "").await;
     assert_eq!(response.body["compute"]["location"], "northeurope");
-    let response = control("PUT", "world", "{\"now\": 1}").await;
+    let response = control("PUT", "state", "{\"now\": 1}").await;
     assert_eq!(response.status, 400, "{}", response.text);
 
     assert_eq!(control("POST", "advance", "90").await.text, "90s\n");
@@ -68,16 +68,16 @@ async fn the_program_prints_its_settings_and_is_controlled_over_http() {
     assert_eq!(control("POST", "event", "Terminate weir-0 60").await.status, 200);
     assert_eq!(control("POST", "event", "Explode weir-0 60").await.status, 400);
     let events = "/metadata/scheduledevents?api-version=2020-07-01";
-    let response = plain(&imds, "GET", events, &header, "").await;
+    let response = http_request(&imds, "GET", events, &header, "").await;
     assert_eq!(response.body["Events"][0]["EventType"], "Terminate");
     let response =
-        plain(&imds, "GET", "/metadata/loadbalancer?api-version=2020-10-01", &header, "");
+        http_request(&imds, "GET", "/metadata/loadbalancer?api-version=2020-10-01", &header, "");
     assert!(response.await.body["loadbalancer"]["tunnelInterfaces"].is_array());
     let fault = "{\"operation\": \"/metadata/\", \"fault\": {\"status\": 503}}";
     assert_eq!(control("POST", "fault", fault).await.text, "done\n");
-    assert_eq!(plain(&imds, "GET", events, &header, "").await.status, 503);
+    assert_eq!(http_request(&imds, "GET", events, &header, "").await.status, 503);
     assert_eq!(control("DELETE", "fault", "").await.text, "done\n");
-    assert_eq!(plain(&imds, "GET", events, &header, "").await.status, 200);
+    assert_eq!(http_request(&imds, "GET", events, &header, "").await.status, 200);
     assert_eq!(control("DELETE", "calls", "").await.text, "done\n");
     assert_eq!(control("GET", "calls", "").await.text, "[]");
     assert_eq!(control("GET", "moon", "").await.status, 400);

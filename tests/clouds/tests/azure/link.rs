@@ -4,7 +4,7 @@ use cloud_emulators::azure::AzureState;
 use cloud_emulators::azure::operation::{End, Outcome};
 use serde_json::{Value, json};
 
-use crate::client::{GROUP, HttpResponse, SUB, Side, network};
+use crate::client::{GROUP, HttpResponse, SUB, TestAzure, network};
 
 const OTHER: &str = "/subscriptions/00000000-0000-0000-0000-0000000000bb/resourceGroups/south";
 
@@ -44,20 +44,20 @@ fn endpoint(service: &str) -> Value {
 }
 
 /// Starts an emulator with a second subscription that has a network, and a service with its subnet.
-async fn side(approved: &[&str]) -> (Side, HttpResponse) {
+async fn test(approved: &[&str]) -> (TestAzure, HttpResponse) {
     let mut cloud = AzureState::sample();
     cloud.groups.push(OTHER.to_owned());
-    let side = Side::of(cloud).await;
+    let test = TestAzure::of(cloud).await;
     let guest = format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest");
     let body = json!({ "location": "westeurope", "properties": {
         "addressSpace": { "addressPrefixes": ["10.9.0.0/16"] },
         "subnets": [{ "name": "inside", "properties": { "addressPrefix": "10.9.3.0/24" } }],
     }});
-    assert_eq!(side.put(&guest, &body).await.status, 201);
-    assert_eq!(side.put(&subnet("nat"), &nat()).await.status, 201);
-    let response = side.put(&network("privateLinkServices/pls"), &service(approved)).await;
+    assert_eq!(test.put(&guest, &body).await.status, 201);
+    assert_eq!(test.put(&subnet("nat"), &nat()).await.status, 201);
+    let response = test.put(&network("privateLinkServices/pls"), &service(approved)).await;
     assert_eq!(response.status, 201, "{}", response.text);
-    (side, response)
+    (test, response)
 }
 
 fn path_of(name: &str) -> String {
@@ -71,9 +71,9 @@ fn state(endpoint: &Value) -> &str {
 
 #[tokio::test]
 async fn a_service_requires_a_subnet_without_policies_and_a_standard_frontend() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     let path = network("privateLinkServices/pls");
-    let response = side.put(&path, &service(&[])).await;
+    let response = test.put(&path, &service(&[])).await;
     assert_eq!(
         (response.status, response.code()),
         (400, "InvalidResourceReference"),
@@ -82,78 +82,78 @@ async fn a_service_requires_a_subnet_without_policies_and_a_standard_frontend() 
     let mut with = nat();
     with["properties"]["privateLinkServiceNetworkPolicies"] = Value::Null;
     with["properties"].as_object_mut().unwrap().remove("privateLinkServiceNetworkPolicies");
-    let response = side.put(&subnet("nat"), &with).await;
+    let response = test.put(&subnet("nat"), &with).await;
     assert_eq!(response.body["properties"]["privateLinkServiceNetworkPolicies"], "Enabled");
-    let response = side.put(&path, &service(&[])).await;
+    let response = test.put(&path, &service(&[])).await;
     let code = "PrivateLinkServiceCannotBeCreatedInSubnetThatHasNetworkPoliciesEnabled";
     assert_eq!((response.status, response.code()), (400, code));
-    assert_eq!(side.put(&subnet("nat"), &nat()).await.status, 200);
+    assert_eq!(test.put(&subnet("nat"), &nat()).await.status, 200);
     let mut gateway = service(&[]);
     gateway["properties"]["loadBalancerFrontendIpConfigurations"][0]["id"] =
         network("loadBalancers/gw/frontendIPConfigurations/front").into();
     assert_eq!(
-        side.put(&path, &gateway).await.code(),
+        test.put(&path, &gateway).await.code(),
         "PrivateLinkServiceNeedsStandardLoadBalancer"
     );
-    let response = side.put(&path, &service(&[])).await;
+    let response = test.put(&path, &service(&[])).await;
     assert_eq!(response.status, 201, "{}", response.text);
     let alias = response.body["properties"]["alias"].as_str().unwrap();
     assert!(alias.starts_with("pls."), "{alias}");
     assert!(alias.ends_with(".westeurope.azure.privatelinkservice"), "{alias}");
     let address = &response.body["properties"]["ipConfigurations"][0]["properties"];
     assert_eq!(address["privateIPAddress"], "10.1.7.4");
-    let again = side.put(&path, &service(&[])).await;
+    let again = test.put(&path, &service(&[])).await;
     assert_eq!(again.body["properties"]["alias"], alias, "an alias stays");
     // Subnet and load balancer are in use and cannot be deleted.
-    assert_eq!(side.delete(&subnet("nat")).await.code(), "InUseSubnetCannotBeDeleted");
-    let response = side.delete(&network("loadBalancers/plain")).await;
+    assert_eq!(test.delete(&subnet("nat")).await.code(), "InUseSubnetCannotBeDeleted");
+    let response = test.delete(&network("loadBalancers/plain")).await;
     assert_eq!(response.code(), "CannotDeleteLoadBalancerWithPrivateLinkService");
 }
 
 #[tokio::test]
 async fn an_endpoint_is_pending_until_approved_and_shows_rejection_and_removal() {
-    let (side, made) = side(&[]).await;
+    let (test, made) = test(&[]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
-    let response = side.put(&path_of("pe"), &endpoint(alias)).await;
+    let response = test.put(&path_of("pe"), &endpoint(alias)).await;
     assert_eq!((response.status, state(&response.body)), (201, "Pending"), "{}", response.text);
     let nic =
         response.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
-    let nic = side.get(&nic).await.body;
+    let nic = test.get(&nic).await.body;
     assert_eq!(
         nic["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"],
         "10.9.3.4"
     );
 
     let list = network("privateLinkServices/pls/privateEndpointConnections");
-    let all = side.get(&list).await.body["value"].clone();
+    let all = test.get(&list).await.body["value"].clone();
     let mut one = all[0].clone();
     let connection = format!("{list}/{}", one["name"].as_str().unwrap());
     assert_eq!(one["properties"]["privateLinkServiceConnectionState"]["description"], "let us in");
     for status in ["Approved", "Rejected", "Approved"] {
         one["properties"]["privateLinkServiceConnectionState"] =
             json!({ "status": status, "description": "ours" });
-        assert_eq!(side.put(&connection, &one).await.status, 200);
-        assert_eq!(state(&side.get(&path_of("pe")).await.body), status);
+        assert_eq!(test.put(&connection, &one).await.status, 200);
+        assert_eq!(state(&test.get(&path_of("pe")).await.body), status);
     }
-    let unknown = side.put(&format!("{list}/other"), &one).await;
+    let unknown = test.put(&format!("{list}/other"), &one).await;
     assert_eq!(unknown.code(), "PrivateEndpointConnectionCannotBeCreatedByServiceProvider");
     let pls = network("privateLinkServices/pls");
     let code = "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted";
-    assert_eq!(side.delete(&pls).await.code(), code);
+    assert_eq!(test.delete(&pls).await.code(), code);
     // A write of the service keeps its connections.
-    assert_eq!(side.put(&pls, &service(&[])).await.status, 200);
-    assert_eq!(state(&side.get(&path_of("pe")).await.body), "Approved");
-    assert_eq!(side.delete(&connection).await.status, 200);
-    assert_eq!(state(&side.get(&path_of("pe")).await.body), "Disconnected");
-    assert_eq!(side.delete(&pls).await.status, 200);
-    assert_eq!(side.get(&pls).await.status, 404);
+    assert_eq!(test.put(&pls, &service(&[])).await.status, 200);
+    assert_eq!(state(&test.get(&path_of("pe")).await.body), "Approved");
+    assert_eq!(test.delete(&connection).await.status, 200);
+    assert_eq!(state(&test.get(&path_of("pe")).await.body), "Disconnected");
+    assert_eq!(test.delete(&pls).await.status, 200);
+    assert_eq!(test.get(&pls).await.status, 404);
 }
 
 #[tokio::test]
 async fn an_auto_approved_endpoint_connects_at_once_and_is_removed_completely() {
-    let (side, made) = side(&["00000000-0000-0000-0000-0000000000bb"]).await;
+    let (test, made) = test(&["00000000-0000-0000-0000-0000000000bb"]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
-    let response = side.put(&path_of("pe"), &endpoint(alias)).await;
+    let response = test.put(&path_of("pe"), &endpoint(alias)).await;
     assert_eq!(state(&response.body), "Approved");
     assert_eq!(
         response.body["properties"]["customDnsConfigs"],
@@ -162,43 +162,43 @@ async fn an_auto_approved_endpoint_connects_at_once_and_is_removed_completely() 
     );
     let nic =
         response.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
-    assert_eq!(side.delete(&nic).await.code(), "NicInUseWithPrivateEndpoint");
-    assert_eq!(side.delete(&path_of("pe")).await.status, 200);
-    assert_eq!(side.get(&nic).await.status, 404);
+    assert_eq!(test.delete(&nic).await.code(), "NicInUseWithPrivateEndpoint");
+    assert_eq!(test.delete(&path_of("pe")).await.status, 200);
+    assert_eq!(test.get(&nic).await.status, 404);
     let list = network("privateLinkServices/pls/privateEndpointConnections");
-    assert_eq!(side.get(&list).await.body["value"], json!([]));
+    assert_eq!(test.get(&list).await.body["value"], json!([]));
     let mut named = service(&["*"]);
     named["properties"]["fqdns"] = json!(["north.test"]);
-    assert_eq!(side.put(&network("privateLinkServices/pls"), &named).await.status, 200);
-    let response = side.put(&path_of("named"), &endpoint(alias)).await;
+    assert_eq!(test.put(&network("privateLinkServices/pls"), &named).await.status, 200);
+    let response = test.put(&path_of("named"), &endpoint(alias)).await;
     let names = json!([{ "fqdn": "north.test", "ipAddresses": ["10.9.3.4"] }]);
     assert_eq!(response.body["properties"]["customDnsConfigs"], names);
 }
 
 #[tokio::test]
 async fn an_alias_is_visible_to_listed_subscriptions_only() {
-    let (side, made) = side(&[]).await;
+    let (test, made) = test(&[]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
     let is_visible = async |subscription: &str| {
         let location = "providers/Microsoft.Network/locations/westeurope";
         let path =
             format!("/subscriptions/{subscription}/{location}/checkPrivateLinkServiceVisibility");
-        side.post(&path, &json!({ "privateLinkServiceAlias": alias })).await.body["visible"].clone()
+        test.post(&path, &json!({ "privateLinkServiceAlias": alias })).await.body["visible"].clone()
     };
     assert_eq!(is_visible("00000000-0000-0000-0000-0000000000bb").await, true);
-    side.azure.with(|cloud| {
+    test.azure.with(|cloud| {
         let pls = cloud.find_mut(&network("privateLinkServices/pls")).unwrap();
         pls.body["properties"]["visibility"]["subscriptions"] = json!([]);
     });
     assert_eq!(is_visible("00000000-0000-0000-0000-0000000000bb").await, false);
     assert_eq!(is_visible(SUB.rsplit('/').next().unwrap()).await, true, "its own always");
-    let response = side.put(&path_of("pe"), &endpoint(alias)).await;
+    let response = test.put(&path_of("pe"), &endpoint(alias)).await;
     assert_eq!((response.status, response.code()), (400, "InvalidResourceReference"));
 }
 
 #[tokio::test]
 async fn subnets_are_within_their_network_and_do_not_overlap() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     for (prefix, code) in [
         ("10.1.1.128/25", "NetcfgSubnetRangesOverlap"),
         ("10.2.0.0/24", "NetcfgSubnetRangeOutsideVnet"),
@@ -206,76 +206,76 @@ async fn subnets_are_within_their_network_and_do_not_overlap() {
         ("fd00:1:0:1::/80", "NetcfgSubnetRangesOverlap"),
     ] {
         let body = json!({ "properties": { "addressPrefix": prefix } });
-        assert_eq!(side.put(&subnet("new"), &body).await.code(), code, "{prefix}");
+        assert_eq!(test.put(&subnet("new"), &body).await.code(), code, "{prefix}");
     }
-    assert_eq!(side.put(&subnet("new"), &nat()).await.status, 201);
+    assert_eq!(test.put(&subnet("new"), &nat()).await.status, 201);
     assert_eq!(
-        side.get(&network("virtualNetworks/hub")).await.body["properties"]["subnets"]
+        test.get(&network("virtualNetworks/hub")).await.body["properties"]["subnets"]
             .as_array()
             .unwrap()
             .len(),
         3
     );
-    assert_eq!(side.delete(&subnet("new")).await.status, 200);
-    assert_eq!(side.delete(&subnet("data")).await.code(), "InUseSubnetCannotBeDeleted");
+    assert_eq!(test.delete(&subnet("new")).await.status, 200);
+    assert_eq!(test.delete(&subnet("data")).await.code(), "InUseSubnetCannotBeDeleted");
 }
 
 #[tokio::test]
 async fn zones_hold_records_and_a_network_links_to_one_zone_of_a_name() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     let zone =
         |group: &str| format!("{group}/providers/Microsoft.Network/privateDnsZones/north.test");
-    side.azure.with(|cloud| cloud.groups.push(OTHER.to_owned()));
+    test.azure.with(|cloud| cloud.groups.push(OTHER.to_owned()));
     let own = zone(GROUP);
     let record =
         json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "10.9.3.4" }] } });
-    let response = side.put(&format!("{own}/A/api"), &record).await;
+    let response = test.put(&format!("{own}/A/api"), &record).await;
     assert_eq!((response.status, response.code()), (404, "ParentResourceNotFound"));
     for group in [GROUP, OTHER] {
-        assert_eq!(side.put(&zone(group), &json!({ "location": "global" })).await.status, 201);
+        assert_eq!(test.put(&zone(group), &json!({ "location": "global" })).await.status, 201);
     }
-    assert_eq!(side.put(&format!("{own}/A/*.apps"), &record).await.status, 201);
+    assert_eq!(test.put(&format!("{own}/A/*.apps"), &record).await.status, 201);
     assert_eq!(
-        side.get(&format!("{own}/A/*.apps")).await.body["properties"]["fqdn"],
+        test.get(&format!("{own}/A/*.apps")).await.body["properties"]["fqdn"],
         "*.apps.north.test."
     );
-    assert_eq!(side.get(&format!("{own}/A/%2A.apps")).await.body["name"], "*.apps");
-    assert_eq!(side.get(&format!("{own}/A/%2.apps%")).await.code(), "NotFound");
+    assert_eq!(test.get(&format!("{own}/A/%2A.apps")).await.body["name"], "*.apps");
+    assert_eq!(test.get(&format!("{own}/A/%2.apps%")).await.code(), "NotFound");
     let claim = json!({ "properties": { "ttl": 60, "txtRecords": [{ "value": ["ours"] }] } });
-    let response = side.put(&format!("{own}/TXT/weir"), &claim).await.body;
+    let response = test.put(&format!("{own}/TXT/weir"), &claim).await.body;
     assert_eq!(response["properties"]["txtRecords"][0]["value"], json!(["ours"]));
     assert_eq!(response["properties"]["provisioningState"], Value::Null);
     let names = |response: HttpResponse| {
         let all = response.body["value"].as_array().unwrap().clone();
         all.iter().map(|r| r["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(names(side.get(&format!("{own}/A")).await), ["*.apps"]);
-    assert_eq!(names(side.get(&format!("{own}/ALL")).await), ["@", "*.apps", "weir"]);
+    assert_eq!(names(test.get(&format!("{own}/A")).await), ["*.apps"]);
+    assert_eq!(names(test.get(&format!("{own}/ALL")).await), ["@", "*.apps", "weir"]);
     let bad = json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "fd00::1" }] } });
-    assert_eq!(side.put(&format!("{own}/A/six"), &bad).await.code(), "BadRequest");
+    assert_eq!(test.put(&format!("{own}/A/six"), &bad).await.code(), "BadRequest");
 
     let link = json!({ "location": "global", "properties": {
         "virtualNetwork": { "id": network("virtualNetworks/hub") }, "registrationEnabled": false,
     }});
-    assert_eq!(side.put(&format!("{own}/virtualNetworkLinks/hub"), &link).await.status, 201);
+    assert_eq!(test.put(&format!("{own}/virtualNetworkLinks/hub"), &link).await.status, 201);
     // The conflict of the second link is detected while its operation runs.
-    let response = side.put(&format!("{}/virtualNetworkLinks/hub", zone(OTHER)), &link).await;
+    let response = test.put(&format!("{}/virtualNetworkLinks/hub", zone(OTHER)), &link).await;
     let poll = response.header("azure-asyncoperation").unwrap().to_owned();
-    side.azure.advance(std::time::Duration::ZERO);
-    let end = side.follow(&poll).await.body;
+    test.azure.advance(std::time::Duration::ZERO);
+    let end = test.follow(&poll).await.body;
     assert_eq!(end["status"], "Failed");
     assert!(end["error"]["message"].as_str().unwrap().contains("overlapping namespaces"), "{end}");
-    assert_eq!(side.delete(&own).await.code(), "CannotDeleteResource");
-    assert_eq!(side.delete(&format!("{own}/virtualNetworkLinks/hub")).await.status, 200);
-    assert_eq!(side.delete(&own).await.status, 200, "its records go with it");
-    assert_eq!(side.get(&format!("{own}/A/*.apps")).await.status, 404);
+    assert_eq!(test.delete(&own).await.code(), "CannotDeleteResource");
+    assert_eq!(test.delete(&format!("{own}/virtualNetworkLinks/hub")).await.status, 200);
+    assert_eq!(test.delete(&own).await.status, 200, "its records go with it");
+    assert_eq!(test.get(&format!("{own}/A/*.apps")).await.status, 404);
 }
 
 #[tokio::test]
 async fn a_long_running_service_write_reports_its_state_at_every_step() {
-    let (side, _) = side(&[]).await;
+    let (test, _) = test(&[]).await;
     let pls = network("privateLinkServices/pls");
-    side.azure.with(|cloud| {
+    test.azure.with(|cloud| {
         cloud.pace = std::time::Duration::from_secs(30);
         cloud.outcomes = vec![Outcome {
             operation: "PUT privateLinkServices".to_owned(),
@@ -285,22 +285,22 @@ async fn a_long_running_service_write_reports_its_state_at_every_step() {
     });
     let mut changed = service(&[]);
     changed["properties"]["enableProxyProtocol"] = true.into();
-    let response = side.put(&pls, &changed).await;
+    let response = test.put(&pls, &changed).await;
     assert_eq!(response.body["properties"]["provisioningState"], "Updating");
     let poll = response.header("azure-asyncoperation").unwrap().to_owned();
-    assert_eq!(side.delete(&pls).await.code(), "AnotherOperationInProgress");
-    side.azure.advance(std::time::Duration::from_secs(30));
-    let end = side.follow(&poll).await.body;
+    assert_eq!(test.delete(&pls).await.code(), "AnotherOperationInProgress");
+    test.azure.advance(std::time::Duration::from_secs(30));
+    let end = test.follow(&poll).await.body;
     assert_eq!(end["error"]["code"], "InternalServerError");
-    let now = side.get(&pls).await.body;
+    let now = test.get(&pls).await.body;
     assert_eq!(now["properties"]["provisioningState"], "Failed");
     assert_eq!(now["properties"]["enableProxyProtocol"], false, "the previous value is restored");
     // As in Microsoft's example, a service's deletion is polled by Azure-AsyncOperation.
-    let response = side.delete(&pls).await;
+    let response = test.delete(&pls).await;
     assert_eq!((response.status, response.header("location")), (202, None));
     let poll = response.header("azure-asyncoperation").unwrap().to_owned();
-    assert_eq!(side.get(&pls).await.body["properties"]["provisioningState"], "Deleting");
-    side.azure.advance(std::time::Duration::from_secs(30));
-    assert_eq!(side.follow(&poll).await.body["status"], "Succeeded");
-    assert_eq!(side.get(&pls).await.status, 404);
+    assert_eq!(test.get(&pls).await.body["properties"]["provisioningState"], "Deleting");
+    test.azure.advance(std::time::Duration::from_secs(30));
+    assert_eq!(test.follow(&poll).await.body["status"], "Succeeded");
+    assert_eq!(test.get(&pls).await.status, 404);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::{GROUP, Side, network, pool};
+use crate::client::{GROUP, TestAzure, network, pool};
 
 fn address(name: &str, address: &str) -> Value {
     json!({ "name": name, "properties": {
@@ -23,28 +23,28 @@ fn of(addresses: &[Value], tunnels: &[Value]) -> Value {
 }
 
 /// Adds an interface to these pools, and removes it from all others.
-async fn join(side: &Side, nic: &str, pools: &[&str]) -> crate::client::HttpResponse {
+async fn join(test: &TestAzure, nic: &str, pools: &[&str]) -> crate::client::HttpResponse {
     let path = network(&format!("networkInterfaces/{nic}"));
-    let mut body = side.get(&path).await.body;
+    let mut body = test.get(&path).await.body;
     let refer: Vec<Value> = pools.iter().map(|p| json!({ "id": pool(p) })).collect();
     body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
         refer.into();
-    side.put(&path, &body).await
+    test.put(&path, &body).await
 }
 
 #[tokio::test]
 async fn a_put_replaces_the_whole_pool() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     let two = [tunnel("External", 10801, 801), tunnel("Internal", 10800, 800)];
     let full = of(&[address("a", "10.1.0.11"), address("b", "10.1.0.12")], &two);
-    let response = side.put(&pool("weir"), &full).await.body;
+    let response = test.put(&pool("weir"), &full).await.body;
     assert_eq!(response["properties"]["loadBalancerBackendAddresses"].as_array().unwrap().len(), 2);
     assert_eq!(response["properties"]["tunnelInterfaces"].as_array().unwrap().len(), 2);
     // Tunnels and addresses that are left out are removed.
-    let response = side.put(&pool("weir"), &json!({ "properties": {} })).await.body;
+    let response = test.put(&pool("weir"), &json!({ "properties": {} })).await.body;
     assert_eq!(response["properties"]["loadBalancerBackendAddresses"], Value::Null);
     let tunnels = &response["properties"]["tunnelInterfaces"];
-    assert_eq!(tunnels, &side.azure.with(|cloud| cloud.tunnels.clone()));
+    assert_eq!(tunnels, &test.azure.with(|cloud| cloud.tunnels.clone()));
     assert_eq!(
         response["properties"]["loadBalancingRules"].as_array().unwrap().len(),
         1,
@@ -54,74 +54,74 @@ async fn a_put_replaces_the_whole_pool() {
 
 #[tokio::test]
 async fn a_put_of_the_load_balancer_does_not_change_pool_addresses() {
-    let side = Side::new().await;
-    assert_eq!(side.put(&pool("weir"), &of(&[address("a", "10.1.0.11")], &[])).await.status, 200);
+    let test = TestAzure::new().await;
+    assert_eq!(test.put(&pool("weir"), &of(&[address("a", "10.1.0.11")], &[])).await.status, 200);
     let path = network("loadBalancers/gw");
-    let mut lb = side.get(&path).await.body;
+    let mut lb = test.get(&path).await.body;
     let pools = lb["properties"]["backendAddressPools"].as_array_mut().unwrap();
     pools[0]["properties"]["loadBalancerBackendAddresses"] = json!([]);
     pools[1]["properties"]["loadBalancerBackendAddresses"] = json!([address("b", "10.1.0.12")]);
-    let response = side.put(&path, &lb).await;
+    let response = test.put(&path, &lb).await;
     assert_eq!(response.status, 200, "{}", response.text);
-    let stored = side.get(&pool("weir")).await.body;
+    let stored = test.get(&pool("weir")).await.body;
     assert_eq!(stored["properties"]["loadBalancerBackendAddresses"][0]["name"], "a");
-    let other = side.get(&pool("weir6")).await.body;
+    let other = test.get(&pool("weir6")).await.body;
     assert_eq!(other["properties"]["loadBalancerBackendAddresses"], Value::Null);
 
     lb["sku"]["name"] = "Standard".into();
-    assert_eq!(side.put(&path, &lb).await.status, 400, "a SKU stays");
+    assert_eq!(test.put(&path, &lb).await.status, 400, "a SKU stays");
     lb["sku"]["name"] = "Gateway".into();
     lb["properties"]["loadBalancingRules"][0]["properties"]["protocol"] = "Tcp".into();
-    assert_eq!(side.put(&path, &lb).await.code(), "GatewayLoadBalancerRuleMustBeHaPorts");
+    assert_eq!(test.put(&path, &lb).await.code(), "GatewayLoadBalancerRuleMustBeHaPorts");
     lb["properties"]["loadBalancingRules"][0]["properties"]["protocol"] = "All".into();
     lb["properties"]["backendAddressPools"].as_array_mut().unwrap().remove(1);
-    assert_eq!(side.put(&path, &lb).await.code(), "InvalidResourceReference", "a rule's pool");
+    assert_eq!(test.put(&path, &lb).await.code(), "InvalidResourceReference", "a rule's pool");
 }
 
 #[tokio::test]
 async fn a_pool_has_members_by_interface_or_by_address_but_not_both() {
-    let side = Side::new().await;
-    assert_eq!(join(&side, "weir-0-data", &["weir"]).await.status, 200);
-    assert_eq!(side.azure.with(|cloud| cloud.members(&pool("weir"))), ["10.1.0.11"]);
-    assert_eq!(side.delete(&network("networkInterfaces/weir-0-data")).await.code(), "NicInUse");
-    let response = side.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
+    let test = TestAzure::new().await;
+    assert_eq!(join(&test, "weir-0-data", &["weir"]).await.status, 200);
+    assert_eq!(test.azure.with(|cloud| cloud.members(&pool("weir"))), ["10.1.0.11"]);
+    assert_eq!(test.delete(&network("networkInterfaces/weir-0-data")).await.code(), "NicInUse");
+    let response = test.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
     assert_eq!((response.status, response.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     // A body that was read can be written again: it names the interface, which stays.
-    let read = side.get(&pool("weir")).await.body;
-    let response = side.put(&pool("weir"), &read).await;
+    let read = test.get(&pool("weir")).await.body;
+    let response = test.put(&pool("weir"), &read).await;
     assert_eq!(response.status, 200, "{}", response.text);
     assert_eq!(response.body["properties"]["backendIPConfigurations"].as_array().unwrap().len(), 1);
     let mut foreign = read.clone();
     let entry = &mut foreign["properties"]["loadBalancerBackendAddresses"][0];
     entry["properties"]["networkInterfaceIPConfiguration"]["id"] =
         network("networkInterfaces/weir-1-data/ipConfigurations/ipconfig1").into();
-    assert_eq!(side.put(&pool("weir"), &foreign).await.code(), "InvalidResourceReference");
-    assert_eq!(side.delete(&pool("weir")).await.code(), "InUseBackendAddressPoolCannotBeDeleted");
+    assert_eq!(test.put(&pool("weir"), &foreign).await.code(), "InvalidResourceReference");
+    assert_eq!(test.delete(&pool("weir")).await.code(), "InUseBackendAddressPoolCannotBeDeleted");
 
-    assert_eq!(side.put(&pool("weir6"), &of(&[address("a", "fd00:1::12")], &[])).await.status, 200);
-    let response = join(&side, "weir-1-data", &["weir6"]).await;
+    assert_eq!(test.put(&pool("weir6"), &of(&[address("a", "fd00:1::12")], &[])).await.status, 200);
+    let response = join(&test, "weir-1-data", &["weir6"]).await;
     assert_eq!((response.status, response.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
-    assert_eq!(join(&side, "weir-1-data", &["none"]).await.code(), "InvalidResourceReference");
+    assert_eq!(join(&test, "weir-1-data", &["none"]).await.code(), "InvalidResourceReference");
     // An interface is replaced as a whole too, except for read-only members.
     let path = network("networkInterfaces/weir-0-data");
     let mut bare = json!({ "location": "westeurope", "properties": {} });
-    let before = side.get(&path).await.body;
+    let before = test.get(&path).await.body;
     bare["properties"]["ipConfigurations"] = before["properties"]["ipConfigurations"].clone();
-    assert_eq!(side.put(&path, &bare).await.status, 200);
-    let after = side.get(&path).await.body;
+    assert_eq!(test.put(&path, &bare).await.status, 200);
+    let after = test.get(&path).await.body;
     for member in ["macAddress", "virtualMachine", "primary"] {
         assert_eq!(after["properties"][member], before["properties"][member], "{member}");
     }
     assert_eq!(before["properties"]["enableIPForwarding"], true);
     assert_eq!(after["properties"]["enableIPForwarding"], false, "left out is lost");
-    assert_eq!(join(&side, "weir-0-data", &[]).await.status, 200);
-    let read = side.get(&pool("weir")).await.body;
+    assert_eq!(join(&test, "weir-0-data", &[]).await.status, 200);
+    let read = test.get(&pool("weir")).await.body;
     assert_eq!(read["properties"]["backendIPConfigurations"], Value::Null);
 }
 
 #[tokio::test]
 async fn invalid_addresses_and_tunnels_are_rejected() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     for (address, code) in [
         (address("a", "10.2.0.1"), "PrivateIPAddressNotInVirtualNetwork"),
         (address("a", "10.1.0.300"), "InvalidRequestFormat"),
@@ -131,7 +131,7 @@ async fn invalid_addresses_and_tunnels_are_rejected() {
             "InvalidResourceReference",
         ),
     ] {
-        let response = side.put(&pool("weir"), &of(std::slice::from_ref(&address), &[])).await;
+        let response = test.put(&pool("weir"), &of(std::slice::from_ref(&address), &[])).await;
         assert_eq!((response.status, response.code()), (400, code), "{address}");
     }
     let (one, two) = (tunnel("External", 10801, 801), tunnel("Internal", 10800, 800));
@@ -145,40 +145,40 @@ async fn invalid_addresses_and_tunnels_are_rejected() {
             "InvalidRequestFormat",
         ),
     ] {
-        let response = side.put(&pool("weir"), &of(&[], &tunnels)).await;
+        let response = test.put(&pool("weir"), &of(&[], &tunnels)).await;
         assert_eq!((response.status, response.code()), (400, code), "{tunnels:?}");
     }
     // Two internal tunnels, as in Microsoft's own example, are accepted.
     let both = [tunnel("Internal", 15000, 900), tunnel("Internal", 15001, 901)];
-    assert_eq!(side.put(&pool("weir"), &of(&[], &both)).await.status, 200);
+    assert_eq!(test.put(&pool("weir"), &of(&[], &both)).await.status, 200);
     let plain = network("loadBalancers/plain/backendAddressPools/weir");
-    let response = side.put(&plain, &of(&[], &[one])).await;
+    let response = test.put(&plain, &of(&[], &[one])).await;
     assert_eq!(response.code(), "TunnelInterfacesOnlyAllowedForGatewayLoadBalancer");
     assert_eq!(
-        side.put(&plain, &json!({ "properties": {} })).await.body["properties"]["tunnelInterfaces"],
+        test.put(&plain, &json!({ "properties": {} })).await.body["properties"]["tunnelInterfaces"],
         Value::Null
     );
 }
 
 #[tokio::test]
 async fn scale_set_interfaces_are_read_only() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     let instance = format!(
         "{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/weirs/virtualMachines/0"
     );
-    let machine = side.get(&instance).await.body;
+    let machine = test.get(&instance).await.body;
     let nic =
         machine["properties"]["networkProfile"]["networkInterfaces"][0]["id"].as_str().unwrap();
-    let read = side.get(nic).await;
+    let read = test.get(nic).await;
     assert_eq!(read.body["properties"]["macAddress"], "00-22-48-0A-01-1E");
     let part = &read.body["properties"]["ipConfigurations"][1];
     assert_eq!(part["id"], format!("{nic}/ipConfigurations/ipconfig6"));
-    let response = side.put(nic, &read.body).await;
+    let response = test.put(nic, &read.body).await;
     assert_eq!((response.status, response.code()), (405, "MethodNotAllowed"));
-    assert_eq!(side.put(&instance, &machine).await.status, 405);
-    let all = side.get(&format!("{instance}/networkInterfaces")).await.body;
+    assert_eq!(test.put(&instance, &machine).await.status, 405);
+    let all = test.get(&format!("{instance}/networkInterfaces")).await.body;
     assert_eq!(all["value"].as_array().unwrap().len(), 1);
-    let all = side
+    let all = test
         .get(&format!(
             "{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/weirs/virtualMachines"
         ))
@@ -186,22 +186,27 @@ async fn scale_set_interfaces_are_read_only() {
         .body;
     assert_eq!(all["value"].as_array().unwrap().len(), 2);
     // As if the scale set's model had added the machine.
-    side.azure.with(|cloud| {
+    test.azure.with(|cloud| {
         let body = &mut cloud.find_mut(nic).unwrap().body;
         body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
             json!([{ "id": pool("weir") }]);
     });
-    let members = side.get(&pool("weir")).await.body;
+    let members = test.get(&pool("weir")).await.body;
     let member = members["properties"]["backendIPConfigurations"][0]["id"].as_str().unwrap();
     assert_eq!(member, format!("{nic}/ipConfigurations/ipconfig1"));
-    let url = side.azure.machine(&instance).await.unwrap();
+    let url = test.azure.machine(&instance).await.unwrap();
     let header = [("Metadata", "true")];
-    let response =
-        crate::client::plain(&url, "GET", "/metadata/instance?api-version=2021-02-01", &header, "")
-            .await;
+    let response = crate::client::http_request(
+        &url,
+        "GET",
+        "/metadata/instance?api-version=2021-02-01",
+        &header,
+        "",
+    )
+    .await;
     assert_eq!(response.body["compute"]["name"], "weirs_0");
     assert_eq!(response.body["compute"]["vmScaleSetName"], "weirs");
-    let response = crate::client::plain(
+    let response = crate::client::http_request(
         &url,
         "GET",
         "/metadata/loadbalancer?api-version=2020-10-01",
@@ -237,8 +242,8 @@ async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
     use std::sync::atomic::{AtomicU16, Ordering};
     let status = std::sync::Arc::new(AtomicU16::new(200));
     let port = listener(&status);
-    let side = Side::new().await;
-    side.azure.with(|cloud| {
+    let test = TestAzure::new().await;
+    test.azure.with(|cloud| {
         cloud.good = false;
         let nic = cloud.find_mut(&network("networkInterfaces/weir-0-data")).unwrap();
         nic.body["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"] =
@@ -246,12 +251,12 @@ async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
         let gateway = cloud.find_mut(&network("loadBalancers/gw")).unwrap();
         gateway.body["properties"]["probes"][0]["properties"]["port"] = port.into();
     });
-    assert_eq!(join(&side, "weir-0-data", &["weir"]).await.status, 200);
+    assert_eq!(join(&test, "weir-0-data", &["weir"]).await.status, 200);
     let look = async || {
-        side.azure.probe().await;
-        side.azure.advance(Duration::from_secs(5));
+        test.azure.probe().await;
+        test.azure.advance(Duration::from_secs(5));
         let path = network("loadBalancers/gw/loadBalancingRules/all/health");
-        let response = side.post(&path, &Value::Null).await.body;
+        let response = test.post(&path, &Value::Null).await.body;
         assert_eq!(response["loadBalancerBackendAddresses"][0]["ipAddress"], "127.0.0.1");
         (response["up"].as_u64().unwrap(), response["down"].as_u64().unwrap())
     };
@@ -264,11 +269,11 @@ async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
         assert_eq!(look().await, (1, 0), "one good one is");
     }
     // Regardless of its probes, a `Down` member receives no new flows, and an `Up` member does.
-    let mut entry = side.get(&pool("weir")).await.body;
+    let mut entry = test.get(&pool("weir")).await.body;
     for (state, up) in [("Down", 0), ("None", 1)] {
         entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
             state.into();
-        let response = side.put(&pool("weir"), &entry).await;
+        let response = test.put(&pool("weir"), &entry).await;
         let shown = &response.body["properties"]["loadBalancerBackendAddresses"][0]["properties"];
         assert_eq!(shown["adminState"], state, "{}", response.text);
         assert_eq!(look().await.0, up);
@@ -276,11 +281,11 @@ async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
     status.store(503, Ordering::Relaxed);
     entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
         "Up".into();
-    assert_eq!(side.put(&pool("weir"), &entry).await.status, 200);
+    assert_eq!(test.put(&pool("weir"), &entry).await.status, 200);
     look().await;
     look().await;
     assert_eq!(look().await, (1, 0));
     entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
         "Away".into();
-    assert_eq!(side.put(&pool("weir"), &entry).await.code(), "InvalidRequestFormat");
+    assert_eq!(test.put(&pool("weir"), &entry).await.code(), "InvalidRequestFormat");
 }

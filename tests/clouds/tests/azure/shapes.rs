@@ -9,7 +9,7 @@ use cloud_emulators::azure::state::Resource;
 use cloud_emulators::fixtures::folder;
 use serde_json::{Value, json};
 
-use crate::client::{HttpResponse, Side, add_to_pool, network, pool};
+use crate::client::{HttpResponse, TestAzure, add_to_pool, network, pool};
 
 const TESTRG: &str = "/subscriptions/subid/resourceGroups/testrg";
 const RG1: &str = "/subscriptions/subid/resourceGroups/rg1";
@@ -136,7 +136,7 @@ fn hub(name: &str, space: &str, subnet: &str, prefix: &str) -> (String, Value) {
 }
 
 /// Starts an emulator with only the groups and networks that the examples use.
-async fn side() -> Side {
+async fn test() -> TestAzure {
     let mut cloud = AzureState::sample();
     cloud.groups = vec![TESTRG.to_owned(), RG1.to_owned()];
     cloud.groups.push("/subscriptions/subid/resourceGroups/subnet-test".to_owned());
@@ -152,7 +152,7 @@ async fn side() -> Side {
     let own = format!("{own}/virtualNetworks/vnetname");
     let space = json!({ "addressSpace": { "addressPrefixes": ["10.0.0.0/8"] }, "subnets": [] });
     cloud.write(&own, json!({ "location": "eastus", "properties": space }));
-    Side::of(cloud).await
+    TestAzure::of(cloud).await
 }
 
 /// Returns the path of an example's request, with the example's parameters for the placeholders.
@@ -238,24 +238,24 @@ async fn resources_have_the_shape_of_the_examples() {
         "network/SubnetGet.json",
         "compute/VirtualMachine_Get.json",
     ] {
-        let side = side().await;
+        let test = test().await;
         let body = example(file)["responses"]["200"]["body"].clone();
         let one = [body.clone()];
         let list = body["value"].as_array();
         let resources = list.map_or(&one[..], Vec::as_slice);
-        side.azure.with(|cloud| {
+        test.azure.with(|cloud| {
             resources.iter().for_each(|resource| store(cloud, resource));
             outside(cloud, resources);
         });
         for resource in resources {
             let id = resource["id"].as_str().unwrap();
-            let response = side.get(id).await;
+            let response = test.get(id).await;
             assert_eq!(response.status, 200, "{file}: {}", response.text);
             known.check(&type_of(id), &response.body, resource);
         }
         if list.is_some() {
             let id = resources[0]["id"].as_str().unwrap();
-            let response = side.get(id.rsplit_once('/').unwrap().0).await;
+            let response = test.get(id.rsplit_once('/').unwrap().0).await;
             let listed = response.body["value"].as_array().unwrap();
             assert_eq!(listed.len(), resources.len(), "{file}: {}", response.text);
             for (actual, expected) in listed.iter().zip(resources) {
@@ -323,11 +323,11 @@ async fn writes_of_the_examples_are_accepted_and_answered_alike() {
             "subnetParameters",
         ),
     ] {
-        let side = side().await;
+        let test = test().await;
         let example = example(&format!("network/{file}.json"));
         let path = path_of(&example, &format!("{}/{path}", NETWORK.concat()));
         let mut body = example["parameters"][body].clone();
-        side.azure.with(|cloud| {
+        test.azure.with(|cloud| {
             let mut balancer = |group: &str, properties: Value| {
                 let id = format!("{group}/providers/Microsoft.Network/loadBalancers/lb");
                 cloud
@@ -349,11 +349,11 @@ async fn writes_of_the_examples_are_accepted_and_answered_alike() {
         for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
             rule["properties"]["protocol"] = "All".into();
         }
-        let response = side.put(&path, &body).await;
+        let response = test.put(&path, &body).await;
         assert_eq!(response.status, 201, "{file}: {}", response.text);
         let expected = &example["responses"]["201"]["body"];
         known.check(&type_of(&path), &response.body, expected);
-        assert_eq!(side.put(&path, &body).await.status, 200, "{file} once more");
+        assert_eq!(test.put(&path, &body).await.status, 200, "{file} once more");
     }
 }
 
@@ -375,11 +375,11 @@ fn headers_of(response: &HttpResponse) -> BTreeSet<String> {
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
 async fn long_operations_have_the_headers_of_the_examples() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     let loads = |file: &str| example(&format!("network/{file}.json"));
     let pls = network("privateLinkServices/pls");
     let connection = format!("{pls}/privateEndpointConnections/one");
-    side.azure.with(|cloud| {
+    test.azure.with(|cloud| {
         cloud.pace = Duration::from_secs(5);
         let state = json!({ "status": "Rejected", "description": "" });
         let one =
@@ -393,36 +393,36 @@ async fn long_operations_have_the_headers_of_the_examples() {
         ("PrivateLinkServiceDeletePrivateEndpointConnection", connection),
         ("PrivateLinkServiceDelete", pls),
     ] {
-        let response = side.delete(&path).await;
+        let response = test.delete(&path).await;
         assert_eq!(
             (response.status, headers_of(&response)),
             (202, headers(&loads(file), "202")),
             "{file}"
         );
-        side.azure.advance(Duration::from_secs(5));
-        assert_eq!(side.get(&path).await.status, 404, "{file}");
+        test.azure.advance(Duration::from_secs(5));
+        assert_eq!(test.get(&path).await.status, 404, "{file}");
     }
     let (health, visible) =
         (loads("LoadBalancerHealth"), loads("CheckPrivateLinkServiceVisibilityByResourceGroup"));
     let rule = network("loadBalancers/gw/loadBalancingRules/all/health");
     let check = network("locations/westeurope/checkPrivateLinkServiceVisibility");
     for (example, path) in [(&health, &rule), (&visible, &check)] {
-        let response = side.post(path, &example["parameters"]["parameters"]).await;
+        let response = test.post(path, &example["parameters"]["parameters"]).await;
         assert_eq!(
             (response.status, headers_of(&response)),
             (202, headers(example, "202")),
             "{path}"
         );
     }
-    side.azure.with(|cloud| cloud.pace = Duration::ZERO);
-    side.azure.advance(Duration::from_secs(5));
+    test.azure.with(|cloud| cloud.pace = Duration::ZERO);
+    test.azure.advance(Duration::from_secs(5));
     let nic = network("networkInterfaces/weir-0-data");
-    side.azure.with(|cloud| add_to_pool(cloud, &nic, &pool("weir")));
+    test.azure.with(|cloud| add_to_pool(cloud, &nic, &pool("weir")));
     let mut known = Known::default();
     for (of, example, path) in [("health", &health, &rule), ("visible", &visible, &check)] {
         let expected = &example["responses"]["200"]["body"];
         known.add(of, expected);
-        let response = side.post(path, &example["parameters"]["parameters"]).await;
+        let response = test.post(path, &example["parameters"]["parameters"]).await;
         known.check(of, &response.body, expected);
     }
 }
@@ -430,17 +430,19 @@ async fn long_operations_have_the_headers_of_the_examples() {
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
 async fn metadata_has_the_shape_of_the_examples() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     let mut known = Known::default();
     let body =
         |file: &str| example(&format!("imds/{file}.json"))["responses"]["200"]["body"].clone();
     let (token, instance) = (body("GetIdentityToken"), body("GetInstanceMetadata"));
     known.add("identity", &token);
-    let response = side.machine("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net").await;
+    let path = "/metadata/identity/oauth2/token?api-version=2018-02-01\
+                &resource=https://vault.azure.net";
+    let response = test.get_metadata(path).await;
     known.check("identity", &response.body, &token);
     known.add("instance", &instance);
     // Much of the example is about disks and plans, which Weir does not use.
-    let response = side.machine("/metadata/instance?api-version=2021-11-15").await;
+    let response = test.get_metadata("/metadata/instance?api-version=2021-11-15").await;
     known.check("instance", &response.body, &json!({ "compute": {
         "azEnvironment": "", "location": "", "name": "", "resourceGroupName": "", "resourceId": "",
         "subscriptionId": "", "vmId": "", "vmScaleSetName": "", "zone": "", "vmSize": "",
@@ -454,8 +456,8 @@ async fn metadata_has_the_shape_of_the_examples() {
         let mut known = Known::default();
         known.add(file, &published);
         let nic = network("networkInterfaces/weir-0-data");
-        side.azure.with(|cloud| add_to_pool(cloud, &nic, &pool_id));
-        let response = side.machine("/metadata/loadbalancer?api-version=2021-02-01").await;
+        test.azure.with(|cloud| add_to_pool(cloud, &nic, &pool_id));
+        let response = test.get_metadata("/metadata/loadbalancer?api-version=2021-02-01").await;
         let gateway = response.body["loadbalancer"]["tunnelInterfaces"].is_array();
         assert_eq!(gateway, file.ends_with("GatewayLB"), "{}", response.text);
         let expected =

@@ -1,8 +1,8 @@
-//! The stages of `open` as separate functions. The verifier checks each function once for any
+//! The stages of `parse` as separate functions. The verifier checks each function once for any
 //! packet, and not once per path that leads to it. The stages' results are in a record per CPU.
 
 use crate::frame::window;
-use crate::open::{self, ParsedPacket};
+use crate::parse::{self, ParsedPacket};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
@@ -25,27 +25,29 @@ macro_rules! stages {
         #[unsafe(no_mangle)]
         #[inline(never)]
         pub extern "C" fn $name($ctx: *mut xdp_md) -> u32 {
-            let ($window, Some($found)) = (&window($ctx), cpu_record()) else { return open::OUTER };
+            let ($window, Some($found)) = (&window($ctx), cpu_record()) else {
+                return parse::OUTER;
+            };
             $body
         }
     )*};
 }
 
 stages! {
-    /// See [`open::outer`].
-    stage_outer(ctx, w, found) open::outer(w, found);
-    /// See [`open::tunnel`].
-    stage_tunnel(ctx, w, found) open::tunnel(w, found);
-    /// See [`open::inner`].
-    stage_inner(ctx, w, found) open::inner(w, found);
+    /// See [`parse::outer`].
+    stage_outer(ctx, w, found) parse::outer(w, found);
+    /// See [`parse::tunnel`].
+    stage_tunnel(ctx, w, found) parse::tunnel(w, found);
+    /// See [`parse::inner`].
+    stage_inner(ctx, w, found) parse::inner(w, found);
 }
 
 /// Runs all stages up to the key; the error is the outcome of the stage that failed.
 #[inline(always)]
 pub fn run(ctx: *mut xdp_md) -> Result<(), u32> {
     check(stage_outer(ctx))?;
-    let found = cpu_record().ok_or(open::OUTER)?;
-    match open::usual_tunnel(&window(ctx), found) {
+    let found = cpu_record().ok_or(parse::OUTER)?;
+    match parse::usual_tunnel(&window(ctx), found) {
         Some(outcome) => check(outcome)?,
         None => check(stage_tunnel(ctx))?,
     }
@@ -55,5 +57,5 @@ pub fn run(ctx: *mut xdp_md) -> Result<(), u32> {
 /// Converts the outcome of a stage into a result.
 #[inline(always)]
 fn check(outcome: u32) -> Result<(), u32> {
-    if outcome == open::PARSED { Ok(()) } else { Err(outcome) }
+    if outcome == parse::PARSED { Ok(()) } else { Err(outcome) }
 }

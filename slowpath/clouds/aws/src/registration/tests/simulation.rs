@@ -24,7 +24,7 @@ fn random_histories_register_drain_and_exit_in_time() {
 struct Cloud {
     target: Option<Emulated>,
     started: Instant,
-    /// When the target was registered, or its flows began to end.
+    /// Time of the last registration, or of the last forced `UnhealthyDraining`.
     since: Instant,
     /// When the target was last absent or draining.
     gone_at: Instant,
@@ -51,7 +51,7 @@ struct History {
     deregisters: u32,
     completes: u32,
     outage_while_leaving: bool,
-    /// When the reason for leaving occurred.
+    /// Time of the signal or notice that causes the drain.
     drain_started: Instant,
     exit: Option<Exit>,
 }
@@ -129,8 +129,8 @@ impl History {
         assert!(!pending.contains(&call), "{call:?} twice at once");
         match call {
             Call::Register => {
-                // The target must have been gone at the last health query. The cloud may have
-                // answered that with a state that was up to 3 s old.
+                // The target must have been gone at the last health query. Responses to health
+                // queries may be up to 3 s old.
                 let needed = self.health_read.is_some_and(|at| self.cloud.gone_at + 3 * S >= at);
                 assert!(needed, "registered although the target was a member");
                 assert!(self.terminated.is_none() && self.able);
@@ -145,11 +145,12 @@ impl History {
         self.cloud.calls.start(call, self.process, self.now, rng);
     }
 
-    /// Advances the cloud by a second; calls that are due are answered in any order.
+    /// Advances the cloud by a second; calls that are due take effect, and answers that have
+    /// arrived are handled in random order.
     fn process_calls(&mut self, rng: &mut Rng) {
         let now = self.now;
-        self.cloud.pass(now, self.probe, rng);
-        while let Some((at, call)) = self.cloud.calls.effect(now) {
+        self.cloud.advance(now, self.probe, rng);
+        while let Some((at, call)) = self.cloud.calls.next_due(now) {
             let answer = self.cloud.apply(call, now, rng);
             self.cloud.calls.answer(at, answer);
         }
@@ -176,7 +177,7 @@ impl History {
 
     fn check(&self) {
         if self.exit.is_none() {
-            assert!(!self.probe || self.able, "200 while not able");
+            assert!(!self.probe || self.able, "the probe passes while not able");
         }
         let Some((why, deadline)) = self.registration.leaving() else {
             assert!(self.exit.is_none(), "the lifecycle ended without a drain");
@@ -187,7 +188,7 @@ impl History {
         }
     }
 
-    /// Checks that the lifecycle ended as `exit` says, and that the target has left.
+    /// Checks the conditions of `exit`, and that the target is deregistered or draining.
     fn check_exit(&self, exit: Exit) {
         if self.signals >= 2 {
             return;
@@ -198,11 +199,11 @@ impl History {
         let completes = if self.completes > 0 { 5 * S } else { Duration::ZERO };
         let rest = self.now - self.traffic.active_at + completes;
         assert!(exit != Exit::Drained || rest >= 5 * S, "drained after {rest:?} of idle time");
-        let draining =
+        let delay_ends =
             self.cloud.member_at.map(|at| at + self.cloud.attributes.deregistration_delay);
         let reserve = 6 * S;
         if self.traffic.flows > 0 && self.now + reserve < deadline {
-            let delay_over = draining.is_none_or(|over| self.now >= over);
+            let delay_over = delay_ends.is_none_or(|end| self.now >= end);
             assert!(exit == Exit::DelayOver && delay_over, "{exit:?} with active flows");
         }
         assert!(self.deregisters > 0, "never deregistered");
@@ -211,9 +212,9 @@ impl History {
             let state = self.cloud.state();
             let left = matches!(state, None | Some(TargetState::Draining));
             let unanswered = self.cloud.calls.in_progress(self.process).contains(&Call::Deregister);
-            // A killed process may have left a registration in progress.
-            let foreign = self.process > 0;
-            assert!(left || unanswered || foreign, "{exit:?} while {state:?}");
+            // A process that was killed may have left a registration in progress.
+            let restarted = self.process > 0;
+            assert!(left || unanswered || restarted, "{exit:?} while {state:?}");
         }
         let hook = self.registration.leaving.as_ref().is_some_and(|leaving| leaving.hook);
         assert_eq!(self.completes, u32::from(hook), "the hook is completed once");
@@ -231,7 +232,7 @@ impl ::simulation::Scenario for History {
         self.process_calls(rng);
         if self.exit.is_none() {
             let receives = self.cloud.state() == Some(TargetState::Healthy);
-            self.traffic.pass(self.now, (receives, receives && self.probe), rng);
+            self.traffic.advance(self.now, (receives, receives && self.probe), rng);
             let Traffic { flows, packets, .. } = self.traffic;
             self.handle_event(Event::Activity { flows, packets, unknown_tunnel: 0 }, rng);
         }
@@ -339,8 +340,8 @@ impl Cloud {
         !matches!(self.state(), None | Some(TargetState::Draining))
     }
 
-    /// Updates the target's state by probes and time.
-    fn pass(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
+    /// Updates the target's state for the probe result and the time that has passed.
+    fn advance(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
         let (at, settings, before) = (now - self.started, self.health_check(), self.state());
         self.target.take_if(|target| {
             target.good = probe;
@@ -361,20 +362,20 @@ impl Cloud {
     }
 
     fn apply(&mut self, call: Call, now: Instant, rng: &mut Rng) -> Answer {
-        let (effect, failing) = match call {
+        let (takes_effect, failing) = match call {
             Call::ReadNotices => (true, None),
             _ => self.calls.reliability.outcome(rng),
         };
         let result = failing.map_or(Ok(()), |kind| Err(error(kind)));
         match call {
             Call::Register => {
-                if effect && !self.is_member() {
+                if takes_effect && !self.is_member() {
                     self.register(now);
                 }
                 Answer::Registered(result)
             }
             Call::Deregister => {
-                if effect && self.is_member() {
+                if takes_effect && self.is_member() {
                     self.deregister(now);
                 }
                 Answer::Deregistered(result)
@@ -383,7 +384,7 @@ impl Cloud {
                 let entry = match self.state() {
                     None if rng.u32(..2) == 0 => None,
                     None => Some(target(TargetState::Unused, Some("Target.NotRegistered"))),
-                    // A new registration is not visible everywhere.
+                    // A new registration may be invisible for up to 3 s (eventual consistency).
                     Some(TargetState::Initial) if now < self.since + 3 * S && rng.u32(..2) == 0 => {
                         None
                     }

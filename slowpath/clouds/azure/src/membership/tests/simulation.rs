@@ -297,7 +297,7 @@ impl History {
             self.unknown_tunnel += rng.u64(..3);
         }
         let right = self.in_force == self.azure.tunnels();
-        self.traffic.pass(self.now, (gets, gets && right), rng);
+        self.traffic.advance(self.now, (gets, gets && right), rng);
     }
 
     /// Checks the invariants after each step.

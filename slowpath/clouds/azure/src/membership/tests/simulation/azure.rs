@@ -164,7 +164,7 @@ impl Azure {
         if now >= self.imds_at + 20 * S {
             (self.imds, self.imds_at) = (self.tunnels(), now);
         }
-        while let Some((at, call)) = self.calls.effect(now) {
+        while let Some((at, call)) = self.calls.next_due(now) {
             let answer = self.apply(call, now, rng);
             self.calls.answer(at, answer);
         }

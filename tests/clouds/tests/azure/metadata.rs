@@ -5,19 +5,26 @@ use std::time::Duration;
 use cloud_emulators::faults::{Fault, Rule};
 use serde_json::{Value, json};
 
-use crate::client::{ARM, GROUP, HttpResponse, Side, TOKEN, VERSION, network, plain, pool};
+use crate::client::{
+    ARM, GROUP, HttpResponse, TOKEN, TestAzure, VERSION, http_request, network, pool,
+};
 
 #[tokio::test]
 async fn the_metadata_service_requires_its_header_and_a_supported_version() {
-    let side = Side::new().await;
-    let url = side.azure.imds.clone();
+    let test = TestAzure::new().await;
+    let url = test.azure.imds.clone();
     let target = "/metadata/instance?api-version=2021-02-01";
-    let response = plain(&url, "GET", target, &[], "").await;
+    let response = http_request(&url, "GET", target, &[], "").await;
     assert_eq!(response.status, 400);
     assert_eq!(response.body["error"], "Bad request. Required metadata header not specified");
-    let response =
-        plain(&url, "GET", target, &[("Metadata", "true"), ("X-Forwarded-For", "10.0.0.1")], "")
-            .await;
+    let response = http_request(
+        &url,
+        "GET",
+        target,
+        &[("Metadata", "true"), ("X-Forwarded-For", "10.0.0.1")],
+        "",
+    )
+    .await;
     assert_eq!(response.status, 400);
     for (target, status) in [
         ("/metadata/instance", 400),
@@ -28,32 +35,32 @@ async fn the_metadata_service_requires_its_header_and_a_supported_version() {
         ("/metadata/loadbalancer?api-version=2020-10-01", 404),
         ("/metadata/loadbalancer?api-version=2019-01-01", 400),
     ] {
-        assert_eq!(side.machine(target).await.status, status, "{target}");
+        assert_eq!(test.get_metadata(target).await.status, status, "{target}");
     }
-    assert_eq!(plain(&url, "POST", target, &[("Metadata", "true")], "").await.status, 405);
+    assert_eq!(http_request(&url, "POST", target, &[("Metadata", "true")], "").await.status, 405);
     let code = |status| Fault::Refuse { status, code: "slow down".to_owned() };
     for status in [404, 410, 429, 503] {
-        side.azure.fault(Rule::first(1, "/metadata/instance", code(status)));
-        let response = side.machine(target).await;
+        test.azure.fault(Rule::first(1, "/metadata/instance", code(status)));
+        let response = test.get_metadata(target).await;
         assert_eq!((response.status, &response.body["error"]), (status, &json!("slow down")));
     }
-    assert_eq!(side.machine(target).await.status, 200);
-    side.azure
+    assert_eq!(test.get_metadata(target).await.status, 200);
+    test.azure
         .with(|cloud| cloud.own = "/subscriptions/a/resourceGroups/b/providers/c/d/e".to_owned());
-    assert_eq!(side.machine(target).await.status, 410);
+    assert_eq!(test.get_metadata(target).await.status, 410);
 }
 
 #[tokio::test]
-async fn a_member_of_both_pools_is_shown_the_tunnels_of_both_families() {
-    let side = Side::new().await;
+async fn metadata_lists_the_tunnel_interfaces_of_the_ipv4_and_the_ipv6_pool() {
+    let test = TestAzure::new().await;
     let path = network("networkInterfaces/weir-0-data");
-    let mut nic = side.get(&path).await.body;
+    let mut nic = test.get(&path).await.body;
     for (at, name) in [(0, "weir"), (1, "weir6")] {
         let part = &mut nic["properties"]["ipConfigurations"][at]["properties"];
         part["loadBalancerBackendAddressPools"] = json!([{ "id": pool(name) }]);
     }
-    assert_eq!(side.put(&path, &nic).await.status, 200);
-    let query = || side.machine("/metadata/loadbalancer?api-version=2020-10-01");
+    assert_eq!(test.put(&path, &nic).await.status, 200);
+    let query = || test.get_metadata("/metadata/loadbalancer?api-version=2020-10-01");
     let response = query().await.body["loadbalancer"].clone();
     let rows: Vec<_> = response["tunnelInterfaces"]
         .as_array()
@@ -83,22 +90,23 @@ async fn a_member_of_both_pools_is_shown_the_tunnels_of_both_families() {
         ]
     );
     assert_eq!(response["inboundRules"][0]["protocol"], "all");
-    // A member by address is shown tunnels too; a member of another SKU's pool is shown none.
+    // Tunnel interfaces are returned for a member that the pool lists by IP address too, but not
+    // for a member of a pool of a load balancer without the SKU Gateway.
     for part in nic["properties"]["ipConfigurations"].as_array_mut().unwrap() {
         part["properties"]["loadBalancerBackendAddressPools"] = json!([]);
     }
-    assert_eq!(side.put(&path, &nic).await.status, 200);
+    assert_eq!(test.put(&path, &nic).await.status, 200);
     assert_eq!(query().await.status, 404);
     let member = json!({ "properties": { "loadBalancerBackendAddresses": [{
         "name": "a", "properties": {
             "ipAddress": "10.1.0.11", "virtualNetwork": { "id": network("virtualNetworks/hub") },
         },
     }]}});
-    assert_eq!(side.put(&pool("weir"), &member).await.status, 200);
+    assert_eq!(test.put(&pool("weir"), &member).await.status, 200);
     assert_eq!(query().await.body["loadbalancer"]["tunnelInterfaces"].as_array().unwrap().len(), 1);
-    assert_eq!(side.put(&pool("weir"), &json!({})).await.status, 200);
+    assert_eq!(test.put(&pool("weir"), &json!({})).await.status, 200);
     assert_eq!(
-        side.put(&network("loadBalancers/plain/backendAddressPools/weir"), &member).await.status,
+        test.put(&network("loadBalancers/plain/backendAddressPools/weir"), &member).await.status,
         200
     );
     let response = query().await.body["loadbalancer"].clone();
@@ -110,14 +118,14 @@ async fn a_member_of_both_pools_is_shown_the_tunnels_of_both_families() {
 
 #[tokio::test]
 async fn events_start_when_due_or_when_acknowledged() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     let target = "/metadata/scheduledevents?api-version=2020-07-01";
-    let first = side.machine(target).await.body;
+    let first = test.get_metadata(target).await.body;
     assert_eq!(first["Events"], json!([]));
     let (notice, minute) = (Duration::from_secs(600), Duration::from_secs(60));
-    let id = side.azure.with(|cloud| cloud.schedule("Terminate", "weir-0", notice));
-    side.azure.with(|cloud| cloud.schedule("Reboot", "weir-1", notice));
-    let response = side.machine(target).await.body;
+    let id = test.azure.with(|cloud| cloud.schedule("Terminate", "weir-0", notice));
+    test.azure.with(|cloud| cloud.schedule("Reboot", "weir-1", notice));
+    let response = test.get_metadata(target).await.body;
     assert!(response["DocumentIncarnation"].as_u64() > first["DocumentIncarnation"].as_u64());
     let events = response["Events"].as_array().unwrap();
     assert_eq!(events.len(), 1, "only those of this machine: {response}");
@@ -128,45 +136,49 @@ async fn events_start_when_due_or_when_acknowledged() {
     );
     assert_eq!(one["Resources"], json!(["weir-0"]));
     let due = httpdate::parse_http_date(one["NotBefore"].as_str().unwrap()).unwrap();
-    let epoch = side.azure.with(|cloud| cloud.epoch);
+    let epoch = test.azure.with(|cloud| cloud.epoch);
     let due = due.duration_since(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(due, Duration::from_secs(epoch) + notice);
 
     let acknowledge = async |id: &str| {
         let body = json!({ "StartRequests": [{ "EventId": id }] }).to_string();
-        plain(&side.azure.imds, "POST", target, &[("Metadata", "true")], &body).await.status
+        http_request(&test.azure.imds, "POST", target, &[("Metadata", "true")], &body).await.status
     };
     assert_eq!(acknowledge("another").await, 400);
     assert_eq!(acknowledge(&id).await, 200);
-    let response = side.machine(target).await.body;
+    let response = test.get_metadata(target).await.body;
     assert_eq!(response["Events"][0]["EventStatus"], "Started");
     assert_eq!(response["Events"][0]["NotBefore"], "");
-    side.azure.advance(minute);
-    assert_eq!(side.machine(target).await.body["Events"], json!([]), "it is over");
+    test.azure.advance(minute);
+    assert_eq!(
+        test.get_metadata(target).await.body["Events"],
+        json!([]),
+        "the event is removed one minute after it started"
+    );
     // Machines of a scale set see each other's events.
-    side.azure.with(|cloud| cloud.schedule("Freeze", "weirs_1", minute));
+    test.azure.with(|cloud| cloud.schedule("Freeze", "weirs_1", minute));
     let sets = format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets");
     let first = format!("{sets}/weirs/virtualMachines/0");
-    let url = side.azure.machine(&first).await.unwrap();
-    let response = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
+    let url = test.azure.machine(&first).await.unwrap();
+    let response = http_request(&url, "GET", target, &[("Metadata", "true")], "").await.body;
     assert_eq!(response["Events"][0]["Resources"], json!(["weirs_1"]));
-    // The other event was not acknowledged, and starts nevertheless.
+    // The Reboot event of weir-1 was not acknowledged; it starts when its notice period ends.
     let other = format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-1");
-    let url = side.azure.machine(&other).await.unwrap();
+    let url = test.azure.machine(&other).await.unwrap();
     let status = async || {
-        let response = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
+        let response = http_request(&url, "GET", target, &[("Metadata", "true")], "").await.body;
         response["Events"][0]["EventStatus"].as_str().unwrap().to_owned()
     };
     assert_eq!(status().await, "Scheduled");
-    side.azure.advance(notice - minute);
+    test.azure.advance(notice - minute);
     assert_eq!(status().await, "Started");
 }
 
 #[tokio::test]
 async fn managed_identities_and_applications_obtain_tokens() {
-    let side = Side::new().await;
+    let test = TestAzure::new().await;
     let token = |more: &str| format!("{TOKEN}{more}");
-    let response = side.machine(&token(&format!("&{ARM}"))).await;
+    let response = test.get_metadata(&token(&format!("&{ARM}"))).await;
     for member in ["expires_in", "expires_on", "ext_expires_in", "not_before"] {
         let number = response.body[member].as_str().unwrap();
         assert!(number.parse::<u64>().is_ok(), "{member} is {number}");
@@ -177,24 +189,24 @@ async fn managed_identities_and_applications_obtain_tokens() {
         response.body[member].as_str().unwrap().parse().unwrap()
     };
     assert_eq!(number(&response, "expires_on") - number(&response, "not_before"), 86_400);
-    side.azure.with(|cloud| cloud.skew = 5_000);
-    let ahead = side.machine(&token(&format!("&{ARM}"))).await;
+    test.azure.with(|cloud| cloud.skew = 5_000);
+    let ahead = test.get_metadata(&token(&format!("&{ARM}"))).await;
     assert_eq!(number(&ahead, "expires_on"), number(&response, "expires_on") + 5_000);
     let second = "&client_id=00000000-0000-0000-0000-0000000000d2";
-    let response = side.machine(&token(&format!("&{ARM}{second}"))).await;
+    let response = test.get_metadata(&token(&format!("&{ARM}{second}"))).await;
     assert_eq!(response.body["client_id"], "00000000-0000-0000-0000-0000000000d2");
-    let response = side.machine(&token(&format!("&{ARM}&client_id=unknown"))).await;
+    let response = test.get_metadata(&token(&format!("&{ARM}&client_id=unknown"))).await;
     assert_eq!((response.status, &response.body["error"]), (400, &json!("invalid_request")));
     assert_eq!(response.body["error_description"], "Identity not found");
-    assert_eq!(side.machine(&token("")).await.status, 400);
+    assert_eq!(test.get_metadata(&token("")).await.status, 400);
 
-    let tenant = side.azure.with(|cloud| cloud.tenant.clone());
+    let tenant = test.azure.with(|cloud| cloud.tenant.clone());
     let client = "00000000-0000-0000-0000-0000000000a1";
     let scope = "https%3A%2F%2Fmanagement.azure.com%2F.default";
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let log_in = async |tenant: &str, rest: &str| -> HttpResponse {
         let body = format!("grant_type=client_credentials&client_id={client}&scope={scope}&{rest}");
-        side.request("POST", &format!("/{tenant}/oauth2/v2.0/token"), &form, &body).await
+        test.request("POST", &format!("/{tenant}/oauth2/v2.0/token"), &form, &body).await
     };
     let kind = "urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer";
     for (rest, error) in [
@@ -211,7 +223,7 @@ async fn managed_identities_and_applications_obtain_tokens() {
         let Some((status, error)) = error else {
             let bearer = format!("Bearer {}", response.body["access_token"].as_str().unwrap());
             let target = format!("{}?{VERSION}", network("loadBalancers"));
-            let response = side.request("GET", &target, &[("Authorization", &bearer)], "").await;
+            let response = test.request("GET", &target, &[("Authorization", &bearer)], "").await;
             assert_eq!(response.status, 200, "{}", response.text);
             continue;
         };
@@ -219,9 +231,9 @@ async fn managed_identities_and_applications_obtain_tokens() {
     }
     assert_eq!(log_in("other", "client_secret=not+so+secret").await.status, 400);
     // A token for another audience is rejected.
-    let response = side.machine(&token("&resource=https%3A%2F%2Fvault.azure.net")).await;
+    let response = test.get_metadata(&token("&resource=https%3A%2F%2Fvault.azure.net")).await;
     let bearer = format!("Bearer {}", response.body["access_token"].as_str().unwrap());
     let target = format!("{}?{VERSION}", network("loadBalancers"));
-    let response = side.request("GET", &target, &[("Authorization", &bearer)], "").await;
+    let response = test.request("GET", &target, &[("Authorization", &bearer)], "").await;
     assert_eq!((response.status, response.code()), (401, "InvalidAuthenticationTokenAudience"));
 }

@@ -1,5 +1,5 @@
-//! Parses a GENEVE gateway's packet, outer and inner headers, and computes its flow key, without
-//! tables. Compiled for the kernel and for the host, so that tests can compare the two.
+//! Parses the outer and inner headers of a packet from a GENEVE gateway and computes its flow key,
+//! without tables. Compiled for the kernel and for the host, so that tests can compare the two.
 
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::Ethernet;
@@ -115,8 +115,8 @@ pub fn outer(w: &Window<'_>, to: &mut ParsedPacket) -> u32 {
     }
 }
 
-/// Second stage: parses the tunnel if it has AWS's three options in their usual form; `None`
-/// means that [`tunnel`] has to parse it.
+/// Second stage: parses the tunnel if it has exactly AWS's three options in their usual order;
+/// `None` means that [`tunnel`] has to parse it.
 #[inline(always)]
 pub fn usual_tunnel(w: &Window<'_>, to: &mut ParsedPacket) -> Option<u32> {
     let found = &to.outer;
