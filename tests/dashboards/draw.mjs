@@ -96,6 +96,8 @@ function drawSeries(panel, answers, [width, height]) {
   let top = Math.max(...values, 0) * 1.08 || 1;
   // An axis of whole numbers needs no fractions.
   if (defaults.unit === 'short' && values.every(Number.isInteger)) top = Math.max(4, Math.ceil(top / 4) * 4);
+  // Without a value above 0, the axis shows the limits.
+  if (limits.length && !values.some((value) => value > 0)) top = limits.at(-1).value * 1.5;
   if (defaults.max !== undefined) top = Math.max(defaults.max, ...values);
   const [left, right, bottom, above] = [62, 8, 20, 6];
   const legendHeight = 14 * Math.min(2, Math.ceil(shown.reduce((w, l) => w + 26 + l.legend.length * 5.6, 0) / width));
@@ -116,13 +118,15 @@ function drawSeries(panel, answers, [width, height]) {
   }
   shown.forEach((line, index) => {
     const color = colorOf(panel, line.legend, index);
+    line.color = color;
+    // In a stack, a line without values would cover the one below.
+    if (stack && line.points.every(([, value, low]) => value === low)) return;
     const path = line.points.map(([time, value], n) => `${n ? 'L' : 'M'}${x(time).toFixed(1)} ${y(value).toFixed(1)}`).join('');
     const back = stack
       ? [...line.points].reverse().map(([time, , low]) => `L${x(time).toFixed(1)} ${y(low).toFixed(1)}`).join('')
       : `L${x(line.points.at(-1)[0])} ${y(0)}L${x(line.points[0][0])} ${y(0)}`;
     parts.push(`<path d="${path}${back}Z" fill="${color}" opacity="${stack ? 0.4 : 0.07}"/>`);
     parts.push(`<path d="${path}" fill="none" stroke="${color}" stroke-width="1.4"/>`);
-    line.color = color;
   });
   if (defaults.custom.thresholdsStyle.mode === 'line') {
     for (const { value, color } of limits.filter(({ value }) => value <= top)) {

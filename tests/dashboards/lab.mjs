@@ -54,6 +54,12 @@ backends = [{ address = "10.0.2.11", port = 8080 }, { address = "10.0.2.12", por
 /** The same services without backends: the broken lab. */
 const EMPTY = SERVICES.replaceAll(/^backends = \[.*?\]$/gms, 'backends = []');
 
+/** The same services while a backend is in maintenance. */
+const MAINTENANCE = SERVICES.replace(
+  '"10.0.2.13", port = 8080 }',
+  '"10.0.2.13", port = 8080, state = "maintenance" }',
+);
+
 const sections = (folder, secrets) => `
 [aws]
 cluster = "north"
@@ -104,6 +110,19 @@ const OBJECTS = [
         zones: [{ name: 'shop.internal', records: ['api'] }],
       },
     },
+  },
+];
+
+const INVENTORY = [
+  {
+    kind: 'Service',
+    name: 'lab/mail',
+    spec: { mode: 'nat', frontends: [{ address: '203.0.113.30', port: 25, protocol: 'tcp' }] },
+  },
+  {
+    kind: 'Backends',
+    name: 'lab/mail',
+    spec: { service: 'lab/mail', endpoints: [{ address: '10.0.2.14', port: 8080 }] },
   },
 ];
 
@@ -163,6 +182,8 @@ export class Lab {
     }
     this.environment = {
       ...process.env,
+      // Where the playground finds the daemons.
+      WEIR_BIN_DIR: PROGRAMS,
       AWS_ENDPOINT_URL: AWS,
       AWS_EC2_METADATA_SERVICE_ENDPOINT: AWS,
       SSL_CERT_FILE: this.#path('azure.pem'),
@@ -308,9 +329,19 @@ export class Lab {
     this.#spawn('appliance', 'bash', ['-c', api]);
   }
 
+  /** Writes the objects, and a service in a session of the source `inventory`. */
   async #apply() {
     writeFileSync(this.#path('objects.json'), JSON.stringify(OBJECTS));
     await this.run('weir', 'apply', '-f', this.#path('objects.json'));
+    const send = async (method, path, body) => {
+      const options = ['--silent', '--show-error', '--fail-with-body', '--request', method];
+      const socket = ['--unix-socket', join(this.folder, 'control.sock'), `http://weir/v1/sources/inventory/${path}`];
+      const data = ['--header', 'Content-Type: application/json', '--data', JSON.stringify(body)];
+      return JSON.parse((await this.run('appliance', 'curl', ...options, ...data, ...socket)) || '{}');
+    };
+    const { session } = await send('POST', 'sessions', { revision: '1', lease_s: 3600 });
+    await send('PUT', `sessions/${session}/chunks/0`, INVENTORY);
+    await send('POST', `sessions/${session}/commit?wait=5s`, {});
   }
 
   /** Starts Prometheus in the appliance's namespace, with these rule files, scraping each second. */
@@ -352,11 +383,19 @@ export class Lab {
     return this.#get('/api/v1/alerts', {}).then((data) => data.alerts);
   }
 
+  /** Sets a backend to maintenance, or back. */
+  maintain(begins) {
+    writeFileSync(join(this.folder, 'services.toml'), begins ? MAINTENANCE : SERVICES);
+  }
+
   /** Breaks the lab: no service has a backend, and the BGP neighbor ends. */
   async break() {
     this.#stopping = true;
     writeFileSync(join(this.folder, 'services.toml'), EMPTY);
     this.bird.kill();
+    // New connections, which the loss is measured by.
+    const attempt = 'curl --silent --max-time 0.3 http://203.0.113.10/ &';
+    this.#spawn('client', 'sh', ['-c', `while :; do ${attempt.repeat(8)} wait; done`]);
   }
 
   /** Ends everything. The appliance is first, while the clouds still serve. */

@@ -53,9 +53,10 @@ before(async () => {
   }
   settled = Date.now();
   // A change of services, so that its durations are counted, and back.
-  await lab.run('weir', 'backend', 'set', 'lab/web', '10.0.2.13:8080', '--state', 'maintenance');
-  await sleep(15_000);
-  await lab.run('weir', 'backend', 'set', 'lab/web', '10.0.2.13:8080', '--state', 'active');
+  await sleep(20_000);
+  lab.maintain(true);
+  await sleep(20_000);
+  lab.maintain(false);
   await sleep(HISTORY * 1000 - (Date.now() - settled));
 });
 

@@ -25,7 +25,6 @@ const ENA = 'only NICs of AWS (ENA) have allowances';
 const XDP = 'the lab runs the data plane of DPDK';
 const AZURE = 'the lab is registered at AWS, and only pools of Azure have tunnels to compare';
 const LIVE = 'needs a drain in progress';
-const NO_QUEUES = 'the driver of the lab (af_packet) may not count by queue';
 
 const drops = (className, by) =>
   sum(by, rate('weir_drops_total', `${by ? ALL : ONE},reason=~"${matching(className)}"`));
@@ -82,7 +81,7 @@ export const FLEET = {
         stat('Flows', 'Flows in the flow tables.', 'short', `sum(weir_table_entries{${ALL},table="flows"})`, {
           ...{ w: 3, base: 'blue' },
         }),
-        stat('Services without backend', 'Services of which no backend serves, on the worst appliance.', 'short', `max(weir_services{${ALL},state="no_backend"})`, {
+        stat('No backend', 'Services of which no backend serves, on the worst appliance.', 'short', `max(weir_services{${ALL},state="no_backend"})`, {
           ...{ ...BAD_ABOVE_ZERO, w: 3, alert: ['WeirBackendSetEmpty', 'WeirServiceWithoutBackend'] },
         }),
       ],
@@ -102,7 +101,7 @@ export const FLEET = {
             ['NAT ports', 'percentunit', `max by (instance) (weir:nat_ports:ratio{${ALL}})`, FULL_COLUMN],
             ['Busiest lcore', 'percentunit', `max by (instance) (weir_lcore_busy_ratio{${ALL}})`, FULL_COLUMN],
             ['Generation', 'short', `max by (instance) (weir_table_generation{${ALL}})`],
-            ['Last commit', 's', `time() - max by (instance) (weir_table_commit_timestamp_seconds{${ALL}})`],
+            ['Last commit', 's', `time() - max by (instance) (weir_table_commit_timestamp_seconds{${ALL}} > 0)`],
           ],
           { h: 6 },
         ),
@@ -323,7 +322,7 @@ export const DATA_PLANE = {
           [rate('weir_drops_total', `${ONE},reason="tx_queue_full"`), '{{arm}} queue full'],
         ], { alert: 'WeirNicErrors' }),
         series('Troubles', 'Resets, removals, returns, stalls and losses of the link.', 'short', ['resets', 'removals', 'returns', 'send_stalls', 'link_losses'].map((name) => [sum('', increase(`weir_nic_${name}_total`, ONE)), name.replace('_', ' ')]), { alert: ['WeirNicUnstable', 'WeirNicNotRunning'] }),
-        series('Received by queue', 'Packets by receive queue, where the driver counts them.', 'pps', [[rate('weir_nic_queue_received_packets_total', ONE), '{{arm}} queue {{queue}}']], { without: NO_QUEUES }),
+        series('Received by queue', 'Packets by receive queue, where the driver counts them.', 'pps', [[rate('weir_nic_queue_received_packets_total', ONE), '{{arm}} queue {{queue}}']]),
         series('Allowances of AWS', 'Packets that AWS queued or dropped because the instance exceeded an allowance.', 'pps', [[sum('allowance', rate('weir_nic_allowance_exceeded_total', ONE)), '{{allowance}}']], { without: ENA, alert: 'WeirAllowanceExceeded' }),
         series('Lost behind XDP', 'Packets that the kernel or the driver did not send after Weir had forwarded them.', 'pps', XDP_LOSSES.map((name) => [rate(`weir_nic_xdp_${name}_total`, ONE), `{{arm}} ${name.replaceAll('_', ' ')}`]), { without: XDP, alert: 'WeirXdpPacketsLost' }),
       ],
@@ -331,7 +330,7 @@ export const DATA_PLANE = {
     [
       'Tables',
       [
-        series('Entries', 'Entries of each table.', 'short', [[`weir_table_entries{${ONE}}`, '{{table}}']]),
+        series('Entries', 'Entries of each table, without the slots of the backend selection.', 'short', [[`weir_table_entries{${ONE},table!="slots"}`, '{{table}}']]),
         series('Not tracked', 'Flows, fragments, affinities and answers without an entry of their own.', 'ops', ['flows', 'fragments', 'affinities', 'answers'].map((what) => [rate(`weir_${what}_untracked_total`, ONE), what]), { alert: 'WeirFlowTableFull' }),
         series('Gateway legs', 'Established flows that came by another node, port or option of their gateway.', 'ops', [
           [rate('weir_gateway_leg_changes_total', ONE), 'changed'],
@@ -348,8 +347,6 @@ export const DATA_PLANE = {
   ],
 };
 
-const PHASES = ['looking', 'outside', 'registered', 'ready', 'leading', 'following', 'leaving', 'over'];
-
 export const CLOUD = {
   uid: 'weir-cloud',
   title: 'Weir: cloud and BGP',
@@ -364,7 +361,7 @@ export const CLOUD = {
         stat('Tunnels differ', 'Gateways of Azure whose pool has other ports or VNIs.', 'short', `sum(weir_cloud_tunnels_differ{${ALL}})`, { ...BAD_ABOVE_ZERO, alert: 'WeirCloudTunnelsDiffer', without: AZURE }),
         stat('Draining flows', 'Flows that drains wait for.', 'short', `sum(weir_cloud_drain_flows{${ALL}})`, { base: 'blue' }),
         table('Phases', 'Phase of each registration.', { instance: 'Appliance', phase: 'Phase' }, [['Since start', 'short', `max by (instance, phase) (weir_cloud_phase{${ALL}} == 1)`]], { w: 8, h: 4, alert: 'WeirRegistrationLost', hidden: ['Value'] }),
-        series('Phases over time', 'Appliances by phase of their registration.', 'short', PHASES.map((phase) => [`sum(weir_cloud_phase{${ALL},phase="${phase}"}) > 0`, phase]), { stack: true }),
+        series('Phases over time', 'Appliances by phase of their registration.', 'short', [[`sum by (phase) (weir_cloud_phase{${ALL}}) > 0`, '{{phase}}']], { stack: true }),
         series('Targets', 'Targets of the group or members of the pool, as the first appliance sees them.', 'short', [[`max by (state) (weir_cloud_targets{${ALL}}) > 0`, '{{state}}']], { stack: true }),
         series('Requests to the cloud', 'By outcome.', 'ops', [[sum('outcome', rate('weir_cloud_calls_total', ALL)), '{{outcome}}']], { alert: 'WeirCloudCallsFailing' }),
         series('Time of requests', 'By outcome.', 's', quantiles('weir_cloud_call_duration_seconds', ALL, 'outcome')),
@@ -414,7 +411,7 @@ export const PRIVATE_LINK = {
       'Over time',
       [
         series('Links', 'Private links by condition.', 'short', ['available', 'paused', 'deleting', 'observed'].map((what) => [`max(weir_private_link_${what}{${ALL}})`, what])),
-        series('Not available by reason', '`weir pls show` names the resource and the error.', 'short', [[sum('reason', `weir_private_link_not_available{${ALL}}`), '{{reason}}']], { alert: 'WeirPrivateLinkNotAvailable' }),
+        series('Not available by reason', '`weir pls show` names the resource and the error.', 'short', [[sum('reason', `weir_private_link_not_available{${ALL}}`), '{{reason}}']], { alert: 'WeirPrivateLinkNotAvailable', without: 'all private links of a healthy lab are available' }),
         series('Connections', 'Connections of endpoints by state.', 'short', [[`max by (state) (weir_private_link_connections{${ALL}})`, '{{state}}']], { stack: true, alert: 'WeirPrivateLinkConnectionPending' }),
         series('Requests to Azure', 'By outcome.', 'ops', [[sum('outcome', rate('weir_private_link_calls_total', ALL)), '{{outcome}}']], { alert: 'WeirPrivateLinkCallsFailing' }),
         series('Requests by operation', 'All outcomes.', 'ops', [[sum('operation', rate('weir_private_link_calls_total', ALL)), '{{operation}}']]),
