@@ -18,13 +18,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { ROOT } from './generate.mjs';
 
-const PROGRAMS = process.env.WEIR_PROGRAMS ?? join(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
+const PROGRAMS =
+  process.env.WEIR_PROGRAMS ?? join(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
 const AWS = 'http://127.0.0.1:4566';
 const AZURE = 'https://localhost:4567';
 /** The label of the appliance. */
 export const INSTANCE = 'weir-1';
 const PROMETHEUS = 'http://127.0.0.1:19090';
-const [SUBSCRIPTION, CONSUMER] = ['aa', 'bb'].map((end) => `00000000-0000-0000-0000-0000000000${end}`);
+const [SUBSCRIPTION, CONSUMER] = ['aa', 'bb'].map(
+  (end) => `00000000-0000-0000-0000-0000000000${end}`,
+);
 const GUEST = `/subscriptions/${CONSUMER}/resourceGroups/guest`;
 const SPOKE = `${GUEST}/providers/Microsoft.Network/virtualNetworks/spoke`;
 
@@ -94,7 +97,9 @@ const OBJECTS = [
           local_asn: 65001,
           listen_port: 179,
           advertisements: [{ services: { match_labels: { announce: 'yes' } } }],
-          neighbors: [{ address: '10.0.2.11', asn: 65002, hold_s: 9, keepalive_s: 3, bfd: { enabled: true } }],
+          neighbors: [
+            { address: '10.0.2.11', asn: 65002, hold_s: 9, keepalive_s: 3, bfd: { enabled: true } },
+          ],
         },
       ],
     },
@@ -178,7 +183,8 @@ export class Lab {
 
   async #start() {
     for (const name of ['playground', 'slowpath', 'fastpath', 'weir', 'weir-aws', 'weir-azure']) {
-      if (!existsSync(join(PROGRAMS, name))) throw new Error(`no ${name} in ${PROGRAMS}: make dashboards`);
+      if (!existsSync(join(PROGRAMS, name)))
+        throw new Error(`no ${name} in ${PROGRAMS}: make dashboards`);
     }
     this.environment = {
       ...process.env,
@@ -191,7 +197,9 @@ export class Lab {
     };
     this.play = this.#path('play');
     this.#playground('start');
-    this.folder = /--config (\S*)\/weir.toml/.exec(readFileSync(join(this.play, 'bin/weir'), 'utf8'))[1];
+    this.folder = /--config (\S*)\/weir.toml/.exec(
+      readFileSync(join(this.play, 'bin/weir'), 'utf8'),
+    )[1];
     this.#secrets();
     await this.#clouds();
     await this.#neighbor();
@@ -229,7 +237,9 @@ export class Lab {
     closeSync(log);
     child.on('exit', (code, signal) => {
       if (!this.#stopping) {
-        console.error(`${program} ended: ${code ?? signal}\n${readFileSync(this.#path(name), 'utf8')}`);
+        console.error(
+          `${program} ended: ${code ?? signal}\n${readFileSync(this.#path(name), 'utf8')}`,
+        );
       }
     });
     this.#processes.push(child);
@@ -240,7 +250,15 @@ export class Lab {
     const folder = this.#path('secrets');
     mkdirSync(folder, { mode: 0o700 });
     const options = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1'];
-    options.push('-nodes', '-days', '90', '-subj', '/CN=lab', '-addext', 'subjectAltName=IP:127.0.0.1');
+    options.push(
+      '-nodes',
+      '-days',
+      '90',
+      '-subj',
+      '/CN=lab',
+      '-addext',
+      'subjectAltName=IP:127.0.0.1',
+    );
     options.push('-keyout', join(folder, 'key.pem'), '-out', join(folder, 'cert.pem'));
     execFileSync('openssl', options, { stdio: 'ignore' });
     writeFileSync(join(folder, 'token'), `${'t'.repeat(43)}\n`, { mode: 0o600 });
@@ -273,7 +291,13 @@ export class Lab {
     const link = JSON.parse(await this.run('appliance', 'ip', '-json', 'link', 'show', 'weir-in'));
     const ingress = aws.instances[0].interfaces[1];
     Object.assign(ingress, { mac: link[0].address, addresses: ['10.0.1.10'] });
-    Object.assign(aws.groups[0], { interval: 2, timeout: 1, healthy: 2, unhealthy: 2, health_path: '/' });
+    Object.assign(aws.groups[0], {
+      interval: 2,
+      timeout: 1,
+      healthy: 2,
+      unhealthy: 2,
+      health_path: '/',
+    });
     aws.groups[0].attributes['deregistration_delay.timeout_seconds'] = '0';
     azure.groups.push(GUEST);
     azure.resources.push({
@@ -290,8 +314,16 @@ export class Lab {
     });
     writeFileSync(this.#path('aws.json'), JSON.stringify(aws));
     writeFileSync(this.#path('azure.json'), JSON.stringify(azure));
-    this.#spawn('appliance', join(PROGRAMS, 'weir-aws'), ['--world', this.#path('aws.json'), '--probe']);
-    this.#spawn('appliance', join(PROGRAMS, 'weir-azure'), ['--world', this.#path('azure.json'), ...ca]);
+    this.#spawn('appliance', join(PROGRAMS, 'weir-aws'), [
+      '--world',
+      this.#path('aws.json'),
+      '--probe',
+    ]);
+    this.#spawn('appliance', join(PROGRAMS, 'weir-azure'), [
+      '--world',
+      this.#path('azure.json'),
+      ...ca,
+    ]);
   }
 
   async #neighbor() {
@@ -335,9 +367,15 @@ export class Lab {
     await this.run('weir', 'apply', '-f', this.#path('objects.json'));
     const send = async (method, path, body) => {
       const options = ['--silent', '--show-error', '--fail-with-body', '--request', method];
-      const socket = ['--unix-socket', join(this.folder, 'control.sock'), `http://weir/v1/sources/inventory/${path}`];
+      const socket = [
+        '--unix-socket',
+        join(this.folder, 'control.sock'),
+        `http://weir/v1/sources/inventory/${path}`,
+      ];
       const data = ['--header', 'Content-Type: application/json', '--data', JSON.stringify(body)];
-      return JSON.parse((await this.run('appliance', 'curl', ...options, ...data, ...socket)) || '{}');
+      return JSON.parse(
+        (await this.run('appliance', 'curl', ...options, ...data, ...socket)) || '{}',
+      );
     };
     const { session } = await send('POST', 'sessions', { revision: '1', lease_s: 3600 });
     await send('PUT', `sessions/${session}/chunks/0`, INVENTORY);
@@ -349,7 +387,12 @@ export class Lab {
     const config = {
       global: { scrape_interval: '1s', evaluation_interval: '1s' },
       rule_files: rules,
-      scrape_configs: [{ job_name: 'weir', static_configs: [{ targets: ['127.0.0.1:19100'], labels: { instance: INSTANCE } }] }],
+      scrape_configs: [
+        {
+          job_name: 'weir',
+          static_configs: [{ targets: ['127.0.0.1:19100'], labels: { instance: INSTANCE } }],
+        },
+      ],
     };
     writeFileSync(this.#path('prometheus.json'), JSON.stringify(config));
     this.#spawn('appliance', 'prometheus', [
@@ -362,9 +405,17 @@ export class Lab {
 
   async #get(path, parameters) {
     const data = Object.entries(parameters).flatMap(([k, v]) => ['--data-urlencode', `${k}=${v}`]);
-    const text = await this.run('appliance', 'curl', '--silent', '--get', ...data, PROMETHEUS + path);
+    const text = await this.run(
+      'appliance',
+      'curl',
+      '--silent',
+      '--get',
+      ...data,
+      PROMETHEUS + path,
+    );
     const answer = JSON.parse(text);
-    if (answer.status !== 'success') throw new Error(`${answer.error} in ${JSON.stringify(parameters)}`);
+    if (answer.status !== 'success')
+      throw new Error(`${answer.error} in ${JSON.stringify(parameters)}`);
     return answer.data.result ?? answer.data;
   }
 

@@ -19,7 +19,13 @@ const HISTORY = 75;
 const LARGEST_PICTURE = 200_000;
 
 /** The alerts that the broken lab must fire: no backend, no BGP neighbor. */
-const BROKEN = ['WeirBackendSetEmpty', 'WeirTrafficLost', 'WeirServiceWithoutBackend', 'WeirBgpSessionDown', 'WeirBfdSessionDown'];
+const BROKEN = [
+  'WeirBackendSetEmpty',
+  'WeirTrafficLost',
+  'WeirServiceWithoutBackend',
+  'WeirBgpSessionDown',
+  'WeirBfdSessionDown',
+];
 
 const folder = mkdtempSync(join(tmpdir(), 'weir-rules-'));
 let lab;
@@ -66,7 +72,8 @@ after(() => {
 });
 
 const answers = {};
-const finite = ({ value, values }) => (values ?? [value]).some(([, number]) => Number.isFinite(Number(number)));
+const finite = ({ value, values }) =>
+  (values ?? [value]).some(([, number]) => Number.isFinite(Number(number)));
 
 for (const [file, dashboard] of Object.entries(DASHBOARDS)) {
   test(`every panel of ${file} has data`, async () => {
@@ -76,10 +83,13 @@ for (const [file, dashboard] of Object.entries(DASHBOARDS)) {
       const results = [];
       for (const target of panel.targets) {
         const expr = replaced(target.expr);
-        const series = (target.instant ? await lab.query(expr) : await lab.range(expr, HISTORY)).filter(finite);
+        const series = (
+          target.instant ? await lab.query(expr) : await lab.range(expr, HISTORY)
+        ).filter(finite);
         results.push({ target, series });
         const without = WITHOUT_DATA[file].get(panel.title);
-        if (without === undefined && series.length === 0) faults.push(`${panel.title}: no data: ${expr}`);
+        if (without === undefined && series.length === 0)
+          faults.push(`${panel.title}: no data: ${expr}`);
         if (without !== undefined && series.length) {
           faults.push(`${panel.title}: has data, although ${without}`);
         }
@@ -92,25 +102,42 @@ for (const [file, dashboard] of Object.entries(DASHBOARDS)) {
 
 test('no alert that pages fires in a healthy lab', async () => {
   const seconds = Math.floor((Date.now() - settled) / 1000);
-  const firing = await lab.query(`count_over_time(ALERTS{alertstate="firing",severity="page"}[${seconds}s])`);
-  assert.deepEqual(firing.map(({ metric }) => metric.alertname), []);
+  const firing = await lab.query(
+    `count_over_time(ALERTS{alertstate="firing",severity="page"}[${seconds}s])`,
+  );
+  assert.deepEqual(
+    firing.map(({ metric }) => metric.alertname),
+    [],
+  );
 });
 
-test('the pictures of the book', { skip: process.env.WEIR_PICTURES !== 'write' && 'make dashboards-write draws them' }, () => {
-  for (const [file, dashboard] of Object.entries(DASHBOARDS)) {
-    const { html, height } = page(dashboard, answers[file], WITHOUT_DATA[file]);
-    const [source, raw] = [join(folder, 'page.html'), join(folder, 'page.png')];
-    writeFileSync(source, html);
-    execFileSync(
-      'chromium',
-      ['--headless', '--no-sandbox', '--hide-scrollbars', '--disable-gpu', `--window-size=${WIDTH},${height}`, `--screenshot=${raw}`, `file://${source}`],
-      { stdio: 'ignore' },
-    );
-    const path = join(ROOT, `docs/src/img/dashboard-${file.replace('.json', '.png')}`);
-    execFileSync('pngquant', ['--force', '--strip', '--speed', '1', '--output', path, '64', raw]);
-    assert.ok(statSync(path).size <= LARGEST_PICTURE, `${path}: ${statSync(path).size} bytes`);
-  }
-});
+test(
+  'the pictures of the book',
+  { skip: process.env.WEIR_PICTURES !== 'write' && 'make dashboards-write draws them' },
+  () => {
+    for (const [file, dashboard] of Object.entries(DASHBOARDS)) {
+      const { html, height } = page(dashboard, answers[file], WITHOUT_DATA[file]);
+      const [source, raw] = [join(folder, 'page.html'), join(folder, 'page.png')];
+      writeFileSync(source, html);
+      execFileSync(
+        'chromium',
+        [
+          '--headless',
+          '--no-sandbox',
+          '--hide-scrollbars',
+          '--disable-gpu',
+          `--window-size=${WIDTH},${height}`,
+          `--screenshot=${raw}`,
+          `file://${source}`,
+        ],
+        { stdio: 'ignore' },
+      );
+      const path = join(ROOT, `docs/src/img/dashboard-${file.replace('.json', '.png')}`);
+      execFileSync('pngquant', ['--force', '--strip', '--speed', '1', '--output', path, '64', raw]);
+      assert.ok(statSync(path).size <= LARGEST_PICTURE, `${path}: ${statSync(path).size} bytes`);
+    }
+  },
+);
 
 test('a broken lab fires its alerts, with complete texts', async () => {
   await lab.break();
