@@ -18,6 +18,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { ROOT } from './generate.mjs';
 
+/** The folder of the programs, by default that of cargo's profile `dev`. */
 const PROGRAMS =
   process.env.WEIR_PROGRAMS ?? join(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
 const AWS = 'http://127.0.0.1:4566';

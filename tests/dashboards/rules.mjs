@@ -698,11 +698,15 @@ export const GROUPS = [
       {
         alert: 'WeirCloudFinding',
         severity: 'ticket',
-        expr: 'increase(weir_cloud_findings_total[15m]) > 0',
+        // A finding's series begins with its first occurrence, which `increase` does not see.
+        expr:
+          'increase(weir_cloud_findings_total[15m]) > 0' +
+          ' or (weir_cloud_findings_total unless weir_cloud_findings_total offset 15m)',
         for: '0m',
         summary: 'Finding about the cloud on {{ $labels.instance }}: {{ $labels.finding }}',
         description: '`weir cloud status` shows its text and remedy.',
-        ...growth('weir_cloud_findings_total', { finding: 'cross_zone' }),
+        fires: [s('weir_cloud_findings_total', { finding: 'cross_zone' }, '_x15 1x45')],
+        quiet: [s('weir_cloud_findings_total', { finding: 'cross_zone' }, '1x60')],
       },
       {
         alert: 'WeirBgpSessionDown',
