@@ -24,6 +24,7 @@ pub mod control;
 pub mod health;
 pub mod kernel;
 pub mod live;
+pub mod measured;
 pub mod metrics;
 pub mod plane;
 pub mod reconcile;

@@ -276,6 +276,7 @@ impl<'r> Reconcile<'r> {
     fn update_status(&mut self, now: Instant) {
         let generation = self.region.generation();
         let draining = self.region.draining();
+        self.shared.measured.set_table_uses(self.plane.table_uses());
         let monitor = self.lcores.begin_check(now);
         let lcores = monitor.observe(self.region, now);
         let (mut able, carries) = monitor.able(self.region, &lcores, generation, draining);

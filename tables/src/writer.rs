@@ -55,6 +55,17 @@ pub enum Referred {
     Backend(u32),
 }
 
+/// Occupancy of a table of the region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableUse {
+    /// Name of the table.
+    pub table: &'static str,
+    /// Entries in use. Removed ones count until no generation and no flow refers to them.
+    pub used: u32,
+    /// Number of entries that the table has.
+    pub capacity: u32,
+}
+
 /// The writer's index over the tables: names, reference counts and free space.
 #[derive(Debug)]
 struct WriterIndex {
@@ -169,6 +180,24 @@ impl<'r> Writer<'r> {
     /// them up, because only the commit writes the summary of their kinds.
     pub fn prepared(&self) -> TableSet<'r> {
         TableSet::of(self.parts, self.next())
+    }
+
+    /// Returns the occupancy of the tables that this writer fills, as prepared.
+    pub fn table_uses(&self) -> [TableUse; 5] {
+        let ids = |table, (used, capacity, retired): (u32, u32, u32)| TableUse {
+            table,
+            used: used + retired,
+            capacity,
+        };
+        let (free, slots) = self.index.arena.usage();
+        let capacity = self.region.sizes().frontends;
+        [
+            ids("services", self.index.services.usage()),
+            ids("backends", self.index.backends.usage()),
+            ids("next_hops", self.index.next_hops.usage()),
+            TableUse { table: "frontends", used: self.index.frontends, capacity },
+            TableUse { table: "slots", used: slots - free, capacity: slots },
+        ]
     }
 
     /// Change counter: an unchanged value means that nothing was written in between.

@@ -146,7 +146,7 @@ fn dead_or_hung_backends_get_no_new_flows_and_no_verdict_is_lost() -> Outcome {
         })?;
     }
     let metrics = weir.metrics()?;
-    assert!(metrics.sum("weir_probes_total", &["result=\"good\""]) > 0.0);
+    assert!(metrics.sum("weir_health_probes_total", &["result=\"good\""]) > 0.0);
     assert_eq!(metrics.sum("weir_health_backends", &["state=\"healthy\""]), 3.0);
     drop(client);
     gateway.stop()?;

@@ -64,7 +64,7 @@ fn packets_rejected_by_the_kernel_are_counted() -> Result<(), Box<dyn Error>> {
     let mut weir = Weir::start(&lab, &Settings::default(), &services)?;
     assert!(probe(&lab.cloud, INGRESS).is_ok());
     let lost = |weir: &Weir| -> Result<f64, tests::lab::LabError> {
-        Ok(weir.metrics()?.sum("weir_kernel_lost_total", &["arm=\"ingress\""]))
+        Ok(weir.metrics()?.sum("weir_kernel_lost_packets_total", &["arm=\"ingress\""]))
     };
     assert_eq!(lost(&weir)?, 0.0);
     // A TAP that is down accepts nothing: the probe's packets are lost after Weir's counters.
@@ -74,7 +74,7 @@ fn packets_rejected_by_the_kernel_are_counted() -> Result<(), Box<dyn Error>> {
         let lost = lost(weir)?;
         Ok((lost > 0.0, format!("{lost}")))
     })?;
-    let none = weir.metrics()?.sum("weir_kernel_lost_total", &["arm=\"egress\""]);
+    let none = weir.metrics()?.sum("weir_kernel_lost_packets_total", &["arm=\"egress\""]);
     assert_eq!(none, 0.0, "only the arm of the TAP loses packets");
     weir.stop()?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::requests::Counts;
+use crate::requests::{Calls, Counts};
 
 /// Status of the appliance at its cloud.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -142,15 +142,19 @@ pub struct CallCount {
     pub outcome: String,
     /// Number of attempts.
     pub times: u64,
+    /// Their durations.
+    #[serde(skip)]
+    pub calls: Calls,
 }
 
 impl Report {
     /// Sets the number of attempts since start.
     pub fn set_calls(&mut self, counts: Counts) {
-        let count = |((operation, outcome), times): ((&str, &str), u64)| CallCount {
+        let count = |((operation, outcome), calls): ((&str, &str), Calls)| CallCount {
             operation: operation.to_owned(),
             outcome: outcome.to_owned(),
-            times,
+            times: calls.times,
+            calls,
         };
         self.calls = counts.into_iter().map(count).collect();
     }

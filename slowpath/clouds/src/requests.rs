@@ -2,18 +2,55 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use crate::failure::{AttemptError, Operation};
 use crate::retry::{Clock, Pause, Policy, Retry, with_retries};
 
-/// Number of attempts by operation and outcome: `ok`, or the metrics name of a
+/// Upper bounds in seconds of the buckets of [`Calls`]; the last bucket has none.
+pub const BOUNDS_S: [f64; 9] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0];
+
+/// Attempts of an operation with the same outcome.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Calls {
+    /// Number of attempts.
+    pub times: u64,
+    /// Sum of their durations in seconds.
+    pub seconds: f64,
+    /// Number of attempts by duration: at most the bound of [`BOUNDS_S`], and over the one before.
+    pub buckets: [u64; BOUNDS_S.len() + 1],
+}
+
+impl Calls {
+    fn record(&mut self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        self.times += 1;
+        self.seconds += seconds;
+        self.buckets[BOUNDS_S.partition_point(|bound| *bound < seconds)] += 1;
+    }
+
+    /// Returns the buckets with their upper bounds.
+    pub fn bounded(&self) -> Vec<(f64, u64)> {
+        BOUNDS_S.into_iter().chain([f64::INFINITY]).zip(self.buckets).collect()
+    }
+}
+
+impl AddAssign for Calls {
+    fn add_assign(&mut self, other: Calls) {
+        self.times += other.times;
+        self.seconds += other.seconds;
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+/// Attempts by operation and outcome: `ok`, or the metrics name of a
 /// [`Failure`](crate::failure::Failure).
-pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
+pub type Counts = BTreeMap<(&'static str, &'static str), Calls>;
 
 /// Settings and counters of a client's requests. Clones share the counters and the sequence of
 /// jitter seeds.
@@ -44,7 +81,7 @@ impl Requests {
         Requests { pause, ..self.clone() }
     }
 
-    /// Returns the number of attempts so far, by operation and outcome.
+    /// Returns the attempts so far, by operation and outcome.
     pub fn counts(&self) -> Counts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -65,10 +102,11 @@ impl Requests {
         timeout: Duration,
         request: impl Future<Output = Result<T, AttemptError>>,
     ) -> Result<T, AttemptError> {
+        let began = Instant::now();
         let result = operation.with_timeout(timeout, request).await;
         let outcome = result.as_ref().map_or_else(|failed| failed.error.kind.as_str(), |_| "ok");
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry((operation.name, outcome)).or_default() += 1;
+        counts.entry((operation.name, outcome)).or_default().record(began.elapsed());
         result
     }
 }

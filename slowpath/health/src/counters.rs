@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+
 use crate::scheduler::ProbeResult;
 
 /// Number of buckets for the delay between a check's due time and its start: below 1 ms, 2 ms, 4 ms
@@ -10,7 +12,7 @@ use crate::scheduler::ProbeResult;
 pub const DELAY_BUCKETS: usize = 16;
 
 /// Counters of the process's checker, which alone writes them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     good: AtomicU64,
     bad: AtomicU64,
@@ -21,6 +23,26 @@ pub struct Counters {
     unhealthy: AtomicU64,
     running: AtomicU64,
     states: [AtomicU64; 3],
+    /// Durations of good checks, of bad ones, and of those that this machine could not run.
+    durations: [Histogram; 3],
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            good: AtomicU64::default(),
+            bad: AtomicU64::default(),
+            not_run: AtomicU64::default(),
+            late: AtomicU64::default(),
+            delay: Default::default(),
+            healthy: AtomicU64::default(),
+            unhealthy: AtomicU64::default(),
+            running: AtomicU64::default(),
+            states: Default::default(),
+            // 0.25 ms to 16 s: from a connection within the rack to the longest timeout.
+            durations: [(); 3].map(|()| Histogram::new(exponential_buckets(0.00025, 4.0, 9))),
+        }
+    }
 }
 
 /// A snapshot of the counters.
@@ -64,13 +86,20 @@ impl Counters {
         }
     }
 
+    /// Returns the durations of good checks, of bad ones, and of those that this machine could not
+    /// run.
+    pub fn durations(&self) -> [Histogram; 3] {
+        self.durations.clone()
+    }
+
     pub(crate) fn completed(&self, result: &ProbeResult) {
-        let counter = match result.good {
-            Some(true) => &self.good,
-            Some(false) => &self.bad,
-            None => &self.not_run,
+        let (counter, durations) = match result.good {
+            Some(true) => (&self.good, &self.durations[0]),
+            Some(false) => (&self.bad, &self.durations[1]),
+            None => (&self.not_run, &self.durations[2]),
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        durations.observe(result.took.as_secs_f64());
     }
 
     pub(crate) fn started(&self, delay: Duration, late: bool) {

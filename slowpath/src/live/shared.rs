@@ -23,6 +23,7 @@ use crate::control::trace::TraceRequest;
 use crate::health::Able;
 use crate::health::checks::Checks;
 use crate::health::heartbeat::Heartbeat;
+use crate::measured::Measured;
 use crate::plane::published::PublishedTables;
 
 /// State of the single trace. Only one can run because all lcores apply the same filter.
@@ -65,6 +66,8 @@ pub struct Shared {
     reload: AtomicBool,
     pub(super) checks: Checks,
     pub(super) cloud: RwLock<Report>,
+    /// Measurements of slowpath's own work.
+    pub measured: Measured,
     /// Networks with reserved slots on listeners: those of the configured health probes.
     pub(crate) reserved: ReservedNetworks,
     /// Thread of the control loop, set by its first call of `rest`.
@@ -102,6 +105,7 @@ impl Shared {
             reload: AtomicBool::new(false),
             checks: Checks::default(),
             cloud: RwLock::default(),
+            measured: Measured::default(),
             reserved: ReservedNetworks::default(),
             control_thread: OnceLock::new(),
         }

@@ -1,58 +1,172 @@
-//! Encoding of metric families.
+//! Encoding of declared metrics. A family is a metric with a sample for each set of label values.
 
 use std::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
 
-/// Encoder of metric families. A family is a metric with a sample for each set of label values.
+use super::declared::{Metric, Type};
+
+/// A sample of a metric with `N` labels: the values of the labels in the order of the declaration,
+/// and the sample's value.
+pub(super) type Sample<'l, const N: usize, V> = ([&'l str; N], V);
+
+/// Encoder of metric families.
 pub(super) struct Family<'a, 'e>(pub(super) &'a mut DescriptorEncoder<'e>);
 
 impl Family<'_, '_> {
-    pub(super) fn metric(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: MetricType,
-        samples: impl Fn(&mut MetricEncoder<'_>) -> fmt::Result,
-    ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, None, kind)?;
-        samples(&mut encoder)
+    /// Encodes the descriptor of a metric.
+    fn begin<'s, const N: usize>(
+        &'s mut self,
+        metric: &'s Metric<N>,
+        unit: &'s Option<Unit>,
+    ) -> Result<MetricEncoder<'s>, fmt::Error> {
+        let kind = match metric.kind() {
+            Type::Counter => MetricType::Counter,
+            Type::Gauge => MetricType::Gauge,
+            Type::Histogram => MetricType::Histogram,
+            Type::Info => MetricType::Info,
+            Type::Unknown => MetricType::Unknown,
+        };
+        // The encoder appends the unit to the name.
+        let name = match metric.unit() {
+            Some(unit) => metric.family().strip_suffix(unit).and_then(|n| n.strip_suffix('_')),
+            None => None,
+        };
+        let name = name.unwrap_or(metric.family());
+        self.0.encode_descriptor(name, metric.help(), unit.as_ref(), kind)
     }
 
+    /// Encodes a counter.
     pub(super) fn counters<'l, const N: usize>(
         &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], u64)>,
+        metric: &Metric<N>,
+        samples: impl IntoIterator<Item = Sample<'l, N, u64>>,
     ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, value) in samples {
-            encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        let unit = unit(metric);
+        let mut encoder = self.begin(metric, &unit)?;
+        for (values, value) in samples {
+            let labels = metric.with(values);
+            labeled(&mut encoder, &labels, |encoder| {
+                encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+            })?;
         }
         Ok(())
     }
 
+    /// Encodes a counter of seconds.
+    pub(super) fn seconds<'l, const N: usize>(
+        &mut self,
+        metric: &Metric<N>,
+        samples: impl IntoIterator<Item = Sample<'l, N, f64>>,
+    ) -> fmt::Result {
+        let unit = unit(metric);
+        let mut encoder = self.begin(metric, &unit)?;
+        for (values, value) in samples {
+            let labels = metric.with(values);
+            labeled(&mut encoder, &labels, |encoder| {
+                encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Encodes a gauge, or a metric of unknown type.
     pub(super) fn gauges<'l, const N: usize>(
         &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], f64)>,
+        metric: &Metric<N>,
+        samples: impl IntoIterator<Item = Sample<'l, N, f64>>,
     ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in samples {
-            encoder.encode_family(&labels)?.encode_gauge(&value)?;
+        let unit = unit(metric);
+        let mut encoder = self.begin(metric, &unit)?;
+        for (values, value) in samples {
+            labeled(&mut encoder, &metric.with(values), |encoder| encoder.encode_gauge(&value))?;
         }
         Ok(())
     }
 
-    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.metric(name, help, MetricType::Counter, |encoder| {
-            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        })
+    /// Encodes histograms of the client library.
+    pub(super) fn histograms<'l, const N: usize, H: EncodeMetric>(
+        &mut self,
+        metric: &Metric<N>,
+        samples: impl IntoIterator<Item = Sample<'l, N, H>>,
+    ) -> fmt::Result {
+        let unit = unit(metric);
+        let mut encoder = self.begin(metric, &unit)?;
+        for (values, histogram) in samples {
+            histogram.encode(encoder.encode_family(&metric.with(values))?)?;
+        }
+        Ok(())
     }
 
-    pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.metric(name, help, MetricType::Gauge, |encoder| encoder.encode_gauge(&value))
+    /// Encodes a histogram without labels.
+    pub(super) fn histogram(
+        &mut self,
+        metric: &Metric<0>,
+        histogram: &impl EncodeMetric,
+    ) -> fmt::Result {
+        let unit = unit(metric);
+        histogram.encode(self.begin(metric, &unit)?)
+    }
+
+    /// Encodes histograms from counts of their buckets, each with its upper bound; the last bound
+    /// is infinite.
+    pub(super) fn buckets<'l, const N: usize>(
+        &mut self,
+        metric: &Metric<N>,
+        samples: impl IntoIterator<Item = Sample<'l, N, (f64, Vec<(f64, u64)>)>>,
+    ) -> fmt::Result {
+        let unit = unit(metric);
+        let mut encoder = self.begin(metric, &unit)?;
+        for (values, (sum, buckets)) in samples {
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            let labels = metric.with(values);
+            labeled(&mut encoder, &labels, |encoder| {
+                encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Encodes an info metric.
+    pub(super) fn info<const N: usize>(
+        &mut self,
+        metric: &Metric<N>,
+        values: [&str; N],
+    ) -> fmt::Result {
+        self.begin(metric, &None)?.encode_info(&metric.with(values))
+    }
+
+    /// Encodes a counter without labels.
+    pub(super) fn counter(&mut self, metric: &Metric<0>, value: u64) -> fmt::Result {
+        self.counters(metric, [([], value)])
+    }
+
+    /// Encodes a gauge without labels.
+    pub(super) fn gauge(&mut self, metric: &Metric<0>, value: f64) -> fmt::Result {
+        self.gauges(metric, [([], value)])
+    }
+}
+
+/// Encodes one sample. Without labels it is encoded as the family's, because the encoder would write
+/// empty braces.
+fn labeled<const N: usize>(
+    encoder: &mut MetricEncoder<'_>,
+    labels: &[(&'static str, &str); N],
+    encode: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    match N {
+        0 => encode(encoder),
+        _ => encode(&mut encoder.encode_family(labels)?),
+    }
+}
+
+/// Returns a metric's unit for the encoder.
+fn unit<const N: usize>(metric: &Metric<N>) -> Option<Unit> {
+    match metric.unit()? {
+        "seconds" => Some(Unit::Seconds),
+        "bytes" => Some(Unit::Bytes),
+        other => Some(Unit::Other(other.to_owned())),
     }
 }

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use state::text::ARMS;
-use tables::nic::{Nic, NicState, XdpLoss};
+use tables::nic::{Nic, NicState};
 use tables::region::Region;
 
+use super::declared as metric;
 use super::family::Family;
 
 /// ENA's counters of traffic that AWS dropped or delayed because the instance exceeded an
@@ -24,57 +25,52 @@ pub(super) fn encode(region: &Region, arms: usize, family: &mut Family<'_, '_>) 
     let read = |(number, arm): (usize, &&'static str)| Some((*arm, region.nics().read(number)?));
     let nics: Vec<(&'static str, Nic)> =
         ARMS.iter().enumerate().take(arms).filter_map(read).collect();
-    let each = || nics.iter().map(|(arm, nic)| ([("arm", *arm)], nic));
+    let each = || nics.iter().map(|(arm, nic)| ([*arm], nic));
     let flag = |on: bool| f64::from(u8::from(on));
-    // The lists are the same for all NICs.
-    let empty = Nic::default();
-    for (index, (name, help, _)) in empty.counters.named().enumerate() {
+    for (index, metric) in metric::NIC_COUNTERS.iter().enumerate() {
         let samples =
             each().filter_map(|(labels, nic)| Some((labels, nic.counters.named().nth(index)?.2)));
-        family.counters(&format!("weir_nic_{name}"), help, samples)?;
+        family.counters(metric, samples)?;
     }
-    for (index, loss) in XdpLoss::ALL.into_iter().enumerate() {
+    for (index, metric) in metric::XDP_LOSSES.iter().enumerate() {
         let samples = each().filter_map(|(labels, nic)| Some((labels, nic.xdp_losses[index]?)));
-        family.counters(&format!("weir_nic_{}", loss.name()), loss.help(), samples)?;
+        family.counters(metric, samples)?;
     }
-    for (index, (name, help, _)) in empty.events.named().enumerate() {
+    for (index, metric) in metric::NIC_EVENTS.iter().enumerate() {
         let samples =
             each().filter_map(|(labels, nic)| Some((labels, nic.events.named().nth(index)?.2)));
-        family.counters(&format!("weir_nic_{name}"), help, samples)?;
+        family.counters(metric, samples)?;
     }
     let states = nics.iter().flat_map(|(arm, nic)| {
-        NicState::ALL
-            .map(|state| ([("arm", *arm), ("state", state.as_str())], flag(nic.state == state)))
+        NicState::ALL.map(|state| ([*arm, state.as_str()], flag(nic.state == state)))
     });
-    let help = "1 for the state of the arm's NIC, 0 for the others.";
-    family.gauges("weir_nic_state", help, states)?;
-    let help = "1 if the link of the arm's NIC is up, else 0.";
-    family.gauges("weir_nic_link_up", help, each().map(|(l, nic)| (l, flag(nic.link_up))))?;
+    family.gauges(&metric::NIC_STATE, states)?;
+    family.gauges(&metric::NIC_LINK, each().map(|(l, nic)| (l, flag(nic.link_up))))?;
     family.gauges(
-        "weir_nic_speed_bytes",
-        "Speed of the link in bytes per second; 0 if the driver does not report it.",
+        &metric::NIC_SPEED,
         each().map(|(labels, nic)| (labels, f64::from(nic.speed_mbps) * 125_000.0)),
     )?;
     let allowances = nics.iter().flat_map(|(arm, nic)| {
         let value = |name: &str| nic.xstats.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-        ALLOWANCES.iter().filter_map(move |(name, label)| {
-            Some(([("arm", *arm), ("allowance", *label)], value(name)?))
-        })
+        ALLOWANCES.iter().filter_map(move |(name, label)| Some(([*arm, *label], value(name)?)))
     });
-    family.counters(
-        "weir_nic_allowance_exceeded",
-        "Packets that AWS queued or dropped before or after the NIC because the instance exceeded \
-         an allowance. bandwidth_in, bandwidth_out, packets: use a larger instance or more \
-         appliances. conntrack: allow all traffic in the security groups, so that it is not \
-         tracked. linklocal: too many requests to DNS, metadata or time.",
-        allowances,
-    )?;
+    family.counters(&metric::NIC_ALLOWANCE, allowances)?;
+    let queues = nics.iter().flat_map(|(arm, nic)| {
+        nic.xstats.iter().filter_map(move |(name, value)| Some((*arm, rx_queue(name)?, *value)))
+    });
+    family.counters(&metric::NIC_QUEUE_PACKETS, queues.map(|(arm, queue, n)| ([arm, queue], n)))?;
     family.gauges(
-        "weir_nic_driver_counter",
-        "Counter of the NIC's driver by its own name; may start again from 0.",
+        &metric::NIC_DRIVER_STAT,
         nics.iter().flat_map(|(arm, nic)| {
-            let labels = |name| [("arm", *arm), ("counter", name)];
+            let labels = |name| [*arm, name];
             nic.xstats.iter().map(move |(name, value)| (labels(name.as_str()), *value as f64))
         }),
     )
+}
+
+/// Returns the number of the queue whose received packets a driver's counter counts. DPDK names
+/// them `rx_q0_packets` in all drivers that count them.
+fn rx_queue(name: &str) -> Option<&str> {
+    let queue = name.strip_prefix("rx_q")?.strip_suffix("_packets")?;
+    (!queue.is_empty() && queue.bytes().all(|byte| byte.is_ascii_digit())).then_some(queue)
 }

@@ -43,7 +43,7 @@ use state::plane::{DesiredFrontend, Generation, Plane, PlaneError};
 use tables::maglev::{Order, Seed};
 use tables::next_hop::NextHop;
 use tables::region::{Region, RegionError};
-use tables::writer::Writer;
+use tables::writer::{TableUse, Writer};
 
 use super::compile;
 use crate::kernel::neighbors::Resolved;
@@ -104,6 +104,11 @@ impl<'r> RegionPlane<'r> {
     /// Returns the region.
     pub fn region(&self) -> &'r Region {
         self.region
+    }
+
+    /// Returns the occupancy of the region's tables.
+    pub fn table_uses(&self) -> Vec<TableUse> {
+        self.writer.table_uses().to_vec()
     }
 
     /// Claims the region as its writer, and reads the state that the previous writer left.

@@ -99,6 +99,13 @@ impl Instance {
     }
 }
 
+/// Returns the state of those backends that get new flows: the active ones, or the terminating ones
+/// if none is active. Returns `None` if no backend gets new flows.
+pub fn new_flow_state<'a>(backends: impl Iterator<Item = &'a Instance>) -> Option<State> {
+    let serving = backends.map(Instance::effective);
+    serving.filter(|state| matches!(state, State::Active | State::Terminating)).min()
+}
+
 /// Sorts backends into slot order: healthy before unhealthy, then by effective state, then by
 /// endpoint. Returns how many of them, from the first, get new flows: the active ones, or the
 /// terminating ones if none is active.

@@ -271,7 +271,7 @@ fn check_metrics(stage: &Stage) {
         ("session_state", "", "1"),
         ("bfd_session_state", "", "1"),
         ("advertised_routes", ",afi=\"ipv4\",safi=\"unicast\"", "1"),
-        ("malformed_updates_total", ",treated=\"treat-as-withdraw\"", "0"),
+        ("malformed_updates_total", ",treatment=\"treat-as-withdraw\"", "0"),
     ] {
         let line = format!("weir_bgp_{name}{{{labels}{more}}} {value}");
         assert!(text.contains(&line), "{line} is missing in\n{text}");

@@ -287,7 +287,7 @@ fn metrics_pass_promtool_and_views_render() {
         "weir_drops_total{arm=\"egress\",reason=\"no_neighbor\"} 0",
         "weir_service_packets_total{service=\"default/web\"} 0",
         "weir_backend_flows{backend=\"10.97.2.11:80\"} 0",
-        "weir_flows_max 1024",
+        "weir_table_capacity{table=\"flows\"} 1024",
         "weir_build_info{version=",
     ] {
         assert!(plain.contains(metric), "{metric} is missing in\n{plain}");
@@ -394,8 +394,8 @@ fn health_verdicts_are_shown_and_survive_a_restart_and_health_check_ports_respon
     let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
     for metric in [
         "weir_health_backends{state=\"unhealthy\"} 2",
-        "weir_health_verdicts_total{verdict=\"unhealthy\"} 0",
-        "weir_probes_late_total ",
+        "weir_health_verdict_changes_total{verdict=\"unhealthy\"} 0",
+        "weir_health_probes_late_total ",
     ] {
         assert!(metrics.contains(metric), "{metric} is missing in\n{metrics}");
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use host::driver::{Answer, Attachment, DRIVERS, Limit, Queues};
 use serde_json::Value;
+use slowpath::metrics::declared;
 use tables::reason::DropReason;
 
 use crate::appliance::{Folder, weir};
@@ -193,10 +194,6 @@ fn the_reference_of_other_programs_is_current() {
     assert_current("programs.md", &page);
 }
 
-/// Prefixes of metrics whose samples depend on timing; the page lists no labels for them.
-const NONDETERMINISTIC: [&str; 4] =
-    ["weir_cloud_calls", "weir_cloud_findings", "weir_private_link_calls", "weir_lcore"];
-
 /// Returns an appliance that has every family of metrics and every route of the API: at Azure, with
 /// private links. Nothing responds at the addresses of Azure.
 fn appliance_with_all_features(name: &str) -> Folder {
@@ -214,55 +211,28 @@ fn appliance_with_all_features(name: &str) -> Folder {
 
 #[test]
 fn the_reference_of_metrics_is_current() {
-    let folder = appliance_with_all_features("reference-metrics");
-    let _slowpath = folder.slowpath();
-    folder.until(&["status"], |status| generation(status) > 0);
-    folder.until(&["get", "private-link-service"], |_| true);
-    let answer = folder.get(folder.ports[2], "/metrics", "text/plain");
-    let (_, text) = answer.split_once("\r\n\r\n").unwrap();
-    let (mut help, mut labels) = (BTreeMap::new(), BTreeMap::new());
-    for line in text.lines() {
-        let words: Vec<&str> = line.splitn(4, ' ').collect();
-        match *words.as_slice() {
-            ["#", "HELP", name, text] => {
-                help.entry(name).or_insert(("", "")).1 = text;
-            }
-            ["#", "TYPE", name, kind] => {
-                help.entry(name).or_insert(("", "")).0 = kind;
-            }
-            _ => {
-                let (name, rest) = line.split_once('{').unwrap_or((line, ""));
-                if NONDETERMINISTIC.iter().any(|family| name.starts_with(family)) {
-                    continue;
-                }
-                let pairs = rest.split_once('}').unwrap_or_default().0;
-                let names: Vec<String> = pairs
-                    .split("\",")
-                    .filter_map(|pair| Some(format!("`{}`", pair.split_once('=')?.0)))
-                    .collect();
-                labels.entry(name).or_insert(names.join(", "));
-            }
-        }
-    }
+    let all = declared::all();
     let mut page = format!(
         "# Metrics\n\n{GENERATED}\n\n`metrics.listen` serves `/metrics`, in the OpenMetrics format \
-         to clients that ask for it (Prometheus does) and in the older text format to others. \
-         Labels are unknown where the appliance that made this page had no sample. Metrics of a \
-         cloud and of private links exist where these are configured.\n\n\
-         | metric | type | labels | meaning |\n|---|---|---|---|\n"
+         to clients that ask for it (Prometheus does) and in the older text format to others. A \
+         counter's rate is what matters: all start at 0 with the region or the process. A metric \
+         without *only with* exists in every configuration. `metrics.json` beside this page has \
+         the same list for programs.\n\n\
+         The label `service` or `backend` has the value `(others)` for the sum of those without \
+         series of their own (`weir_metrics_series_omitted`): the first \
+         `region.counted_services` and `region.counted_backends` by their ids in the region have \
+         some, and keep them until they are removed.\n\n\
+         | metric | type | labels | meaning | only with |\n|---|---|---|---|---|\n"
     );
-    for (name, (kind, text)) in &help {
-        let labels = match labels.get(name).map(String::as_str) {
-            None => "unknown",
-            Some("") => "none",
-            Some(names) => names,
-        };
-        writeln!(page, "| `{name}` | {kind} | {labels} | {} |", cell(text)).unwrap();
-    }
-    for family in ["weir_cloud_phase", "weir_private_link_objects", "weir_bgp_session_state"] {
-        assert!(help.contains_key(family), "{family} is missing in\n{text}");
+    for one in &all {
+        let labels: Vec<String> = one.labels.iter().map(|label| format!("`{label}`")).collect();
+        let kind = serde_json::to_value(one.kind).unwrap();
+        let (kind, labels, only) = (kind.as_str().unwrap(), labels.join(", "), one.presence.text());
+        writeln!(page, "| `{}` | {kind} | {labels} | {} | {only} |", one.name, cell(&one.help))
+            .unwrap();
     }
     assert_current("metrics.md", &page);
+    assert_current("metrics.json", &(serde_json::to_string_pretty(&all).unwrap() + "\n"));
 }
 
 /// The methods of a path in the order of the page.

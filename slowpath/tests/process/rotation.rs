@@ -224,7 +224,7 @@ fn new_connections_see_a_new_certificate_and_established_ones_go_on() {
         (&secret["error"], &secret["valid_until"]),
         (&Value::Null, &"2020-01-01T00:00:00Z".into())
     );
-    let until = "weir_secret_valid_until_seconds{secret=\"api.tls_cert\"}";
+    let until = "weir_secret_expiry_timestamp_seconds{secret=\"api.tls_cert\"}";
     assert_eq!(metric(&folder, until), 1_577_836_800);
     let rows = String::from_utf8(folder.weir(&["db", "show", "health"]).stdout).unwrap();
     let row = rows.lines().find(|line| line.contains("secret api.tls_cert"));

@@ -183,7 +183,7 @@ impl Appliance {
         // A first packet to a backend without a resolved next hop would be dropped.
         poll("the MAC address of the next hop", TIMEOUT, || {
             let metrics = Metrics::read(guest).map_err(|e| e.to_string())?;
-            let known = metrics.sum("weir_next_hops_known", &[]);
+            let known = metrics.sum("weir_next_hops", &["state=\"resolved\"".to_owned()]);
             check(known == 1, || format!("{known} known"))
         })?;
         let gateway = "/bin/ip netns exec gateway weir-gateway --json --wire gw0 \

@@ -60,7 +60,7 @@ async fn a_group_is_read_and_a_target_registered_and_deregistered() {
     side.aws.advance(Duration::from_secs(120));
     assert!(side.account.targets(&arn, None).await.unwrap().is_empty());
     side.account.deregister(&arn, OWN_IP).await.unwrap();
-    assert_eq!(side.account.counts()[&("RegisterTargets", "ok")], 2);
+    assert_eq!(side.account.counts()[&("RegisterTargets", "ok")].times, 2);
 }
 
 #[tokio::test]

@@ -72,7 +72,12 @@ fn ready_report() -> Result<Report, String> {
         let (gateway, family) = (gateway.to_owned(), family.to_owned());
         GatewayTunnels { gateway, family, in_force: ends, reported: ends, source: "imds".into() }
     };
-    let count = CallCount { operation: PUT_NIC.into(), outcome: "ok".into(), times: 1 };
+    let count = CallCount {
+        operation: PUT_NIC.into(),
+        outcome: "ok".into(),
+        times: 1,
+        ..CallCount::default()
+    };
     Ok(Report {
         phase: "ready".into(),
         tunnels: vec![gateway_tunnels("gw", "ipv4", 10800), gateway_tunnels("gw6", "ipv6", 2666)],

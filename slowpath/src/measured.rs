@@ -1,0 +1,57 @@
+//! Measurements that slowpath takes of its own work, for the metrics: durations, sizes, and times.
+//!
+//! Everything here is written without waiting: a histogram takes a lock for some nanoseconds, which
+//! a scrape holds while it copies its buckets.
+
+mod requests;
+mod scraper;
+mod stages;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use tables::writer::TableUse;
+
+pub use requests::Requests;
+pub use scraper::Scraper;
+pub use stages::{Generation, Stage, Stages};
+
+/// Measurements of this process.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Durations of changes by stage.
+    pub stages: Stages,
+    /// Durations of API requests.
+    pub requests: Requests,
+    /// The scrapes of the metrics.
+    pub scraper: Scraper,
+    /// Occupancy of the region's tables, as of the control loop's last check.
+    table_uses: Mutex<Vec<TableUse>>,
+    /// Time of the last commit in milliseconds since 1970; 0 before the first one.
+    committed_ms: AtomicU64,
+}
+
+impl Measured {
+    /// Records the occupancy of the region's tables.
+    pub fn set_table_uses(&self, uses: Vec<TableUse>) {
+        *self.table_uses.lock() = uses;
+    }
+
+    /// Returns the recorded occupancy of the region's tables.
+    pub fn table_uses(&self) -> Vec<TableUse> {
+        self.table_uses.lock().clone()
+    }
+
+    /// Records the time of a commit.
+    pub fn set_committed(&self, now: SystemTime) {
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        self.committed_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Returns the time of the last commit in seconds since 1970; 0 before the first one.
+    pub fn committed_s(&self) -> f64 {
+        self.committed_ms.load(Ordering::Relaxed) as f64 / 1000.0
+    }
+}
