@@ -33,6 +33,7 @@ mod bgp;
 mod cloud;
 mod family;
 mod listeners;
+mod log;
 mod nics;
 mod private_link;
 mod secrets;
@@ -121,6 +122,7 @@ impl Collector for Scrape {
         listeners::encode(self.0.listening(), &mut family)?;
         let bgp_keys = self.0.bgp().map(|bgp| &*bgp.key_counts);
         secrets::encode(self.0.listening(), bgp_keys, &mut family)?;
+        log::encode(&mut family)?;
         cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
         if let Some(links) = self.0.private_links() {
             private_link::encode(links, &mut family)?;
