@@ -17,13 +17,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::checked::{
-    Arm, CACHED_BUFFERS, Config, Control, DESCRIPTOR_BYTES, EAL_OWN_MIB, Fastpath, Flows, Health,
-    Icmp, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS, MAX_UNCONFIRMED_PERCENT, Metrics, Nat, NoService,
-    Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables,
+    Arm, CACHED_BUFFERS, Config, Control, DESCRIPTOR_BYTES, EAL_OWN_MIB, Events, Fastpath, Flows,
+    Health, Icmp, Idle, Log, MAGLEV_SIZES, MAX_LOCAL_PORTS, MAX_UNCONFIRMED_PERCENT, Metrics, Nat,
+    NoService, Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
 use crate::layers::Merged;
+use crate::log_level;
 use crate::seed;
 use validator::{Validator, list_key, optional_path, port_range};
 
@@ -75,6 +76,8 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         validator.reject("control.group", "the same group as region.group", remedy);
     }
     let api = api::check(&mut validator, file.api);
+    let log = check_log(&mut validator, file.log);
+    let events = check_events(&mut validator, &file.events);
     let tables = check_tables(&mut validator, file.tables, &control);
     check_port_maps(&mut validator, &region, &nat);
     if !validator.problems.is_empty() {
@@ -116,6 +119,8 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         health,
         metrics,
         control,
+        log,
+        events,
         api,
         tables,
         warnings: std::mem::take(&mut validator.warnings),
@@ -146,6 +151,26 @@ fn check_one_cloud(validator: &mut Validator, file: &File) {
         let fault = "[aws] is set as well";
         validator.reject("azure", fault, "remove the section of the other cloud");
     }
+}
+
+fn check_log(validator: &mut Validator, file: file::Log) -> Log {
+    if let Err(fault) = log_level::check(&file.level) {
+        let (fault, remedy) = fault.split_once("; ").unwrap_or((&fault, ""));
+        validator.reject("log.level", fault, remedy);
+    }
+    if file.limit > 1_000_000 {
+        let fault = format!("{} is too high", file.limit);
+        validator.reject("log.limit", &fault, "allowed: 0 (no limit) to 1000000; default 10");
+    }
+    Log { format: file.format, level: file.level, limit: file.limit }
+}
+
+fn check_events(validator: &mut Validator, file: &file::Events) -> Events {
+    if !(1..=4096).contains(&file.max_mib) {
+        let fault = format!("{} is out of range", file.max_mib);
+        validator.reject("events.max_mib", &fault, "allowed: 1 to 4096; default 16");
+    }
+    Events { max_bytes: u64::from(file.max_mib) << 20 }
 }
 
 fn check_control(validator: &mut Validator, file: file::Control) -> Control {

@@ -13,6 +13,7 @@ mod endpoints;
 mod fastpath;
 mod gateways;
 mod live;
+mod log;
 pub(crate) mod machine;
 mod plane;
 mod prefix;
@@ -38,6 +39,7 @@ pub use fastpath::{
 };
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, VxlanEnd, Wire};
 pub use live::{Restart, RestartRequired};
+pub use log::{Events, Log, LogFormat};
 pub use machine::{MachineWarning, PortOverlap, machine_warnings};
 pub use plane::{Attach, PROXY_RULE_PROTOCOL, Plane, PlaneFrom, PlaneSetting, ROUTES};
 pub(crate) use prefix::address_and_length;
@@ -115,6 +117,10 @@ pub struct Config {
     pub metrics: Metrics,
     /// The control socket and persisted state.
     pub control: Control,
+    /// The log.
+    pub log: Log,
+    /// The history of events.
+    pub events: Events,
     /// The API over TCP, if configured.
     pub api: Option<Api>,
     /// Backend selection.

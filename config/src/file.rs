@@ -15,12 +15,14 @@ mod bgp;
 mod defaults;
 mod endpoints;
 mod list;
+mod log;
 mod private_link;
 
 pub use aws::Aws;
 pub use azure::Azure;
 pub use bgp::Bgp;
 pub use endpoints::{Api, Control, Health, Metrics};
+pub use log::{Events, Log};
 pub use private_link::PrivateLink;
 
 use crate::checked::{
@@ -115,6 +117,10 @@ pub struct File {
     pub metrics: Metrics,
     /// The control socket, used by the `weir` command, and persisted state.
     pub control: Control,
+    /// The log of all programs.
+    pub log: Log,
+    /// The history of events, for `weir events`.
+    pub events: Events,
     /// The API over TCP. Its files are read again when they change, and on SIGHUP; a file that
     /// cannot be used leaves the previous content in force. The API is always available on
     /// `control.socket`.

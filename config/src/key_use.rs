@@ -28,7 +28,7 @@ mod tests {
 
     /// Keys with a name, a path or a list whose values are the same on all machines of a set, or
     /// that a restore replaces (`services`).
-    const OF_ALL_MACHINES: [&str; 38] = [
+    const OF_ALL_MACHINES: [&str; 39] = [
         "aws.cluster",
         "aws.tag_prefix",
         "aws.target_group",
@@ -48,6 +48,7 @@ mod tests {
         "health.reserved_sources",
         "labels",
         "load_balancer_classes",
+        "log.level",
         "nat.ports",
         "node_ports",
         "private_link.client_id",

@@ -19,6 +19,7 @@ mod file;
 pub mod harness;
 mod key_use;
 mod layers;
+pub mod log_level;
 pub mod machine_values;
 pub mod plane_decision;
 pub mod private_link;

@@ -145,7 +145,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let manager = ServiceManager::from_environment();
     check_preconditions(config)?;
     for warning in &config.warnings {
-        log(&format!("warning: {warning}"));
+        tracing::warn!(event = "configuration_warning", %warning, "configuration warning");
     }
     let mut kernel = Kernel::open().map_err(LoadError::Kernel)?;
     let nics = find_nics(config, &mut kernel)?;
@@ -166,7 +166,9 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let veths = open_veths(config, &mut kernel, &nics, &location)?;
     program.configure(&runtime_config_of(&nics, &veths))?;
     let (losses, warnings) = LossCounters::open(watched(program.entry_id()?, &nics, &veths));
-    warnings.iter().for_each(|warning| log(warning));
+    for warning in &warnings {
+        tracing::warn!(event = "data_plane_warning", %warning, "data plane warning");
+    }
     let mut attached_modes = Vec::new();
     for (n, (((name, _), nic), choice)) in config.arms().zip(&nics).zip(&choices).enumerate() {
         choice.notes.iter().for_each(|note| log(note));
@@ -174,7 +176,15 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         notes.iter().for_each(|note| log(note));
         attached_modes.push(mode);
         let Nic { name: interface, driver, mtu, .. } = nic;
-        log(&format!("attached {} XDP on {interface} ({driver}, mtu {mtu})", mode.as_str()));
+        let mode_name = mode.as_str();
+        tracing::info!(
+            event = "xdp_attached",
+            interface,
+            mode = mode_name,
+            driver,
+            mtu,
+            "XDP programs attached"
+        );
         // The veth end uses the mode of the NIC by which its packets leave: native XDP redirects
         // driver frames, generic XDP redirects skbs.
         let choice = Choice { modes: vec![mode], notes: Vec::new() };
@@ -205,7 +215,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         std::thread::sleep(INTERVAL);
     }
     manager.stopping("ending; the programs stay attached and forward packets");
-    log("stopped; the programs stay attached, `ebpf-fallback --detach` detaches them");
+    tracing::info!(event = "data_plane_stopped", "data plane stopped");
     Ok(())
 }
 
@@ -227,7 +237,8 @@ pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
     links.remove_folder();
     if purge && location.exists() {
         location.remove()?;
-        log(&format!("removed {} with its flows", location.path().display()));
+        let path = location.path();
+        tracing::info!(event = "region_removed", path = %path.display(), "region removed");
     }
     Ok(())
 }
@@ -264,8 +275,8 @@ fn status_line(nics: &[Nic], modes: &[xdp::Mode]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn log(text: &str) {
-    eprintln!("ebpf-fallback: {text}");
+fn log(note: &str) {
+    tracing::info!(event = "data_plane_note", note, "data plane note");
 }
 
 fn device_error(arm: &'static str, device: &str, what: String) -> LoadError {
@@ -405,7 +416,7 @@ fn remove_leftovers(
             links.remove(&name)?;
             let added = AddedSettings::new(location.beside("added"));
             added.remove(netlink, |interface| interface == name);
-            log(&format!("detached from {name}"));
+            tracing::info!(event = "xdp_detached", interface = name, "XDP programs detached");
         }
     }
     for entry in std::fs::read_dir(location.path()).into_iter().flatten().flatten() {

@@ -51,10 +51,19 @@ fn main() -> ExitCode {
         eprintln!("ebpf-fallback: {error}");
         return ExitCode::FAILURE;
     }
+    // Its thread is started before those of the data plane, and ends after the last line.
+    let log = match events::log::start("ebpf-fallback", &config.log) {
+        Ok(guard) => guard,
+        Err(error) => {
+            eprintln!("ebpf-fallback: starting the log's thread: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let result = match arguments.detach {
         true => ebpf_fallback::loader::detach(&config, arguments.purge),
         false => ebpf_fallback::loader::run(&config),
     };
+    drop(log);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

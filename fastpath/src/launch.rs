@@ -143,7 +143,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let begun = Instant::now();
     check_preconditions(config)?;
     for warning in &config.warnings {
-        eprintln!("fastpath: warning: {warning}");
+        tracing::warn!(event = "configuration_warning", %warning, "configuration warning");
     }
     let manager = ServiceManager::from_environment();
     let stop = Arc::new(AtomicBool::new(false));
@@ -158,7 +158,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let flows = Flows::new(&region);
     flows.set_unconfirmed_budget(config.region.unconfirmed_percent);
     if let Some(message) = region.recover().log_message() {
-        println!("fastpath: {message}");
+        tracing::info!(event = "data_plane_note", note = %message, "data plane note");
     }
 
     memory.check_region(config);
@@ -179,12 +179,14 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let queues = start_nics(&mut nics, &pool, &exchange, kernel, burst)?;
     let lcore_config = LcoreConfig { index: 0, count: lcores as u32, epoch: claim.epoch(), macs };
     let running = launch_lcores(&eal, config, &region, lcore_config, queues, &stop)?;
-    println!(
-        "fastpath: ready: {} on {}, {lcores} lcore(s), started in {} ms{}",
-        Eal::version(),
-        nics.iter().filter_map(ArmNic::port).map(Port::name).collect::<Vec<_>>().join(" and "),
-        begun.elapsed().as_millis(),
-        outage_text(last_ms, &region),
+    tracing::info!(
+        event = "data_plane_ready",
+        dpdk = %Eal::version(),
+        ports = nics.iter().filter_map(ArmNic::port).map(Port::name).collect::<Vec<_>>().join(" "),
+        lcores,
+        start_ms = begun.elapsed().as_millis() as u64,
+        outage_ms = outage_ms(last_ms, &region),
+        "data plane ready"
     );
     let context = Context { eal: &eal, pool: &pool, region: &region, exchange: &exchange };
     let outcome = run_control(&context, &mut exception, &mut nics, (&running, &manager), &stop);
@@ -200,7 +202,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         let (arm, device) = (nic.arm(), nic.device().to_owned());
         nic.close().map_err(|source| port_error(arm, &device, source))?;
     }
-    println!("fastpath: stopped");
+    tracing::info!(event = "data_plane_stopped", "data plane stopped");
     outcome
 }
 
@@ -222,12 +224,12 @@ fn describe_devices(config: &Config) -> String {
     each.collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns how long no lcore polled, for the log, if an earlier fast path since boot recorded its
+/// Returns how many milliseconds no lcore polled; 0 if no earlier fast path since boot recorded its
 /// time.
-fn outage_text(last_ms: u64, region: &Region) -> String {
+fn outage_ms(last_ms: u64, region: &Region) -> u64 {
     match last_ms {
-        0 => String::new(),
-        last => format!(", {} ms without polling", region.now_ms().saturating_sub(last)),
+        0 => 0,
+        last => region.now_ms().saturating_sub(last),
     }
 }
 
@@ -251,7 +253,7 @@ impl Memory {
             return Err(LaunchError::Hugepages(verdict.problems.join("\n")));
         }
         for warning in &verdict.warnings {
-            eprintln!("fastpath: warning: {warning}");
+            tracing::warn!(event = "data_plane_warning", %warning, "data plane warning");
         }
         let numa_node = hugepages::numa::nic_node(&plan, &machine);
         Ok(Memory { machine: Some(machine), numa_node })
@@ -264,7 +266,7 @@ impl Memory {
         let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
         let plan = hugepages::plan(config);
         if let Some(warning) = hugepages::numa::region_warning(&plan, machine, &maps) {
-            eprintln!("fastpath: warning: {warning}");
+            tracing::warn!(event = "data_plane_warning", %warning, "data plane warning");
         }
     }
 }
@@ -281,12 +283,13 @@ fn create_pool(eal: &Eal, config: &Config, nics: &[ArmNic]) -> Result<Mempool, M
     let Some((nic, socket)) = of_nic else { return create(ANY_SOCKET) };
     create(socket).or_else(|error| {
         let pool = create(ANY_SOCKET)?;
-        eprintln!(
-            "fastpath: warning: fastpath.buffers are on another NUMA node than {}.device = \"{}\" \
-             ({error}): packets cross nodes; type: weir hugepages apply",
+        let warning = format!(
+            "fastpath.buffers are on another NUMA node than {}.device = \"{}\" ({error}): packets \
+             cross nodes; type: weir hugepages apply",
             nic.arm(),
             nic.device()
         );
+        tracing::warn!(event = "data_plane_warning", warning, "data plane warning");
         Ok(pool)
     })
 }
@@ -296,7 +299,7 @@ fn create_pool(eal: &Eal, config: &Config, nics: &[ArmNic]) -> Result<Mempool, M
 fn open_region(config: &Config) -> Result<Region, LaunchError> {
     let opened = hugepages::open_region(config, Unreadable::Replace)?;
     for note in &opened.notes {
-        eprintln!("fastpath: {note}");
+        tracing::info!(event = "data_plane_note", note, "data plane note");
     }
     Ok(opened.region)
 }

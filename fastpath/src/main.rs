@@ -52,7 +52,17 @@ fn main() -> ExitCode {
         eprintln!("fastpath: {error}");
         return ExitCode::FAILURE;
     }
-    match fastpath::launch::run(&config) {
+    // Its thread is started before those of the data plane, and ends after the last line.
+    let log = match events::log::start("fastpath", &config.log) {
+        Ok(guard) => guard,
+        Err(error) => {
+            eprintln!("fastpath: starting the log's thread: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = fastpath::launch::run(&config);
+    drop(log);
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fastpath: {error}");

@@ -405,8 +405,9 @@ impl ArmNic {
         self.published.driver = port.driver().unwrap_or_default();
     }
 
-    fn log(&self, event: &str) {
-        eprintln!("fastpath: {}.device = \"{}\": {event}", self.arm, self.device());
+    fn log(&self, note: &str) {
+        let (arm, device) = (self.arm, self.device());
+        tracing::warn!(event = "nic_note", arm, device, note, "NIC note");
     }
 }
 

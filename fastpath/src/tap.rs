@@ -98,10 +98,13 @@ impl Tap {
             Err(error) => format!("cannot set it back: {error}"),
         };
         let (name, found, mac) = (&self.name, mac_text(found), mac_text(self.mac));
-        eprintln!(
-            "fastpath: warning: {name}: another program changed the MAC address from {mac} to \
-             {found}: {outcome}; systemd-udevd leaves it alone with MACAddressPolicy=none in a \
-             .link file for {name}"
+        tracing::warn!(
+            event = "tap_mac_changed",
+            tap = name,
+            found,
+            expected = mac,
+            outcome,
+            "another program changed the MAC address of a TAP"
         );
     }
 

@@ -8,6 +8,9 @@
 //!   starts a trace on the lcores;
 //! - `GET /db/TABLE`: rows of a table of the control state;
 //! - `GET /maps`: content of the region, in the format of `weir maps dump`;
+//! - `GET /events`: records of the history, a line of JSON each; with `follow=true`, further ones as
+//!   they come;
+//! - `GET /log/level`: the log levels in force;
 //! - `GET /objects/KIND`: stored objects with their status;
 //! - `POST /explain`: how packets would be handled;
 //! - `GET /private-links`: private links with their status;
@@ -15,7 +18,7 @@
 //!   `/bgp/routes/advertised` and `/bgp/policies`: state of BGP.
 //!
 //! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`,
-//! `PUT /store/format`, which ends the way back to a version that has an earlier one, and
+//! `PUT /log/level`, `PUT /store/format`, which ends the way back to a version that has an earlier one, and
 //! `PUT /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a connection.
 //!
 //! The socket belongs to the user as which slowpath runs. Its mode is 0600, or 0660 with the group
@@ -24,7 +27,9 @@
 mod db;
 pub mod explain;
 pub mod flows;
+mod history;
 pub mod listening;
+mod log;
 pub mod report;
 pub(crate) mod response;
 pub mod trace;
@@ -151,6 +156,8 @@ pub async fn serve(
         .route("/trace", get(trace))
         .route("/db/{table}", get(db::table))
         .route("/maps", get(db::maps))
+        .route("/events", get(history::events))
+        .route("/log/level", get(log::level).put(log::set_level))
         .route("/objects/{kind}", get(db::objects))
         .route("/explain", post(explain))
         .route("/drain/on", put(drain_on))
@@ -170,7 +177,7 @@ pub async fn serve(
 async fn unknown() -> Response {
     let error = "no such path; available: /v1, /status, /services, /flows, /drops, /nics, /health, \
                  /checks, /cloud, /bgp, /private-links, /private-links-connections, /db, /maps, \
-                 /objects, /explain, /metrics, /trace, /drain, /store";
+                 /objects, /explain, /metrics, /trace, /events, /log/level, /drain, /store";
     error_response(StatusCode::NOT_FOUND, error.to_owned())
 }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use clouds::report::Report;
 use config::checked::Config;
+use events::history::history;
 use state::tables::Tables;
 use tables::flow::Flows;
 use tables::region::Region;
@@ -122,7 +123,14 @@ impl Live {
 
     /// Replaces the report of the cloud's lifecycle.
     pub fn publish_cloud(&self, report: Report) {
-        *self.shared.cloud.write() = report;
+        let mut published = self.shared.cloud.write();
+        let before = std::mem::replace(&mut *published, report);
+        let (cloud, to) = (published.cloud.clone(), published.phase.clone());
+        drop(published);
+        if before.phase != to {
+            let from = before.phase;
+            tracing::info!(event = "cloud_phase_changed", cloud, from, to, "cloud phase changed");
+        }
     }
 
     /// `GET /maps`: returns the content of the region as dump records.
@@ -158,6 +166,7 @@ impl Live {
         status.flows = self.flows_in_use();
         status.nics = self.nics();
         status.findings = crate::plane::spread::findings(&status.lcores, &status.nics);
+        status.findings.extend(history().and_then(|history| history.status().finding()));
         status.nics.iter_mut().for_each(|nic| nic.driver_counters.clear());
         status
     }
@@ -184,8 +193,8 @@ impl Live {
     /// setting is in the region, so it survives a restart of slowpath.
     pub fn drain(&self, on: bool) {
         match on {
-            true => tracing::info!("drain started"),
-            false => tracing::info!("drain canceled"),
+            true => tracing::info!(event = "drain_started", "drain started"),
+            false => tracing::info!(event = "drain_ended", "drain canceled"),
         }
         self.region.set_draining(on);
         self.shared.changes().event();

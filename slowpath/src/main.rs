@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,7 +9,6 @@ use clap::{CommandFactory, Parser};
 use slowpath::sources::CONFIG;
 use slowpath::sources::file::ConfigFile;
 use slowpath::start::StartError;
-use tracing_subscriber::EnvFilter;
 
 /// Run Weir's control plane: compile services into tables, check health, serve API and metrics
 #[derive(Parser)]
@@ -41,13 +39,6 @@ fn main() -> ExitCode {
             }
         };
     }
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-
     let default = std::path::Path::new(CONFIG);
     let file = cli.config.as_deref().or(default.exists().then_some(default));
     let load = if cli.prepare { config::load } else { config::load_to_run };
@@ -58,11 +49,24 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    // Dropped after everything else, so that the last lines are written.
+    let _log = match events::log::start("slowpath", &config.log) {
+        Ok(guard) => guard,
+        Err(error) => {
+            eprintln!("slowpath: starting the log's thread: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     if cli.prepare {
         return exit_code(slowpath::start::prepare(&config));
     }
     if let Some(error) = hugepages::upgrade::hand_over(&config, "slowpath") {
         eprintln!("slowpath: {error}");
+        return ExitCode::FAILURE;
+    }
+    let state = config.control.state.as_deref();
+    if let Err(error) = events::history::start(state, config.events.max_bytes) {
+        eprintln!("slowpath: starting the history's thread: {error}");
         return ExitCode::FAILURE;
     }
     let watched = file.map(|file| ConfigFile::new(file, &cli.set, config.plane));

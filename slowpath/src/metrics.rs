@@ -32,6 +32,7 @@ mod family;
 mod health;
 mod lcores;
 mod listeners;
+mod log;
 mod measured;
 mod nics;
 mod objects;
@@ -112,6 +113,7 @@ impl Collector for Scrape {
         listeners::encode(live.listening(), family)?;
         let bgp_keys = live.bgp().map(|bgp| &*bgp.key_counts);
         secrets::encode(live.listening(), bgp_keys, family)?;
+        log::encode(family)?;
         cloud::encode(&live.cloud(), live.able().able, family)?;
         if let Some(links) = live.private_links() {
             private_link::encode(links, family)?;

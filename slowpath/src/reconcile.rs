@@ -29,7 +29,7 @@ use state::plane::Plane as _;
 use state::reconcile::{Now, Reconciler, Settings};
 use tables::region::Region;
 
-use crate::control::report::Status;
+use crate::control::report::{Status, nics};
 use crate::kernel::neighbors::kernel::Kernel;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::kernel::proxy_rules::ProxyRules;
@@ -44,6 +44,7 @@ mod hops;
 mod intake;
 mod lcores;
 mod neighbors;
+mod observer;
 mod pending;
 mod publish;
 mod wait;
@@ -52,6 +53,7 @@ mod wake;
 use hops::Hops;
 use intake::Intake;
 use lcores::Lcores;
+use observer::Observer;
 use pending::{PendingWrite, Uncommitted};
 pub use wake::wake;
 
@@ -102,6 +104,8 @@ pub struct Reconcile<'r> {
     checker: Option<Receiver<HealthEvent>>,
     /// API requests that wait until their write is in force.
     waits: Vec<Wait>,
+    /// What the data plane and the backends were like at the last look.
+    observer: Observer,
     /// Revision of the objects from which the plane's BGP neighbors were derived.
     neighbors_at: Option<u64>,
 }
@@ -157,6 +161,7 @@ impl<'r> Reconcile<'r> {
             uncommitted: None,
             waits: Vec::new(),
             neighbors_at: None,
+            observer: Observer::new(),
             intake: Intake::new(files, config),
             reconciler: Reconciler::new(Settings { initial_list_timeout, ..TIMES }),
             region,
@@ -187,7 +192,10 @@ impl<'r> Reconcile<'r> {
             self.publish();
         }
         if self.desired.take_confirmed() {
-            tracing::info!("removal by the services files confirmed; reading them again");
+            tracing::info!(
+                event = "file_removal_confirmed",
+                "removal by the services files confirmed; reading them again"
+            );
             self.intake.reread();
         }
         // An lcore that still reads the generation before the committed one delays the next batch.
@@ -284,6 +292,11 @@ impl<'r> Reconcile<'r> {
             && let Some(error) = self.intake.services_error()
         {
             able.reasons.push(format!("the services file was rejected: {error}"));
+        }
+        let arms = self.intake.config().arms().count();
+        self.observer.observe(self.region, &lcores, &nics(self.region, arms));
+        if self.intake.is_synced() {
+            self.observer.observe_backends(&self.desired.writer.tables(), now);
         }
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();
         let (config_file, mut services_file) = self.intake.status(now);

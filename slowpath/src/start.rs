@@ -3,6 +3,7 @@
 //! cloud's lifecycle and private links are tasks of a tokio runtime.
 
 mod prepare;
+mod previous;
 mod service;
 mod shutdown;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::Api;
 use config::checked::{Config, Plane};
+use events::history::history;
 use host::service_manager::ServiceManager;
 use hugepages::{OpenError, Opened, Unreadable};
 use parking_lot::Mutex;
@@ -104,13 +106,10 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> StartError + Copy {
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
     let Opened { region, notes } = hugepages::open_region(config, Unreadable::Refuse)?;
     for note in notes {
-        tracing::info!(%note, "region opened");
+        tracing::info!(event = "region_note", %note, "region opened");
     }
     if config.plane == Plane::Dpdk && !region.in_huge_pages() {
-        tracing::warn!(
-            path = %config.region.path.display(),
-            "region is in 4 kB pages, which are slower than huge pages; use them in a lab only"
-        );
+        tracing::warn!(event = "region_in_small_pages", path = %config.region.path.display(), "region is in 4 kB pages");
     }
     Ok(region)
 }
@@ -144,7 +143,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     }
     let manager = Arc::new(ServiceManager::from_environment());
     for warning in &config.warnings {
-        tracing::warn!(%warning, "configuration warning");
+        tracing::warn!(event = "configuration_warning", %warning, "configuration warning");
     }
     let config = Arc::new(config);
     // Leaked, so that all threads can refer to it until the process ends.
@@ -207,12 +206,19 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     });
     stop.store(true, Ordering::Relaxed);
     shared.wake();
+    // Those who follow the events would delay the end of the runtime.
+    history().inspect(|history| history.close());
     runtime.shutdown_timeout(RESPONSE_TIMEOUT);
     store.close();
-    match await_threads(&config, loop_gone, store_ended) {
+    let ended = match await_threads(&config, loop_gone, store_ended) {
         true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
         false => served,
+    };
+    match &ended {
+        Ok(()) => tracing::info!(event = "slowpath_stopped", "slowpath stopped"),
+        Err(error) => tracing::error!(event = "slowpath_failed", %error, "slowpath failed"),
     }
+    ended
 }
 
 /// Removes the control socket, and waits for the threads to end, at most for [`JOIN_TIMEOUT`].
@@ -274,7 +280,7 @@ fn has_ended(what: &str, end: &Receiver<()>, until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now());
     let late = matches!(end.recv_timeout(left), Err(RecvTimeoutError::Timeout));
     if late {
-        tracing::warn!(task = what, "task has not ended in time; the process ends without it");
+        tracing::warn!(event = "task_late", task = what, "task has not ended in time");
     }
     !late
 }
@@ -320,7 +326,10 @@ async fn serve(
         });
     }
     listening::start(&mut tasks, config, live, (socket, api, links));
+    previous::report();
     tracing::info!(
+        event = "slowpath_started",
+        version = env!("CARGO_PKG_VERSION"),
         socket = %config.control.socket.display(),
         metrics = %config.metrics.listen,
         "slowpath started"

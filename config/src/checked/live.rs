@@ -3,7 +3,8 @@
 //! Gateways, NAT, IPIP sources, flow timeouts, the limits of new flows, of punts and of ICMP
 //! errors, and the default table size are table data, which slowpath commits like services. After
 //! a change of sources, slowpath selects among their objects again. A new
-//! `control.max_removal_percent` applies to the next list of a source. All other keys are read
+//! `control.max_removal_percent` applies to the next list of a source. Log levels and limits are
+//! slowpath's; the data plane reads them when it starts. All other keys are read
 //! when the programs start and require a restart.
 
 use std::fmt;
@@ -12,7 +13,7 @@ use super::Config;
 use crate::layers::truncated;
 
 /// Sections and keys that may change at any time.
-const LIVE: [&str; 10] = [
+const LIVE: [&str; 12] = [
     "gateway",
     "source",
     "nat",
@@ -23,9 +24,11 @@ const LIVE: [&str; 10] = [
     "icmp",
     "tables.maglev_size",
     "control.max_removal_percent",
+    "log.level",
+    "log.limit",
 ];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 18] = [
+const SLOWPATH: [&str; 19] = [
     "name",
     "zone",
     "local",
@@ -43,6 +46,7 @@ const SLOWPATH: [&str; 18] = [
     "health",
     "metrics",
     "control",
+    "events",
     "api",
 ];
 

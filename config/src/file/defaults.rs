@@ -45,6 +45,8 @@ impl Default for File {
             health: Health::default(),
             metrics: Metrics::default(),
             control: Control::default(),
+            log: Default::default(),
+            events: Default::default(),
             api: Default::default(),
             tables: Tables::default(),
         }

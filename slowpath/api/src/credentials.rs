@@ -141,7 +141,7 @@ impl Watch {
             Err(error) => {
                 if in_force {
                     self.rejected += 1;
-                    tracing::warn!(%error, "secret file rejected, the previous secret stays");
+                    tracing::warn!(event = "secret_rejected", %error, "secret file rejected, the previous secret stays");
                 }
                 self.error = Some(error);
             }
@@ -150,7 +150,7 @@ impl Watch {
 
     fn warn(&mut self, warnings: Vec<String>) {
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
-            tracing::warn!(%warning, "secret file");
+            tracing::warn!(event = "secret_warning", %warning, "secret file has a warning");
         }
         self.warnings = warnings;
     }
@@ -246,7 +246,7 @@ impl Credentials {
         let replaced = tokens.replace(token, overlap, now);
         if replaced {
             let overlap_s = overlap.as_secs();
-            tracing::info!(file = %path.display(), overlap_s, "API token replaced");
+            tracing::info!(event = "api_token_replaced", file = %path.display(), overlap_s, "API token replaced");
         }
         Ok(replaced)
     }
@@ -265,7 +265,7 @@ impl Credentials {
         let until = identity.validity.map(|validity| config::rfc3339::format(validity.until));
         if self.identity.write().replace(identity).is_some() {
             let valid_until = until.as_deref().unwrap_or("unknown");
-            tracing::info!(file = %tls.cert.display(), valid_until, "TLS certificate replaced");
+            tracing::info!(event = "tls_certificate_replaced", file = %tls.cert.display(), valid_until, "TLS certificate replaced");
         }
         Ok(true)
     }
@@ -347,7 +347,10 @@ impl Credentials {
             tokio::time::sleep(POLL_INTERVAL).await;
             let expired = self.tokens.read().as_ref().map(|tokens| tokens.expire(Instant::now()));
             if expired == Some(true) {
-                tracing::info!("overlap of a replaced API token ended");
+                tracing::info!(
+                    event = "api_token_overlap_ended",
+                    "overlap of a replaced API token ended"
+                );
             }
         }
     }

@@ -295,12 +295,16 @@ fn apply_output(params: &DriverParams, session: &mut Session, output: Output, no
     let Some(change) = output.change else { return };
     let neighbor = &session.key;
     match change {
-        Change::Up => tracing::info!(%neighbor, "BFD session up"),
+        Change::Up => tracing::info!(event = "bfd_session_up", %neighbor, "BFD session up"),
         Change::Down(reason) if reason.is_failure() => {
-            tracing::warn!(%neighbor, %reason, "BFD session down");
+            tracing::warn!(event = "bfd_session_failed", %neighbor, %reason, "BFD session failed");
         }
-        Change::Down(reason) => tracing::info!(%neighbor, %reason, "BFD session down"),
-        Change::Held => tracing::info!(%neighbor, "BFD neighbor is administratively down"),
+        Change::Down(reason) => {
+            tracing::info!(event = "bfd_session_down", %neighbor, %reason, "BFD session down")
+        }
+        Change::Held => {
+            tracing::info!(event = "bfd_neighbor_held", %neighbor, "BFD neighbor is administratively down")
+        }
     }
     // The receiver may be gone.
     let _ = params.events.send(Event { key: session.key.clone(), change, at: now });

@@ -13,12 +13,14 @@ mod cloud;
 mod db;
 mod difference;
 mod doctor;
+mod events;
 mod explain;
 mod file_error;
 mod files;
 mod flows;
 mod get;
 mod health;
+mod log;
 mod machine;
 mod nic;
 mod offline;
@@ -67,6 +69,14 @@ enum CliCommand {
     ///
     /// Exit code 0 if it is able to serve, 1 if not, 2 if slowpath does not respond.
     Status,
+    /// Show what happened: the history of events, also while slowpath does not run
+    ///
+    /// Shows the records on the disk, oldest first. Repeated events are one record with their
+    /// count.
+    Events(events::EventsArgs),
+    /// Show and change the level of slowpath's log
+    #[command(subcommand)]
+    Log(log::LogCommand),
     /// Show services with their frontends, backends and traffic
     Services {
         /// Show only services whose name contains this text
@@ -236,6 +246,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         CliCommand::Upgrade(command) => return upgrade::run(options, command),
         CliCommand::Backup(args) => return backup::run(options, args),
         CliCommand::Restore(args) => return restore::run(options, args),
+        CliCommand::Events(args) => return events::run(options, args),
         CliCommand::Completions { shell } => {
             pages::completions(options, Cli::command(), *shell);
             return Ok(ExitCode::SUCCESS);
@@ -288,6 +299,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         CliCommand::Pls(command) => return pls::run(options, &socket, command),
         CliCommand::Bgp(command) => return bgp::run(options, &socket, command),
         CliCommand::Backend(command) => return backend::run(options, &socket, command),
+        CliCommand::Log(command) => log::run(options, &socket, command)?,
         CliCommand::Source(command) => source::run(options, &socket, command)?,
         CliCommand::Db(command) => db::run(options, &socket, command)?,
         CliCommand::Get(args) => get::get(options, &socket, args)?,
@@ -304,6 +316,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         | CliCommand::Upgrade(_)
         | CliCommand::Backup(_)
         | CliCommand::Restore(_)
+        | CliCommand::Events(_)
         | CliCommand::Completions { .. }
         | CliCommand::Man { .. } => {}
     }

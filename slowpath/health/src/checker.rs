@@ -236,8 +236,12 @@ impl Checker {
         let Some(verdict) = self.scheduler.done(token, result, Instant::now()) else { return };
         let Verdict { service, endpoint, healthy } = &verdict;
         match healthy {
-            true => tracing::info!(%service, %endpoint, %reason, "backend healthy"),
-            false => tracing::warn!(%service, %endpoint, %reason, "backend unhealthy"),
+            true => {
+                tracing::info!(event = "backend_healthy", backend = %endpoint, %service, %reason, "backend healthy")
+            }
+            false => {
+                tracing::warn!(event = "backend_unhealthy", backend = %endpoint, %service, %reason, "backend unhealthy")
+            }
         }
         self.inputs.counters.state_changed(*healthy);
         self.inputs.counters.states(self.scheduler.counts());

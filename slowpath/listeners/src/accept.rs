@@ -106,7 +106,7 @@ impl SpareDescriptor {
                 Err(error) => {
                     // Errors such as a connection reset before it was accepted, or one denied by a
                     // firewall, do not concern the next connection.
-                    tracing::debug!(%error, "accept failed");
+                    tracing::debug!(event = "accept_failed", %error, "accept failed");
                     slots.accept_failed();
                     tokio::time::sleep(RETRY_DELAY).await;
                 }

@@ -124,10 +124,10 @@ impl Conditions {
             (Some(failing), Some(error)) if failing.error == error => {}
             (Some(_), None) => {
                 *before = None;
-                tracing::info!(key, %address, "listening again");
+                tracing::info!(event = "listening_again", key, %address, "listening again");
             }
             (_, Some(error)) => {
-                tracing::error!(key, %address, %error, "not listening, retrying");
+                tracing::error!(event = "not_listening", key, %address, %error, "not listening, retrying");
                 let since = before.as_ref().map_or_else(Instant::now, |failing| failing.since);
                 *before = Some(Failing { error, since });
             }

@@ -103,7 +103,7 @@ where
         if error.is_timeout() {
             connection.timed_out(Timeout::Head);
         }
-        tracing::debug!(from = %connection.source, %error, "connection ended with an error");
+        tracing::debug!(event = "http_connection_failed", from = %connection.source, %error, "connection ended with an error");
     }
 }
 

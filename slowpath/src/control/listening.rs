@@ -126,11 +126,11 @@ fn raise_descriptors(config: &Config) -> usize {
     let percent = share(limit.unwrap_or(target) as usize, fixed, listeners);
     if percent < 100 {
         tracing::warn!(
+            event = "open_files_limited",
             limit = limit.unwrap_or(target),
             needed,
             percent,
-            "limit of open files too low: listeners accept fewer connections; raise LimitNOFILE \
-             (`ulimit -Hn`) or lower health.probes_at_once"
+            "limit of open files too low, listeners accept fewer connections"
         );
     }
     percent

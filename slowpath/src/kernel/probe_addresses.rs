@@ -89,11 +89,13 @@ impl ProbeAddresses {
         // If some are still missing, continue at the next step.
         self.last_settled = (settled != Ok(false)).then_some((now, revision));
         match &settled {
-            Err(why) if !self.failed => tracing::error!(
-                error = %why,
-                "probe source addresses not updated; probes through tunnels may fail"
+            Err(why) if !self.failed => {
+                tracing::error!(event = "probe_addresses_failed", error = %why, "probe source addresses not updated")
+            }
+            Ok(_) if self.failed => tracing::info!(
+                event = "probe_addresses_set",
+                "probe source addresses are set again"
             ),
-            Ok(_) if self.failed => tracing::info!("probe source addresses are set again"),
             _ => {}
         }
         self.failed = settled.is_err();

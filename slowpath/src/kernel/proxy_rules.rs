@@ -92,11 +92,12 @@ impl ProxyRules {
         self.last_settled = Some((now, revision));
         let settled = self.settle(tables, now);
         match &settled {
-            Err(e) if !self.failed => tracing::error!(
-                error = %e,
-                "routing rules for proxies not set (`ip rule`); replies bypass the XDP programs"
-            ),
-            Ok(()) if self.failed => tracing::info!("routing rules for proxies are set again"),
+            Err(e) if !self.failed => {
+                tracing::error!(event = "proxy_rules_failed", error = %e, "routing rules for proxies not set")
+            }
+            Ok(()) if self.failed => {
+                tracing::info!(event = "proxy_rules_set", "routing rules for proxies are set again")
+            }
             _ => {}
         }
         self.failed = settled.is_err();
@@ -111,14 +112,10 @@ impl ProxyRules {
         }
         for (interface, table, _) in &self.arms {
             if missing.iter().any(|rule| rule.table == *table) && is_strict(interface) {
-                tracing::warn!(
-                    %interface,
-                    remedy = %format_args!(
+                tracing::warn!(event = "reverse_path_filter", %interface, remedy = %format_args!(
                         "sysctl -w net.ipv4.conf.all.rp_filter=0 \
                          net.ipv4.conf.{interface}.rp_filter=0"
-                    ),
-                    "the kernel's reverse path filter drops packets to proxies"
-                );
+                    ), "the kernel's reverse path filter drops packets to proxies");
             }
         }
         self.unneeded.retain(|rule, _| existing.contains(rule) && !needed.contains(rule));

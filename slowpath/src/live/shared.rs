@@ -119,8 +119,17 @@ impl Shared {
     /// Compares the heartbeat with the clock, and notifies probes, BGP and the cloud's lifecycle
     /// when the loop stalls or recovers.
     pub fn check_heartbeat(&self) {
-        let stalled = self.heartbeat.stalled(Instant::now()).is_some();
+        let reason = self.heartbeat.stalled(Instant::now());
+        let stalled = reason.is_some();
         if self.stalled.swap(stalled, Ordering::Relaxed) != stalled {
+            match reason {
+                Some(reason) => {
+                    tracing::error!(event = "control_loop_stalled", reason, "control loop stalled");
+                }
+                None => {
+                    tracing::info!(event = "control_loop_recovered", "control loop runs again");
+                }
+            }
             self.update_probe_status();
             self.changes.event();
         }
@@ -195,9 +204,9 @@ impl Shared {
         // Writing to the log may block, so release the lock that probe responses need.
         drop(cloud_reasons);
         if changed && able.able {
-            tracing::info!("able");
+            tracing::info!(event = "able", "able");
         } else if changed {
-            tracing::warn!(reasons = %able.reasons.join("; "), "not able");
+            tracing::warn!(event = "not_able", reasons = %able.reasons.join("; "), "not able");
         }
     }
 

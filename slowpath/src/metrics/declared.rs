@@ -382,6 +382,12 @@ metrics! {
     SECRET_FAILURES Counter "weir_secret_reload_failures" ["secret"] Secrets
         "Changed files of secrets that were rejected, by configuration key; the previous content \
          stays in force.";
+    LOG_SUPPRESSED Counter "weir_log_suppressed" ["event"] Always
+        "Log lines left out because they exceeded log.limit, by event.";
+    LOG_LOST Counter "weir_log_lost_lines" [] Always
+        "Log lines lost because the reader of the log did not accept them in time.";
+    EVENTS_LOST Counter "weir_events_lost" [] Always
+        "Events missing in the history, because they came too fast or the disk failed.";
     SECRET_REJECTED Gauge "weir_secret_rejected" ["secret"] Secrets
         "1 while the present content of a secret's file is rejected, else 0; `weir status` shows \
          the API's error, slowpath's log that of a BGP key.";

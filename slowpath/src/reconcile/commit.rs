@@ -43,7 +43,7 @@ impl Reconcile<'_> {
                 match answer {
                     Ok(()) => drop(self.desired.apply(&[], time.wall)),
                     Err(worse) => {
-                        tracing::error!(error = %worse, "rollback of the services rejected");
+                        tracing::error!(event = "rollback_rejected", error = %worse, "rollback of the services rejected");
                     }
                 }
                 self.services = services;
@@ -101,7 +101,7 @@ impl Reconcile<'_> {
     pub(super) fn commit_done(&mut self, outcome: Result<(), PlaneError>, time: Now) {
         let Some(Uncommitted { services, config }) = self.uncommitted.take() else {
             if let Err(error) = outcome {
-                tracing::error!(%error, "commit rejected; the tables are unchanged");
+                tracing::error!(event = "commit_rejected", %error, "commit rejected, the tables are unchanged");
             }
             return;
         };
@@ -110,6 +110,7 @@ impl Reconcile<'_> {
             return self.roll_back(services, config, &error, time);
         }
         tracing::info!(
+            event = "services_applied",
             generation = self.region.generation(),
             objects = self.services.len(),
             "services applied"

@@ -141,7 +141,7 @@ impl Intake {
             self.files.reread();
         }
         if shared.take_reload() {
-            tracing::info!("reading configuration and services again");
+            tracing::info!(event = "reload_requested", "reading configuration and services again");
             self.reload = Some(Reload { reread: self.files.reread(), is_read: false });
         }
         // Content that was read before the request may still arrive: it is no answer to it.
@@ -179,7 +179,7 @@ impl Intake {
             false => self.read_config(same, now),
         };
         if let Err(error) = followed {
-            tracing::error!(%error, "settings reported by the gateway rejected");
+            tracing::error!(event = "gateway_settings_rejected", %error, "settings reported by the gateway rejected");
         }
     }
 
@@ -283,7 +283,7 @@ impl Intake {
 
     /// Rejects a configuration; the one in force stays.
     fn reject_config(&mut self, error: String) {
-        tracing::error!(%error, "configuration rejected; previous one stays in force");
+        tracing::error!(event = "configuration_rejected", %error, "configuration rejected; previous one stays in force");
         self.of_config.error = Some(error);
         if self.pending_config.is_some() {
             self.drop_pending_config();
@@ -306,11 +306,7 @@ impl Intake {
 
     fn reject_services(&mut self, error: String) {
         let path = self.files.services().display();
-        tracing::error!(
-            %path,
-            %error,
-            "services file rejected; the previous services stay in force"
-        );
+        tracing::error!(event = "services_rejected", %path, %error, "services file rejected; the previous services stay in force");
         self.of_services.error = Some(error);
     }
 
@@ -318,9 +314,16 @@ impl Intake {
     pub(super) fn mark_applied(&mut self, config: Option<Arc<Config>>, now: Instant) {
         if let Some(config) = config {
             for warning in &config.warnings {
-                tracing::warn!(%warning, "configuration warning");
+                tracing::warn!(event = "configuration_warning", %warning, "configuration warning");
             }
-            tracing::info!(gateways = config.gateways.len(), "configuration applied");
+            tracing::info!(
+                event = "configuration_applied",
+                gateways = config.gateways.len(),
+                "configuration applied"
+            );
+            if let Some(log) = events::log::log() {
+                log.configure(&config.log);
+            }
             self.config = config;
             self.pending_config = None;
             self.of_config = FileOutcome { error: None, applied: Some(now) };

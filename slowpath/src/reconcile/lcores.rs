@@ -59,7 +59,7 @@ impl<'r> Lcores<'r> {
         for (lcore, event) in self.rings.take() {
             match event {
                 Event::Switched { generation } => {
-                    tracing::debug!(lcore, generation, "switched");
+                    tracing::debug!(event = "generation_switched", lcore, generation, "switched");
                 }
                 Event::TraceStage { packet, stage, words } => {
                     let published = shared.published();

@@ -29,10 +29,10 @@ impl Reconcile<'_> {
         neighbors.dedup();
         if neighbors.len() > NEIGHBORS {
             tracing::warn!(
+                event = "bgp_neighbors_excess",
                 neighbors = neighbors.len(),
                 limit = NEIGHBORS,
-                "too many BGP neighbors for the punt class of local ports: packets of the others \
-                 are limited by punt.limit_per_s"
+                "too many BGP neighbors for the punt class of local ports"
             );
             neighbors.truncate(NEIGHBORS);
         }

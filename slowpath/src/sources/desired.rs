@@ -197,7 +197,7 @@ impl Desired {
         let wake = Arc::clone(&self.wake);
         self.store.submit(WriteRequest::new(record, now), move |noted| {
             if let Err(wrong) = noted {
-                tracing::error!(error = %wrong, "held removal not recorded");
+                tracing::error!(event = "held_removal_unrecorded", error = %wrong, "held removal not recorded");
             }
             // The receiver is gone if the control loop is.
             let _ = answer.send(Err(error));
@@ -233,6 +233,7 @@ impl Desired {
     /// unhealthy in the plane before a restart.
     pub fn apply(&mut self, unhealthy: &[(Address, Endpoint)], now: SystemTime) -> u64 {
         let (objects, events) = self.updates();
+        log_services(&events);
         let (revision, verdicts) = self.reflect(objects, &events, true, unhealthy, now);
         self.record_verdicts(verdicts, now);
         revision
@@ -268,6 +269,7 @@ impl Desired {
             // The files' objects may be among the changes, and only `apply` derives rows from them.
             return false;
         }
+        log_services(&events);
         let verdicts = self.reflect(objects, &events, false, &[], now).1;
         self.record_verdicts(verdicts, now);
         true
@@ -334,7 +336,7 @@ impl Desired {
             WriteRequest { batch, now, complete_sources: vec![key.source] },
             |answer| {
                 if let Err(error) = answer {
-                    tracing::warn!(%error, "appliance object not updated");
+                    tracing::warn!(event = "appliance_object_unwritten", %error, "appliance object not updated");
                 }
             },
         );
@@ -345,16 +347,14 @@ impl Desired {
         let mut batch = Vec::with_capacity(verdicts.len());
         for change in verdicts {
             match &change.verdict {
-                Verdict::Accepted => tracing::info!(object = %change.key, "object accepted"),
+                Verdict::Accepted => {
+                    tracing::info!(event = "object_accepted", object = %change.key, "object accepted")
+                }
                 Verdict::Shadowed(by) => {
-                    tracing::warn!(
-                        object = %change.key,
-                        preferred = %by,
-                        "object shadowed by a preferred source"
-                    );
+                    tracing::warn!(event = "object_shadowed", object = %change.key, preferred = %by, "object shadowed by a preferred source");
                 }
                 Verdict::Rejected(error) => {
-                    tracing::error!(object = %change.key, %error, "object rejected");
+                    tracing::error!(event = "object_rejected", object = %change.key, %error, "object rejected");
                 }
             }
             batch.push(change.into_change(now));
@@ -400,10 +400,33 @@ impl Desired {
         }
         if !condition.message.is_empty() {
             let detail = &condition.message;
-            tracing::warn!(%service, condition = aspect, %detail, "service condition is false");
+            tracing::warn!(event = "service_condition_false", %service, condition = aspect, %detail, "service condition is false");
         }
         let change = Change::Status { key, observed, conditions: vec![condition] };
         write_statuses(&self.store, vec![change], now);
+    }
+}
+
+/// Logs which services the sources added, changed and removed.
+fn log_services(events: &[Event]) {
+    for Event { before, after, .. } in events {
+        let Some(object) = after.as_ref().or(before.as_ref()) else { continue };
+        if object.kind() != Kind::Service {
+            continue;
+        }
+        let (service, source) = (&object.name, &object.source);
+        match (before, after) {
+            (None, Some(_)) => {
+                tracing::info!(event = "service_added", %service, %source, "service added");
+            }
+            (Some(_), None) => {
+                tracing::info!(event = "service_removed", %service, %source, "service removed");
+            }
+            (Some(before), Some(after)) if !before.same_desired_state(after) => {
+                tracing::info!(event = "service_changed", %service, %source, "service changed");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -425,7 +448,7 @@ fn write_statuses(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
         if rest.len() < before {
             return write_statuses(&again, rest, now);
         }
-        tracing::debug!(%error, "status of objects not stored");
+        tracing::debug!(event = "status_unstored", %error, "status of objects not stored");
     };
     store.submit(WriteRequest::new(batch, now), answered);
 }
@@ -444,11 +467,7 @@ fn mark_unhealthy(transaction: &mut Transaction<'_>, unhealthy: &[(Address, Endp
             && !judged
             && transaction.update_backend_health(name, endpoint, false) == Ok(true)
         {
-            tracing::info!(
-                service = %name,
-                backend = %endpoint,
-                "backend kept unhealthy after the restart"
-            );
+            tracing::info!(event = "backend_kept_unhealthy", service = %name, backend = %endpoint, "backend kept unhealthy after the restart");
         }
     }
 }

@@ -207,7 +207,7 @@ impl Files {
         // The reader outlives the control loop unless it fails; the files' last content then stays
         // in force.
         if self.commands.send(command).is_err() {
-            tracing::error!("file reader thread ended; restart slowpath");
+            tracing::error!(event = "file_reader_ended", "file reader thread ended");
         }
     }
 }

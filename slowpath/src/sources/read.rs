@@ -191,10 +191,10 @@ fn from_kubernetes(
     let mut found = kubernetes::read(texts, &settings)
         .map_err(|broken| broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     for kind in &found.skipped {
-        tracing::info!(%kind, "objects of unsupported kind ignored");
+        tracing::info!(event = "objects_unsupported", %kind, "objects of unsupported kind ignored");
     }
     for note in &found.notes {
-        tracing::warn!(%note, "Kubernetes manifest warning");
+        tracing::warn!(event = "manifest_warning", %note, "Kubernetes manifest warning");
     }
     let with_file =
         |object: Object| (found.files.remove(&object.key()).unwrap_or_default(), object);

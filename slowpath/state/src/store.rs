@@ -102,7 +102,7 @@ impl<D: Disk> Store<D> {
             Err((file, flaw)) => {
                 let copy = disk.copy(file, "damaged").map_err(|error| error.to_string());
                 let damage = Damage::new(file, disk.path(file), flaw, copy);
-                error!(%damage, "store not used, tables unchanged");
+                error!(event = "store_damaged", %damage, "store not used, tables unchanged");
                 let damage = Some(damage);
                 let none = load::Loaded::none(formats);
                 Store { damage, ..Store::with_loaded(disk, formats, none, 0) }
@@ -143,7 +143,7 @@ impl<D: Disk> Store<D> {
         if tail == Tail::Found
             && let Err(error) = store.cut_tail()
         {
-            warn!(%error, "interrupted write at the end of the store's log not cut");
+            warn!(event = "store_cut_failed", %error, "interrupted write at the end of the store's log not cut");
         }
         store
     }
@@ -191,7 +191,7 @@ impl<D: Disk> Store<D> {
             }));
         }
         if let Err(error) = self.append(&lines) {
-            error!(%error, "store write failed");
+            error!(event = "store_write_failed", %error, "store write failed");
             let wrong = format!("the write to the store's disk failed: {error}");
             let failure =
                 ChangeError::new("", wrong, "check the disk of control.state, and try again")
@@ -209,7 +209,7 @@ impl<D: Disk> Store<D> {
         if self.log > self.min_snapshot_log.max(2 * self.snapshot)
             && let Err(error) = self.write_snapshot()
         {
-            warn!(%error, "store snapshot failed, log not shortened");
+            warn!(event = "store_snapshot_failed", %error, "store snapshot failed, log not shortened");
         }
         answers
     }
@@ -273,7 +273,7 @@ impl<D: Disk> Store<D> {
         self.disk.sync(LOG)?;
         self.tail = Tail::None;
         if let Some(cut) = found {
-            warn!(%cut, "interrupted write cut from the store's log");
+            warn!(event = "store_log_cut", %cut, "interrupted write cut from the store's log");
             self.cut = Some(cut);
         }
         Ok(())

@@ -16,6 +16,7 @@ mod check_command;
 mod cloud;
 mod command;
 mod documents;
+mod events;
 mod floods;
 mod kills;
 mod persistence;

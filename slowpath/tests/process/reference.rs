@@ -48,6 +48,18 @@ fn the_reference_of_drop_reasons_is_current() {
     assert_current("drop-reasons.md", &page);
 }
 
+#[test]
+fn the_reference_of_events_is_current() {
+    let page = format!(
+        "# Events\n\n{GENERATED}\n\nEvery log line has one of these names in its field `event`. \
+         `weir events` shows the history ([Logs and events](../operate/logs.md)). The first field \
+         is the subject by which repeated events are merged and log lines are limited. A name is \
+         never used for another meaning.\n\n{}",
+        events::page::sections()
+    );
+    assert_current("events.md", &page);
+}
+
 /// Drivers on the page of NICs that were run on virtual devices or on NICs that qemu emulates, and
 /// how.
 const RUN: [(&str, &str); 9] = [

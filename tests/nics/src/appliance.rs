@@ -277,7 +277,7 @@ impl Appliance {
         end(guest, "fastpath", self.fastpath)?;
         end(guest, "slowpath", self.slowpath)?;
         match guest.run(&format!("tail -1 {FASTPATH_LOG}"))?.as_str() {
-            "fastpath: stopped\n" => Ok(()),
+            line if line.contains("event=data_plane_stopped") => Ok(()),
             line => Err(format!("fastpath's last line is {line:?}").into()),
         }
     }

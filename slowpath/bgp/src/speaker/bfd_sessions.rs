@@ -147,7 +147,7 @@ impl BfdSessions {
     fn record_error(&self, last_error: String) {
         let mut inner = self.inner.lock();
         if inner.last_error.as_ref() != Some(&last_error) {
-            tracing::warn!(error = %last_error, "BFD is not running");
+            tracing::warn!(event = "bfd_not_running", error = %last_error, "BFD is not running");
             inner.last_error = Some(last_error);
         }
     }
@@ -181,7 +181,7 @@ impl Inner {
     /// Passes the settings of a path to the driver, if it runs.
     fn set(&mut self, key: &Key, settings: bfd::Settings) {
         if let Some(Err(error)) = self.bfd.as_ref().map(|bfd| bfd.set(key.clone(), settings)) {
-            tracing::warn!(session = %key, %error, "BFD session has invalid settings");
+            tracing::warn!(event = "bfd_session_invalid", session = %key, %error, "BFD session has invalid settings");
             self.last_error = Some(format!("{key}: {error}"));
         }
     }

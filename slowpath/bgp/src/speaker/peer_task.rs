@@ -119,7 +119,7 @@ impl PeerTask {
     /// attempt to connect starts again, because its SYNs have a previous key.
     pub(super) fn set_keys(self: &Arc<Self>, transport: &Transport) {
         let PeerKey { local_asn, peer } = self.key;
-        tracing::info!(%peer, local_asn, "BGP keys replaced; the neighbor needs the same ones");
+        tracing::info!(event = "bgp_keys_replaced", %peer, local_asn, "BGP keys replaced");
         let mut inner = self.inner.lock();
         {
             let mut config = self.config.write();
@@ -206,13 +206,15 @@ impl PeerTask {
         match (before, after) {
             (before, after) if before == after => {}
             (_, State::Established) => {
-                tracing::info!(%peer, local_asn, "BGP session established");
+                tracing::info!(event = "bgp_session_established", %peer, local_asn, "BGP session established");
             }
             (State::Established, _) => {
                 let reason = last_end_reason(machine.history());
-                tracing::warn!(%peer, local_asn, %reason, "BGP session closed");
+                tracing::warn!(event = "bgp_session_closed", %peer, local_asn, %reason, "BGP session closed");
             }
-            _ => tracing::debug!(%peer, local_asn, state = %after, "BGP state changed"),
+            _ => {
+                tracing::debug!(event = "bgp_state_changed", %peer, local_asn, state = %after, "BGP state changed")
+            }
         }
     }
 
@@ -249,7 +251,7 @@ impl PeerTask {
     fn record_error(&self, inner: &mut Inner, last_error: String) {
         if inner.last_error.as_ref() != Some(&last_error) {
             let PeerKey { local_asn, peer } = self.key;
-            tracing::warn!(%peer, local_asn, error = %last_error, "BGP connection failed");
+            tracing::warn!(event = "bgp_connection_failed", %peer, local_asn, error = %last_error, "BGP connection failed");
             inner.last_error = Some(last_error);
         }
     }

@@ -277,19 +277,13 @@ impl Routes {
     /// a drain: routes that point to this instance stay, and the fastpath keeps forwarding, until
     /// the next leader takes over the routes.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
-        tracing::warn!(
-            "aws.mode = \"routes\" is deprecated: a route table does not detect a failed \
-             appliance; use a gateway load balancer"
-        );
+        tracing::warn!(event = "aws_routes_deprecated", "aws.mode = \"routes\" is deprecated");
         tokio::select! {
             () = self.run_forever() => {}
             _ = terminate.recv() => {}
         }
         if self.report.phase == "leading" {
-            tracing::warn!(
-                "leader ended: routes point at this instance until it stops or loses its tags; \
-                 then the peer with the next highest priority takes over"
-            );
+            tracing::warn!(event = "aws_leader_ended", "leader ended");
         }
         self.report.phase = "over".into();
         self.report.ready = false;
@@ -342,7 +336,12 @@ impl Routes {
         let silent = matches!(&round.error, Some(RoutesError::Call(_)));
         if !(silent && round.leader.is_none()) {
             if self.report.phase != phase {
-                tracing::info!(leader = round.leader, phase, "role in mode routes changed");
+                tracing::info!(
+                    event = "aws_role_changed",
+                    leader = round.leader,
+                    phase,
+                    "role in mode routes changed"
+                );
             }
             self.report.phase = phase.to_owned();
             self.report.peers = round.peers;

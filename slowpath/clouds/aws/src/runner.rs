@@ -86,7 +86,12 @@ impl Lifecycle for AwsLifecycle {
     }
 
     fn log(&self, location: &Location) {
-        tracing::info!(group = location.group.arn, target = location.target, "target group found");
+        tracing::info!(
+            event = "aws_target_group_found",
+            group = location.group.arn,
+            target = location.target,
+            "target group found"
+        );
     }
 
     fn name(location: &Location) -> &dyn Display {

@@ -121,7 +121,7 @@ impl Lifecycle for AzureLifecycle {
 
     fn log(&self, location: &Location) {
         let Location { balancer, interface, .. } = location;
-        tracing::info!(%balancer, %interface, "backend pool found");
+        tracing::info!(event = "azure_pool_found", %balancer, %interface, "backend pool found");
     }
 
     fn name(location: &Location) -> &dyn Display {

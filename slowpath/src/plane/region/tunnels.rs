@@ -74,6 +74,7 @@ impl RegionPlane<'_> {
         };
         self.tunnel_names = ids.iter().copied().zip(all.iter().map(|t| t.name.clone())).collect();
         self.tunnel_names.extend(retired.iter().map(named));
+        log_changes(&before, &self.tunnel_names);
     }
 
     /// Synchronizes the set of retired tunnels with the marks in the committed tables, at startup
@@ -100,15 +101,30 @@ impl RegionPlane<'_> {
         for id in gone {
             self.writer.remove_tunnel(id)?;
             self.retired_tunnels.remove(&id);
-            tracing::info!(tunnel = id, "retired tunnel removed after its grace period");
+            tracing::info!(event = "retired_tunnel_removed", tunnel = id, "retired tunnel removed");
         }
         Ok(())
     }
 }
 
+/// Mark at the end of the name of a retired tunnel.
+const RETIRED: &str = ", retired";
+
+/// Logs which tunnels were added and retired, unless `before` is the empty list of a start.
+fn log_changes(before: &[(u32, String)], after: &[(u32, String)]) {
+    let without = |all: &[(u32, String)], others: &[(u32, String)]| {
+        let current = all.iter().filter(|(_, name)| !name.ends_with(RETIRED));
+        let new = current.filter(|one| !others.contains(one));
+        new.map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (added, removed) = (without(after, before), without(before, after));
+    if !before.is_empty() && !(added.is_empty() && removed.is_empty()) {
+        tracing::info!(event = "tunnels_changed", added, removed, "gateway tunnels changed");
+    }
+}
+
 fn retired_name(name: &str) -> String {
-    let mark = ", retired";
-    if name.ends_with(mark) { name.to_owned() } else { format!("{name}{mark}") }
+    if name.ends_with(RETIRED) { name.to_owned() } else { format!("{name}{RETIRED}") }
 }
 
 fn marked<'t>(tunnels: impl Iterator<Item = (u32, &'t Tunnel)>) -> impl Iterator<Item = u32> {
@@ -200,7 +216,11 @@ fn retired(put: &[(u32, Tunnel)], existing: &[(u32, Tunnel)], capacity: u32) -> 
         };
         match (0..capacity).rev().find(|id| !taken(*id, &retired)) {
             Some(free) => retired.push((free, mark(&gone))),
-            None => tracing::warn!(tunnel = id, "no capacity to keep the tunnel's former sources"),
+            None => tracing::warn!(
+                event = "retired_tunnel_dropped",
+                tunnel = id,
+                "no capacity to keep the tunnel's former sources"
+            ),
         }
     }
     retired

@@ -10,6 +10,7 @@
 //! The session uses either network; the next hop is the data port's address in any case.
 
 mod conditions;
+mod events;
 mod lab;
 mod networks;
 mod restarts;

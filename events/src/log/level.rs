@@ -1,0 +1,206 @@
+//! Levels of the log, which may change at run time.
+//!
+//! In force are, in this order: the level set by `weir log level`, until its time is over; the
+//! variable `WEIR_LOG`; the setting `log.level`.
+
+use std::time::{Duration, Instant};
+
+use config::log_level;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// Puts directives in force.
+pub type Replace = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// The levels in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevelStatus {
+    /// Directives in force.
+    pub level: String,
+    /// What set them: `log.level`, `WEIR_LOG` or `weir log level`.
+    pub origin: String,
+    /// Directives without `weir log level`.
+    pub configured: String,
+    /// Seconds until the configured ones are in force again; `None` if that takes no end.
+    pub left_s: Option<u64>,
+}
+
+struct State {
+    setting: String,
+    environment: Option<String>,
+    temporary: Option<(String, Option<Instant>)>,
+}
+
+impl State {
+    fn configured(&self) -> (&str, &'static str) {
+        match &self.environment {
+            Some(level) => (level, "WEIR_LOG"),
+            None => (&self.setting, "log.level"),
+        }
+    }
+
+    fn in_force(&self) -> (&str, &'static str) {
+        match &self.temporary {
+            Some((level, _)) => (level, "weir log level"),
+            None => self.configured(),
+        }
+    }
+}
+
+/// The levels of the log.
+pub struct Levels {
+    state: Mutex<State>,
+    replace: Replace,
+}
+
+impl Levels {
+    /// Creates the levels of the setting `log.level` and the variable `WEIR_LOG`, and puts them in
+    /// force. Returns also why the variable is not used, if so.
+    pub fn new(
+        setting: &str,
+        environment: Option<String>,
+        replace: Replace,
+    ) -> (Levels, Option<String>) {
+        let environment = environment.filter(|level| !level.is_empty());
+        let mut rejected = None;
+        // The variable may have any directive of tracing's EnvFilter.
+        let environment = environment.filter(|level| {
+            rejected = replace(level).err();
+            rejected.is_none()
+        });
+        let state = State { setting: setting.to_owned(), environment, temporary: None };
+        let levels = Levels { state: Mutex::new(state), replace };
+        let _ = levels.apply(&levels.state.lock());
+        (levels, rejected)
+    }
+
+    fn apply(&self, state: &State) -> Result<(), String> {
+        (self.replace)(state.in_force().0)
+    }
+
+    /// Returns the levels in force.
+    pub fn status(&self, now: Instant) -> LevelStatus {
+        let state = self.state.lock();
+        let (level, origin) = state.in_force();
+        let until = state.temporary.as_ref().and_then(|(_, until)| *until);
+        LevelStatus {
+            level: level.to_owned(),
+            origin: origin.to_owned(),
+            configured: state.configured().0.to_owned(),
+            left_s: until.map(|until| until.saturating_duration_since(now).as_secs()),
+        }
+    }
+
+    /// Sets the level of the setting `log.level`.
+    pub fn configure(&self, setting: &str) {
+        let mut state = self.state.lock();
+        if state.setting != setting {
+            setting.clone_into(&mut state.setting);
+            // The configuration has been checked.
+            let _ = self.apply(&state);
+        }
+    }
+
+    /// Sets directives until a time is over, or for good. `None` returns to the configured ones.
+    ///
+    /// # Errors
+    /// Fails if the directives are not valid.
+    pub fn set(
+        &self,
+        directives: Option<&str>,
+        lasts: Option<Duration>,
+        now: Instant,
+    ) -> Result<(), String> {
+        directives.map_or(Ok(()), log_level::check)?;
+        let mut state = self.state.lock();
+        let until = lasts.map(|lasts| now + lasts);
+        state.temporary = directives.map(|directives| (directives.to_owned(), until));
+        self.apply(&state)?;
+        let (level, origin) = state.in_force();
+        let (level, origin) = (level.to_owned(), origin);
+        drop(state);
+        let seconds = lasts.map_or(0, |lasts| lasts.as_secs());
+        tracing::info!(event = "log_level_changed", level, origin, seconds, "log level changed");
+        Ok(())
+    }
+
+    /// Returns to the configured level if the time of another one is over.
+    pub fn expire(&self, now: Instant) {
+        let mut state = self.state.lock();
+        let until = state.temporary.as_ref().and_then(|(_, until)| *until);
+        if until.is_none_or(|until| now < until) {
+            return;
+        }
+        state.temporary = None;
+        let _ = self.apply(&state);
+        let (level, origin) = state.in_force();
+        let (level, origin) = (level.to_owned(), origin);
+        drop(state);
+        tracing::info!(
+            event = "log_level_changed",
+            level,
+            origin,
+            seconds = 0_u64,
+            "log level changed"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn levels(setting: &str, environment: Option<&str>) -> (Levels, Arc<Mutex<String>>) {
+        let in_force = Arc::new(Mutex::new(String::new()));
+        let shared = Arc::clone(&in_force);
+        let replace = move |level: &str| {
+            if level == "wrong" {
+                return Err("wrong".to_owned());
+            }
+            level.clone_into(&mut shared.lock());
+            Ok(())
+        };
+        let environment = environment.map(str::to_owned);
+        let (levels, rejected) = Levels::new(setting, environment.clone(), Box::new(replace));
+        assert_eq!(rejected.is_some(), environment.as_deref() == Some("wrong"));
+        (levels, in_force)
+    }
+
+    #[test]
+    fn a_level_is_in_force_for_its_time_and_then_the_configured_one() {
+        let ((levels, in_force), now) = (levels("info", None), Instant::now());
+        assert_eq!(*in_force.lock(), "info");
+        levels.set(Some("bgp=debug"), Some(Duration::from_secs(60)), now).unwrap();
+        levels.configure("warn");
+        assert_eq!(*in_force.lock(), "bgp=debug");
+        let status = levels.status(now);
+        assert_eq!((status.configured.as_str(), status.left_s), ("warn", Some(60)));
+        levels.expire(now + Duration::from_secs(59));
+        assert_eq!(*in_force.lock(), "bgp=debug");
+        levels.expire(now + Duration::from_secs(60));
+        assert_eq!(*in_force.lock(), "warn");
+        levels.set(Some("trace"), None, now).unwrap();
+        levels.expire(now + Duration::from_secs(1_000_000));
+        assert_eq!(*in_force.lock(), "trace");
+        levels.set(None, None, now).unwrap();
+        assert_eq!(
+            (in_force.lock().as_str(), levels.status(now).origin),
+            ("warn", "log.level".into())
+        );
+        assert!(levels.set(Some("loud"), None, now).is_err());
+        assert_eq!(*in_force.lock(), "warn");
+    }
+
+    #[test]
+    fn the_environment_precedes_the_setting_if_it_is_valid() {
+        let (by_environment, in_force) = levels("info", Some("debug"));
+        by_environment.configure("error");
+        assert_eq!(*in_force.lock(), "debug");
+        assert_eq!(by_environment.status(Instant::now()).origin, "WEIR_LOG");
+        for unused in ["", "wrong"] {
+            assert_eq!(*levels("info", Some(unused)).1.lock(), "info");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `weir log`: the level of slowpath's log.
+
+use std::path::Path;
+
+use ::events::filter::duration;
+use ::events::log::level::LevelStatus;
+use clap::{Args, Subcommand};
+
+use super::options::GlobalOptions;
+use super::output::print;
+use super::request::{Request, escaped, get, send_json};
+
+/// Subcommands of `weir log`.
+#[derive(Subcommand)]
+pub enum LogCommand {
+    /// Show the level of slowpath's log, or change it until slowpath ends
+    Level(LevelArgs),
+}
+
+/// Arguments of `weir log level`.
+#[derive(Args)]
+pub struct LevelArgs {
+    /// Level and levels of modules: error, warn, info, debug, trace, off; info,bgp=debug
+    directives: Option<String>,
+    /// Return to the configured level after this time, for example 90s, 10m or 2h
+    #[arg(long = "for", value_name = "DURATION", requires = "directives")]
+    lasts: Option<String>,
+    /// Return to the configured level now
+    #[arg(long, conflicts_with_all = ["directives", "lasts"])]
+    reset: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(options: &GlobalOptions, socket: &Path, command: &LogCommand) -> Result<(), String> {
+    let LogCommand::Level(args) = command;
+    let seconds = match &args.lasts {
+        Some(text) => Some(duration(text).ok_or_else(|| {
+            format!("--for: `{text}` is not a duration; write a number with s, m, h or d: 10m")
+        })?),
+        None => None,
+    };
+    let status: LevelStatus = match &args.directives {
+        None if !args.reset => get(socket, "/log/level")?,
+        directives => {
+            let level = directives.as_ref().map(|level| format!("level={}", escaped(level)));
+            let seconds = seconds.map(|lasts| format!("seconds={}", lasts.as_secs()));
+            let query = level.into_iter().chain(seconds).collect::<Vec<_>>().join("&");
+            let path = format!("/log/level?{query}");
+            send_json(socket, &Request::new("PUT", &path)).map_err(|error| error.to_string())?
+        }
+    };
+    print(options, &status, || text(&status));
+    Ok(())
+}
+
+fn text(status: &LevelStatus) -> String {
+    let LevelStatus { level, origin, configured, left_s } = status;
+    match left_s {
+        Some(left) => format!("{level} (by {origin}, for {left} s; then {configured})\n"),
+        None if level == configured => format!("{level} (by {origin})\n"),
+        None => format!("{level} (by {origin}, until slowpath ends; configured: {configured})\n"),
+    }
+}
