@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ::listeners::{Http, Slots};
-use axum::Router;
+use api::Role;
+use api::access::{Access, Call, Calls};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -21,7 +21,6 @@ use prometheus_client::registry::Registry;
 use tables::counters::{ArmCounter, Counter, VerdictCounter};
 use tables::reason::DropReason;
 use tables::record::NONE;
-use tokio::net::TcpListener;
 
 use crate::live::Live;
 use crate::metrics::traffic::{OTHERS, TrafficCounts, is_in_others};
@@ -29,6 +28,7 @@ use state::sources::removals;
 use state::text::ARMS;
 use state::text::address_port;
 
+mod audit;
 mod bgp;
 mod cloud;
 mod family;
@@ -43,13 +43,10 @@ use family::Family;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves `/metrics` on `listener`. Never returns.
-pub async fn serve(listener: TcpListener, slots: Arc<Slots>, live: Arc<Live>) {
-    let app = Router::new().route("/metrics", get(respond)).with_state(live);
-    ::listeners::accept(listener, slots, move |stream, connection| {
-        ::listeners::http(stream, connection, app.clone(), Http::KeepAlive)
-    })
-    .await;
+/// Returns the calls of the metrics listener.
+pub fn calls() -> Calls<Arc<Live>> {
+    let call = Call::new("get", "/metrics", "metrics", Access::Read(Role::Metrics));
+    Calls::default().add(call, get(respond))
 }
 
 /// Responds to one scrape.
@@ -121,6 +118,7 @@ impl Collector for Scrape {
         listeners::encode(self.0.listening(), &mut family)?;
         let bgp_keys = self.0.bgp().map(|bgp| &*bgp.key_counts);
         secrets::encode(self.0.listening(), bgp_keys, &mut family)?;
+        audit::encode(self.0.audit(), &mut family)?;
         cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
         if let Some(links) = self.0.private_links() {
             private_link::encode(links, &mut family)?;

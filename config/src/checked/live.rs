@@ -25,7 +25,7 @@ const LIVE: [&str; 10] = [
     "control.max_removal_percent",
 ];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 18] = [
+const SLOWPATH: [&str; 19] = [
     "name",
     "zone",
     "local",
@@ -44,6 +44,7 @@ const SLOWPATH: [&str; 18] = [
     "metrics",
     "control",
     "api",
+    "audit",
 ];
 
 /// Processes to restart for a change to take effect.
