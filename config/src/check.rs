@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::checked::{
     Arm, CACHED_BUFFERS, Config, Control, DESCRIPTOR_BYTES, EAL_OWN_MIB, Events, Fastpath, Flows,
     Health, Icmp, Idle, Log, MAGLEV_SIZES, MAX_LOCAL_PORTS, MAX_UNCONFIRMED_PERCENT, Metrics, Nat,
-    NoService, Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables,
+    NoService, Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables, Tokens,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -66,7 +66,8 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         check_memory(&mut validator, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
     let bgp = bgp::check(&mut validator, file.bgp);
-    let (health, metrics) = check_listeners(&mut validator, file.health, file.metrics);
+    let (api, tokens) = api::check(&mut validator, file.api);
+    let (health, metrics) = check_listeners(&mut validator, file.health, file.metrics, &tokens);
     let punt = check_punt(&mut validator, file.punt);
     let icmp = convert_icmp(file.icmp);
     let control = check_control(&mut validator, file.control);
@@ -75,7 +76,6 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
                        Weir's services should";
         validator.reject("control.group", "the same group as region.group", remedy);
     }
-    let api = api::check(&mut validator, file.api);
     let log = check_log(&mut validator, file.log);
     let events = check_events(&mut validator, &file.events);
     let tables = check_tables(&mut validator, file.tables, &control);
@@ -122,6 +122,8 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         log,
         events,
         api,
+        tokens,
+        audit_max_bytes: u64::from(file.audit.max_mib) << 20,
         tables,
         warnings: std::mem::take(&mut validator.warnings),
         origins: merged.origins(),
@@ -178,12 +180,27 @@ fn check_control(validator: &mut Validator, file: file::Control) -> Control {
     validator.path("control.socket", &file.socket, 107);
     let state = optional_path(validator, "control.state", file.state);
     let group = check_owner(validator, "control.group", file.group);
+    let operate_group = check_owner(validator, "control.operate_group", file.operate_group);
+    let read_group = check_owner(validator, "control.read_group", file.read_group);
+    for (key, other) in
+        [("control.operate_group", &operate_group), ("control.read_group", &read_group)]
+    {
+        if other.is_some() && *other == group {
+            let fault = "the same group as control.group, whose members have the role admin";
+            validator.reject(key, fault, "set another group, or control.group = \"\"");
+        }
+    }
+    if operate_group.is_some() && operate_group == read_group {
+        let fault = "the same group as control.operate_group, whose members read as well";
+        validator.reject("control.read_group", fault, "set another group, or remove one of them");
+    }
     let max_removal_percent = file.max_removal_percent;
     if max_removal_percent > 100 {
         let fault = format!("{max_removal_percent} is not a percentage");
         validator.reject("control.max_removal_percent", &fault, "allowed: 0 to 100; default 50");
     }
-    Control { socket: file.socket.into(), group, state, max_removal_percent }
+    let socket = file.socket.into();
+    Control { socket, group, operate_group, read_group, state, max_removal_percent }
 }
 
 /// Validates the name of a Unix user or group, or returns `None` if it is empty. Whether it exists
@@ -371,6 +388,7 @@ fn check_listeners(
     validator: &mut Validator,
     health: file::Health,
     metrics: file::Metrics,
+    tokens: &Tokens,
 ) -> (Health, Metrics) {
     let listen = check_sockets(validator, "listen", &health.listen);
     let tcp = check_sockets(validator, "tcp", &health.tcp);
@@ -390,21 +408,42 @@ fn check_listeners(
     });
     let reserved_sources = reserved_sources.collect();
     let mut keyed: Vec<_> = listen.iter().chain(&tcp).cloned().collect();
-    let metrics_socket = validator.socket("metrics.listen", &metrics.listen);
-    keyed.extend(metrics_socket.map(|socket| ("metrics.listen".into(), socket)));
-    validator.unique(&keyed, "address and port");
-    let metrics_socket = metrics_socket.unwrap_or(([127, 0, 0, 1], 19_100).into());
-    if !metrics_socket.ip().is_loopback() {
-        validator.warnings.push(format!(
-            "metrics.listen = \"{metrics_socket}\" is not loopback: any host that reaches it can \
-             read the metrics"
-        ));
+    let of_health = keyed.len();
+    for (i, text) in metrics.listen.iter().enumerate() {
+        let key = list_key("metrics", "listen", i, &metrics.listen);
+        keyed.extend(validator.socket(&key, text).map(|socket| (key, socket)));
     }
+    validator.unique(&keyed, "address and port");
+    let metrics = check_metrics(validator, metrics, keyed.split_off(of_health), tokens);
     let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
     let stall_timeout = Duration::from_millis(health.stall_timeout_ms.into());
     let health =
         Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, reserved_sources, probing };
-    (health, Metrics { listen: metrics_socket })
+    (health, metrics)
+}
+
+/// Validates TLS and authentication of the metrics listener.
+fn check_metrics(
+    validator: &mut Validator,
+    file: file::Metrics,
+    keyed: Vec<(String, SocketAddr)>,
+    tokens: &Tokens,
+) -> Metrics {
+    let tls = api::check_tls(validator, "metrics", (file.tls_cert, file.tls_key));
+    if file.token {
+        api::require_tokens(validator, tokens, "metrics.listen could read the metrics");
+        api::require_tls(validator, "metrics", (&keyed, tls.as_ref()));
+    }
+    for (key, socket) in keyed.iter().filter(|(_, socket)| !socket.ip().is_loopback()) {
+        if !file.token {
+            validator.warnings.push(format!(
+                "{key} = \"{socket}\" is not loopback: any host that reaches it can read the \
+                 metrics; set metrics.token, metrics.tls_cert and metrics.tls_key"
+            ));
+        }
+    }
+    let listen = keyed.into_iter().map(|(_, socket)| socket).collect();
+    Metrics { listen, tls, token: file.token }
 }
 
 /// Parses the addresses of a key in `[health]`, and returns each with the key of its list element.

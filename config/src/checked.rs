@@ -23,7 +23,7 @@ mod reserved;
 mod sources;
 mod unforwarded;
 
-pub use api::{Api, Tls};
+pub use api::{Api, TOKENS_FILE, Tls, Tokens};
 pub use arms::{Arm, ArmName, DEFAULT_DESCRIPTORS, Nat, NatAddress};
 pub use aws::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle, OnLost};
 pub use azure::{
@@ -123,6 +123,10 @@ pub struct Config {
     pub events: Events,
     /// The API over TCP, if configured.
     pub api: Option<Api>,
+    /// Tokens of the API and, if it requires them, of the metrics listener.
+    pub tokens: Tokens,
+    /// Maximum size of the audit log in bytes.
+    pub audit_max_bytes: u64,
     /// Backend selection.
     pub tables: Tables,
     /// Settings that are valid but probably unintended, one sentence each; also in

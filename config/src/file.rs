@@ -21,7 +21,7 @@ mod private_link;
 pub use aws::Aws;
 pub use azure::Azure;
 pub use bgp::Bgp;
-pub use endpoints::{Api, Control, Health, Metrics};
+pub use endpoints::{Api, Audit, Control, Health, Metrics};
 pub use log::{Events, Log};
 pub use private_link::PrivateLink;
 
@@ -125,6 +125,9 @@ pub struct File {
     /// cannot be used leaves the previous content in force. The API is always available on
     /// `control.socket`.
     pub api: Api,
+    /// The audit log in `control.state`: every change through the API, the control socket and
+    /// `weir`.
+    pub audit: Audit,
     /// Backend selection.
     pub tables: Tables,
 }

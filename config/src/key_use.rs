@@ -28,7 +28,7 @@ mod tests {
 
     /// Keys with a name, a path or a list whose values are the same on all machines of a set, or
     /// that a restore replaces (`services`).
-    const OF_ALL_MACHINES: [&str; 39] = [
+    const OF_ALL_MACHINES: [&str; 41] = [
         "aws.cluster",
         "aws.tag_prefix",
         "aws.target_group",
@@ -43,6 +43,8 @@ mod tests {
         "azure.resource_group",
         "azure.resource_manager",
         "control.group",
+        "control.operate_group",
+        "control.read_group",
         "gateway.name",
         "gateway.sources",
         "health.reserved_sources",

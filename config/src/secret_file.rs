@@ -24,6 +24,8 @@ pub enum SecretKind {
     Md5Key,
     /// Bearer token: 4 KiB.
     Token,
+    /// List of hashes of tokens: 1 MiB.
+    Tokens,
     /// PEM file: 1 MiB.
     Pem,
 }
@@ -34,7 +36,7 @@ impl SecretKind {
         match self {
             SecretKind::Md5Key => 80,
             SecretKind::Token => 4 << 10,
-            SecretKind::Pem => 1 << 20,
+            SecretKind::Tokens | SecretKind::Pem => 1 << 20,
         }
     }
 }

@@ -403,7 +403,18 @@ fn reports_key_and_remedy_in_each_section() {
     assert_error("[control]\nstate = \"here\"", &["control.state", "absolute path"]);
     assert_error("node_ports = \"30000\"", &["node_ports = \"30000\"", "30000-32767"]);
     assert_error("node_ports = \"0-9\"", &["within 1 and 65535"]);
-    assert_error("[api]\nlisten = \"127.0.0.1:8443\"", &["api.token_file", "only root can read"]);
+    let none = "[api]\nlisten = \"127.0.0.1:8443\"\ntokens_file = \"\"";
+    assert_error(none, &["api.token_file", "only root can read", "weir token create"]);
+    let none = "[api]\ntokens_file = \"\"\n[metrics]\ntoken = true";
+    assert_error(none, &["api.token_file", "metrics.listen", "weir token create"]);
+    let open = "[metrics]\nlisten = [\"127.0.0.1:9\", \"0.0.0.0:19100\"]\ntoken = true";
+    assert_error(open, &["metrics.listen[1]", "not loopback", "metrics.tls_cert"]);
+    assert_error("[metrics]\ntls_cert = \"/c.pem\"", &["metrics.tls_key", "set both, or neither"]);
+    assert_error("[audit]\nmax_mib = 0", &["audit.max_mib = 0", "1 to 65536"]);
+    let groups = |text: &str| format!("[control]\ngroup = \"a\"\n{text}");
+    assert_error(&groups("read_group = \"a\""), &["control.read_group", "role admin"]);
+    let same = groups("operate_group = \"b\"\nread_group = \"b\"");
+    assert_error(&same, &["control.read_group", "control.operate_group"]);
     let open = "[api]\nlisten = \"0.0.0.0:8443\"\ntoken_file = \"/etc/weir/token\"";
     assert_error(open, &["api.listen", "not loopback", "api.tls_cert"]);
     assert_error(

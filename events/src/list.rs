@@ -51,6 +51,12 @@ pub static EVENTS: &[EventKind] = &[
         "Nothing, unless the client is one of yours.",
     ),
     recorded(
+        ("api_token_expired", Info, "API token expired"),
+        &["token"],
+        "A named API token reached the end of its validity.",
+        "Create another token if the client still needs access.",
+    ),
+    recorded(
         ("api_token_outdated", Warning, "API requests rejected: replaced token"),
         &["source", "failures"],
         "A client still sends a token that was replaced and whose overlap has ended.",
@@ -74,10 +80,40 @@ pub static EVENTS: &[EventKind] = &[
         "A client sent API requests with a wrong token or without one.",
         "Check the client at this address; too many failures make it wait.",
     ),
+    recorded(
+        ("api_tokens_replaced", Info, "API tokens replaced"),
+        &["file", "count", "ended"],
+        "The file of named API tokens changed; tokens that are no longer in it ended.",
+        "Nothing.",
+    ),
     logged(
         ("appliance_object_unwritten", Warning, "appliance object not updated"),
         &["error"],
         "The object of this appliance could not be written.",
+        "Check the disk of `control.state`.",
+    ),
+    logged(
+        ("audit", Info, "audit"),
+        &[
+            "who",
+            "role",
+            "transport",
+            "source",
+            "call",
+            "object",
+            "objects",
+            "outcome",
+            "status",
+            "reason",
+            "revision",
+        ],
+        "A change was made or rejected; `weir audit` shows it with the values before and after.",
+        "Nothing.",
+    ),
+    recorded(
+        ("audit_unwritten", Error, "audit log not written"),
+        &["error"],
+        "Entries of the audit log are lost.",
         "Check the disk of `control.state`.",
     ),
     recorded(

@@ -24,7 +24,7 @@ pub use machine::{Machine, MachineError, Mount, Node, Pages, cpu_list};
 pub use new_flows::{NewFlows, forwarding_lcores, new_flow_limits};
 pub use nic::Nic;
 pub use open::{OpenError, Opened, Unreadable, open_region, prepare_region, region_locations};
-pub use owner::{OwnerError, group_id, user_id};
+pub use owner::{OwnerError, group_id, user_id, user_name};
 pub use plan::{Flows, Part, Plan, Term, plan, plan_below, sizes, sizes_below};
 pub use reserve::{
     Applied, ApplyError, CheckResult, NodePages, apply, apply_with, boot_parameters, check,

@@ -2,7 +2,7 @@
 
 use config::checked::{ADMIN_GROUP, SERVICE_GROUP, SERVICE_USER};
 use nix::errno::Errno;
-use nix::unistd::{Group, User};
+use nix::unistd::{Group, Uid, User};
 
 /// The reason for which a configured user or group cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,12 @@ pub fn group_id(key: &'static str, name: Option<&str>) -> Result<Option<u32>, Ow
 pub fn user_id(key: &'static str, name: Option<&str>) -> Result<Option<u32>, OwnerError> {
     let found = |name: &str| User::from_name(name).map(|user| user.map(|u| u.uid.as_raw()));
     id((key, "user"), name, &[SERVICE_USER], found)
+}
+
+/// Returns the name of the user with this ID; `None` if there is none or the user database cannot
+/// be read.
+pub fn user_name(id: u32) -> Option<String> {
+    User::from_uid(Uid::from_raw(id)).ok().flatten().map(|user| user.name)
 }
 
 fn id(

@@ -22,7 +22,9 @@
 //! `PUT /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a connection.
 //!
 //! The socket belongs to the user as which slowpath runs. Its mode is 0600, or 0660 with the group
-//! `control.group` if that is set.
+//! `control.group` if that is set; with `control.operate_group` or `control.read_group`, an ACL
+//! lets the members of all groups connect. The role of a caller follows from its user and groups
+//! (peer.rs), and each call has the role that it needs ([`calls`]).
 
 mod db;
 pub mod explain;
@@ -30,6 +32,7 @@ pub mod flows;
 mod history;
 pub mod listening;
 mod log;
+pub mod peer;
 pub mod report;
 pub(crate) mod response;
 pub mod trace;
@@ -43,21 +46,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use api::Api;
+use api::access::{Access, Call, Calls};
+use api::audit::Notes;
+use api::{Api, Role};
+use axum::Json;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::{Extension, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use axum::{Json, Router};
 use futures_core::Stream;
 use listeners::{Http, Slots};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
 use crate::cloud::private_link;
 use crate::control::flows::FlowFilter;
+use crate::control::peer::{Groups, Peers};
 use crate::control::report::TraceLine;
 use crate::control::trace::TraceRequest;
 use crate::kernel::privileges::root_hint;
@@ -97,6 +103,18 @@ pub enum ControlError {
     /// The group `control.group` can't be resolved.
     #[error(transparent)]
     Group(#[from] hugepages::OwnerError),
+    /// The socket cannot have the ACL that `control.operate_group` or `control.read_group` needs.
+    #[error(
+        "control.socket = {path:?}: setting an ACL for control.operate_group and \
+         control.read_group: {source}; put the socket on a file system with POSIX ACLs such as \
+         tmpfs or ext4, or remove both keys"
+    )]
+    Acl {
+        /// Path of the socket.
+        path: PathBuf,
+        /// The I/O error.
+        source: io::Error,
+    },
     /// Any other error.
     #[error("control.socket = {path:?}: {source}{}", root_hint(source))]
     Other {
@@ -108,9 +126,9 @@ pub enum ControlError {
 }
 
 /// Listens on the socket. A socket left by a killed slowpath is replaced.
-pub fn listen(control: &config::checked::Control) -> Result<UnixListener, ControlError> {
+pub fn listen(control: &config::checked::Control) -> Result<(UnixListener, Groups), ControlError> {
     let path = control.socket.as_path();
-    let group = hugepages::group_id("control.group", control.group.as_deref())?;
+    let groups = Groups::of(control)?;
     let other = |source| ControlError::Other { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(other)?;
@@ -128,48 +146,83 @@ pub fn listen(control: &config::checked::Control) -> Result<UnixListener, Contro
     let listener = UnixListener::bind(path).map_err(other)?;
     // The mode comes first: so far it depends on the umask, which may give the group other access.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(other)?;
-    if group.is_some() {
-        std::os::unix::fs::lchown(path, None, group).map_err(other)?;
+    if groups.needs_acl() {
+        let acl = |source| ControlError::Acl { path: path.to_owned(), source };
+        groups.set_acl(path).map_err(acl)?;
+    } else if groups.admin.is_some() {
+        std::os::unix::fs::lchown(path, None, groups.admin).map_err(other)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(other)?;
     }
-    Ok(listener)
+    Ok((listener, groups))
+}
+
+const READ: Access = Access::Read(Role::Read);
+const OPERATE: Access = Access::Change(Role::Operate);
+
+/// Returns the calls that need the running appliance.
+fn calls_of_live() -> Calls<Arc<Live>> {
+    let read = |path, operation| Call::new("get", path, operation, READ);
+    let metrics = Call::new("get", "/metrics", "metrics", Access::Read(Role::Metrics));
+    Calls::default()
+        .add(read("/status", "status"), get(status))
+        .add(read("/services", "services"), get(services))
+        .add(read("/flows", "flows"), get(flows))
+        .add(read("/drops", "drops"), get(drops))
+        .add(read("/nics", "nics"), get(nics))
+        .add(read("/health", "health"), get(health))
+        .add(read("/checks", "checks"), get(checks))
+        .add(read("/cloud", "cloud"), get(cloud))
+        .add(metrics, get(crate::metrics::respond))
+        .add(Call::new("get", "/trace", "trace", OPERATE), get(trace))
+        .add(read("/db/{table}", "db"), get(db::table))
+        .add(read("/maps", "maps"), get(db::maps))
+        .add(read("/events", "events"), get(history::events))
+        .add(read("/log/level", "logLevel"), get(log::level))
+        .add(Call::new("put", "/log/level", "setLogLevel", OPERATE), put(log::set_level))
+        .add(read("/objects/{kind}", "objects"), get(db::objects))
+        .add(Call::new("post", "/explain", "explain", READ), post(explain))
+        .add(Call::new("put", "/drain/on", "drain", OPERATE), put(drain_on))
+        .add(Call::new("put", "/drain/off", "undrain", OPERATE), put(drain_off))
+}
+
+/// Returns the calls that need the store.
+fn calls_of_store() -> Calls<Arc<Store>> {
+    let access = Access::Change(Role::Admin);
+    let format = Call::new("put", "/store/format", "commitFormat", access);
+    Calls::default().add(format, put(commit_format))
+}
+
+/// Returns the calls of the socket beside those of the API, each with its role.
+pub fn calls() -> Vec<Call> {
+    let (live, store, links) = (calls_of_live(), calls_of_store(), private_link::calls());
+    [live.calls(), store.calls(), links.calls()].concat()
 }
 
 /// Serves the socket. Never returns.
 pub async fn serve(
-    listener: UnixListener,
+    (listener, groups): (UnixListener, Groups),
     slots: Arc<Slots>,
     live: Arc<Live>,
     api: Api,
     links: private_link::PrivateLinkState,
 ) {
-    let app = Router::new()
-        .route("/status", get(status))
-        .route("/services", get(services))
-        .route("/flows", get(flows))
-        .route("/drops", get(drops))
-        .route("/nics", get(nics))
-        .route("/health", get(health))
-        .route("/checks", get(checks))
-        .route("/cloud", get(cloud))
-        .route("/metrics", get(crate::metrics::respond))
-        .route("/trace", get(trace))
-        .route("/db/{table}", get(db::table))
-        .route("/maps", get(db::maps))
-        .route("/events", get(history::events))
-        .route("/log/level", get(log::level).put(log::set_level))
-        .route("/objects/{kind}", get(db::objects))
-        .route("/explain", post(explain))
-        .route("/drain/on", put(drain_on))
-        .route("/drain/off", put(drain_off))
-        .route("/store/format", put(commit_format).with_state(Arc::clone(&api.store)))
-        .fallback(unknown)
+    let audit = api.audit.clone();
+    let app = calls_of_live()
         .with_state(live)
-        .merge(private_link::router(links))
+        .merge(calls_of_store().with_state(Arc::clone(&api.store)))
+        .merge(private_link::calls().with_state(links))
+        .into_router()
+        .fallback(unknown)
         .merge(api::documents(&api))
-        .merge(api::router(api));
+        .merge(api::router(api))
+        .layer(Extension(audit.clone()));
+    let peers = Arc::new(Peers::new(groups, audit));
     listeners::accept(listener, slots, move |stream, connection| {
-        listeners::http(stream, connection, app.clone(), Http::KeepAlive)
+        let (app, peers) = (app.clone(), Arc::clone(&peers));
+        async move {
+            let app = peers.identify(&stream, app).await;
+            listeners::http(stream, connection, app, Http::KeepAlive).await;
+        }
     })
     .await;
 }
@@ -217,14 +270,20 @@ async fn explain(State(live): State<Arc<Live>>, Json(request): Json<ExplainReque
     .await
 }
 
-async fn drain_on(State(live): State<Arc<Live>>) -> Response {
-    live.drain(true);
+async fn drain_on(State(live): State<Arc<Live>>, notes: Extension<Notes>) -> Response {
+    drain(&live, &notes, true);
     Json("draining").into_response()
 }
 
-async fn drain_off(State(live): State<Arc<Live>>) -> Response {
-    live.drain(false);
+async fn drain_off(State(live): State<Arc<Live>>, notes: Extension<Notes>) -> Response {
+    drain(&live, &notes, false);
     Json("not draining").into_response()
+}
+
+fn drain(live: &Live, notes: &Notes, on: bool) {
+    let state = |on: bool| Some(serde_json::json!({ "draining": on }));
+    notes.values("drain", state(live.region.draining()), state(on));
+    live.drain(on);
 }
 
 /// Rewrites the store in this version's format.
@@ -241,7 +300,7 @@ async fn commit_format(State(store): State<Arc<Store>>) -> Response {
     .await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct FlowsQuery {
     from: Option<u32>,
     limit: Option<u32>,
@@ -275,7 +334,12 @@ async fn flows(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -
     blocking(move || Json(live.flows(&filter, from, limit))).await
 }
 
-async fn trace(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -> Response {
+async fn trace(
+    State(live): State<Arc<Live>>,
+    Extension(notes): Extension<Notes>,
+    Query(query): Query<FlowsQuery>,
+) -> Response {
+    notes.values("trace", None, serde_json::to_value(&query).ok());
     let filter = match query.filter() {
         Ok(filter) => filter,
         Err(error) => return error_response(StatusCode::BAD_REQUEST, error),

@@ -8,6 +8,7 @@ mod shared;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use api::audit::Audit;
 use clouds::report::Report;
 use config::checked::Config;
 use events::history::history;
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::cloud::private_link;
 use crate::control::listening::Listening;
-use crate::control::report::{self, HeldSource, NicReport, Status, Use};
+use crate::control::report::{self, AuditStatus, HeldSource, NicReport, Status, Use};
 use crate::control::trace::TraceRequest;
 use crate::health::Able;
 use crate::health::checks::Checks;
@@ -36,6 +37,7 @@ pub struct Live {
     pub config: Arc<Config>,
     shared: Arc<Shared>,
     listening: Listening,
+    audit: Audit,
     bgp: OnceLock<BgpState>,
     private_links: OnceLock<private_link::PrivateLinkState>,
     started: Instant,
@@ -48,15 +50,26 @@ impl Live {
     }
 
     /// Creates the view of `region` and of the published state `shared`.
-    pub fn new(region: &'static Region, config: Arc<Config>, shared: Arc<Shared>) -> Live {
+    pub fn new(
+        region: &'static Region,
+        config: Arc<Config>,
+        shared: Arc<Shared>,
+        audit: Audit,
+    ) -> Live {
         let (bgp, private_links) = (OnceLock::new(), OnceLock::new());
         let listening = Listening::new(&config, shared.reserved.clone());
-        Live { region, config, shared, listening, bgp, private_links, started: Instant::now() }
+        let started = Instant::now();
+        Live { region, config, shared, listening, audit, bgp, private_links, started }
     }
 
     /// Returns the limits of all listeners, and whether each listens.
     pub fn listening(&self) -> &Listening {
         &self.listening
+    }
+
+    /// Returns the audit log.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// Returns whether the appliance can take traffic.
@@ -145,6 +158,7 @@ impl Live {
         let cloud = self.cloud();
         status.ready = status.able && (cloud.ready || cloud.cloud.is_empty());
         status.listeners = report::listeners(self.listening.conditions());
+        status.audit = AuditStatus { lost: self.audit.lost(), error: self.audit.error() };
         status.secrets = report::secrets(self.listening.credentials());
         status.cloud = cloud.line();
         status.bgp = self.bgp().map(BgpState::line).unwrap_or_default();

@@ -10,8 +10,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ::listeners::{Http, Slots};
-use axum::Router;
+use api::Role;
+use api::access::{Access, Call, Calls};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -20,11 +20,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 
 use crate::live::Live;
 
 mod appliance;
+mod audit;
 mod bgp;
 mod cloud;
 pub mod declared;
@@ -52,13 +52,10 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Content type of the older text format.
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves `/metrics` on `listener`. Never returns.
-pub async fn serve(listener: TcpListener, slots: Arc<Slots>, live: Arc<Live>) {
-    let app = Router::new().route("/metrics", get(respond)).with_state(live);
-    ::listeners::accept(listener, slots, move |stream, connection| {
-        ::listeners::http(stream, connection, app.clone(), Http::KeepAlive)
-    })
-    .await;
+/// Returns the calls of the metrics listener.
+pub fn calls() -> Calls<Arc<Live>> {
+    let call = Call::new("get", "/metrics", "metrics", Access::Read(Role::Metrics));
+    Calls::default().add(call, get(respond))
 }
 
 /// Responds to one scrape.
@@ -114,6 +111,7 @@ impl Collector for Scrape {
         let bgp_keys = live.bgp().map(|bgp| &*bgp.key_counts);
         secrets::encode(live.listening(), bgp_keys, family)?;
         log::encode(family)?;
+        audit::encode(live.audit(), family)?;
         cloud::encode(&live.cloud(), live.able().able, family)?;
         if let Some(links) = live.private_links() {
             private_link::encode(links, family)?;

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use api::Api;
+use api::audit::Audit;
 use config::checked::{Config, Plane};
 use events::history::history;
 use host::service_manager::ServiceManager;
@@ -28,6 +29,7 @@ use tokio::time::MissedTickBehavior;
 use crate::cloud;
 use crate::cloud::private_link;
 use crate::control::listening;
+use crate::control::peer::Groups;
 use crate::control::report::StoreStatus;
 use crate::control::{self, ControlError};
 use crate::health::checks;
@@ -158,7 +160,9 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let shared = Arc::new(Shared::new(config.health.stall_timeout));
     shared.publish_store(StoreStatus::new(config.control.state.as_deref(), &store));
     let files = start_files(&config, file, &shared).map_err(system("starting threads"))?;
-    let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
+    let audit = Audit::start(config.control.state.as_deref(), config.audit_max_bytes)
+        .map_err(system("starting threads"))?;
+    let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared), audit.clone()));
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = listener_runtime().map_err(system("starting threads"))?;
     // Open the control socket before the control loop starts, so that a failure changes no tables.
@@ -200,7 +204,9 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         let checker_ended =
             checks::start(&config, &live, inputs).map_err(system("starting the health checker"))?;
         let bgp = routing::start(&live, &api.store, restarted).map_err(system("starting BGP"))?;
-        let api = Api { documents: routing::documents(&live).into(), ..api };
+        let documents = routing::documents(&live).into();
+        let credentials = live.listening().credentials().cloned();
+        let api = Api { documents, credentials, audit, ..api };
         let ends = [loop_ended, checker_ended];
         runtime.block_on(serve((&config, &manager), &live, (socket, api), bgp, ends))
     });
@@ -293,7 +299,9 @@ fn api(config: &Config, store: &Arc<Store>, shared: &Arc<Shared>) -> Api {
     let now = Now { steady: Instant::now(), wall: SystemTime::now() };
     let sources = Sources::new(settings, &store.objects(), now);
     let (store, control) = (Arc::clone(store), Arc::clone(shared) as _);
-    Api { store, control, sources: Arc::new(Mutex::new(sources)), documents: Arc::default() }
+    let (sources, documents) = (Arc::new(Mutex::new(sources)), Arc::default());
+    // The other fields follow when their parts have started.
+    Api { store, control, sources, documents, audit: Audit::default(), credentials: None }
 }
 
 /// Wakes the control loop after each write to the store.
@@ -307,7 +315,7 @@ async fn wake_on_write(mut written: tokio::sync::watch::Receiver<u64>, shared: A
 async fn serve(
     (config, manager): (&Config, &ServiceManager),
     live: &Arc<Live>,
-    (socket, api): (tokio::net::UnixListener, Api),
+    (socket, api): ((tokio::net::UnixListener, Groups), Api),
     bgp: BgpHandle,
     [mut loop_ended, mut checker_ended]: [tokio::sync::oneshot::Receiver<()>; 2],
 ) -> Result<(), StartError> {
@@ -331,7 +339,7 @@ async fn serve(
         event = "slowpath_started",
         version = env!("CARGO_PKG_VERSION"),
         socket = %config.control.socket.display(),
-        metrics = %config.metrics.listen,
+        metrics = ?config.metrics.listen,
         "slowpath started"
     );
     let signals = system("waiting for signals");

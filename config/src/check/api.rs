@@ -1,61 +1,84 @@
-//! Validation of the `[api]` section: an API over TCP requires a token, and also TLS unless it
-//! listens on loopback only.
+//! Validation of the `[api]` section and of what the metrics listener shares with it: files with
+//! tokens, and TLS. An API over TCP requires a token, and also TLS unless it listens on loopback
+//! only.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::validator::{Validator, list_key};
-use crate::checked::{Api, Tls};
+use super::validator::{Validator, list_key, optional_path};
+use crate::checked::{Api, Tls, Tokens};
 use crate::file;
 
-pub(super) fn check(validator: &mut Validator, file: file::Api) -> Option<Api> {
+pub(super) fn check(validator: &mut Validator, file: file::Api) -> (Option<Api>, Tokens) {
     let mut keyed = Vec::new();
     for (i, text) in file.listen.iter().enumerate() {
         let key = list_key("api", "listen", i, &file.listen);
         keyed.extend(validator.socket(&key, text).map(|socket| (key, socket)));
     }
     validator.unique(&keyed, "address and port");
-    let files = [
-        ("api.tls_cert", &file.tls_cert),
-        ("api.tls_key", &file.tls_key),
-        ("api.token_file", &file.token_file),
-    ];
-    for (key, path) in files.iter().filter(|(_, path)| !path.is_empty()) {
-        validator.path(key, path, 4095);
-    }
-    let tls = match (file.tls_cert.is_empty(), file.tls_key.is_empty()) {
-        (false, false) => Some(Tls { cert: file.tls_cert.into(), key: file.tls_key.into() }),
-        (true, true) => None,
-        (no_cert, _) => {
-            let (missing, present) = match no_cert {
-                true => ("api.tls_cert", "api.tls_key"),
-                false => ("api.tls_key", "api.tls_cert"),
-            };
-            let fault = format!("{present} is set, and each requires the other");
-            validator.reject(missing, &fault, "set both, or neither");
-            None
-        }
+    let tls = check_tls(validator, "api", (file.tls_cert, file.tls_key));
+    let tokens = Tokens {
+        token_file: optional_path(validator, "api.token_file", file.token_file),
+        token_overlap: Duration::from_secs(file.token_overlap_s.into()),
+        tokens_file: optional_path(validator, "api.tokens_file", file.tokens_file),
     };
     if file.listen.is_empty() {
-        return None;
+        return (None, tokens);
     }
-    if file.token_file.is_empty() {
-        let fault = "without a token, any client that reaches api.listen has full access";
-        let remedy = "write a token to a file that only root can read, and set this key to its \
-                      path";
-        validator.reject("api.token_file", fault, remedy);
+    require_tokens(validator, &tokens, "api.listen has full access");
+    require_tls(validator, "api", (&keyed, tls.as_ref()));
+    let listen = keyed.into_iter().map(|(_, socket)| socket).collect();
+    (Some(Api { listen, tls }), tokens)
+}
+
+/// Rejects a configuration without any file of tokens. `access` is what a client has without one.
+pub(super) fn require_tokens(validator: &mut Validator, tokens: &Tokens, access: &str) {
+    if tokens.token_file.is_none() && tokens.tokens_file.is_none() {
+        let fault = format!("without a token, any client that reaches {access}");
+        let remedy = "set api.tokens_file, and create a token with `weir token create`; or write a \
+                      token to a file that only root can read, and set api.token_file to its path";
+        validator.reject("api.token_file", &fault, remedy);
     }
+}
+
+/// Rejects addresses of `section` on which tokens would be sent without TLS.
+pub(super) fn require_tls(
+    validator: &mut Validator,
+    section: &str,
+    (keyed, tls): (&[(String, SocketAddr)], Option<&Tls>),
+) {
     for (key, socket) in keyed.iter().filter(|(_, socket)| !socket.ip().is_loopback()) {
         if tls.is_none() {
             let fault =
                 format!("{socket} is not loopback: without TLS the token is sent in cleartext");
-            validator.reject(
-                key,
-                &fault,
-                "set api.tls_cert and api.tls_key, or listen on 127.0.0.1",
-            );
+            let remedy =
+                format!("set {section}.tls_cert and {section}.tls_key, or listen on 127.0.0.1");
+            validator.reject(key, &fault, &remedy);
         }
     }
-    let listen = keyed.into_iter().map(|(_, socket)| socket).collect();
-    let token_overlap = Duration::from_secs(file.token_overlap_s.into());
-    Some(Api { listen, tls, token_file: file.token_file.into(), token_overlap })
+}
+
+/// Validates the paths of certificate and key of `section`, which require each other.
+pub(super) fn check_tls(
+    validator: &mut Validator,
+    section: &str,
+    (cert, key): (String, String),
+) -> Option<Tls> {
+    let (of_cert, of_key) = (format!("{section}.tls_cert"), format!("{section}.tls_key"));
+    for (key, path) in [(&of_cert, &cert), (&of_key, &key)] {
+        if !path.is_empty() {
+            validator.path(key, path, 4095);
+        }
+    }
+    match (cert.is_empty(), key.is_empty()) {
+        (false, false) => Some(Tls { cert: cert.into(), key: key.into() }),
+        (true, true) => None,
+        (no_cert, _) => {
+            let (missing, present) =
+                if no_cert { (&of_cert, &of_key) } else { (&of_key, &of_cert) };
+            let fault = format!("{present} is set, and each requires the other");
+            validator.reject(missing, &fault, "set both, or neither");
+            None
+        }
+    }
 }

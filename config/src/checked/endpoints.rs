@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Prefix, Probing};
+use super::{Prefix, Probing, Tls};
 
 /// The `[health]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,8 +25,12 @@ pub struct Health {
 /// The `[metrics]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metrics {
-    /// Address of the Prometheus endpoint.
-    pub listen: SocketAddr,
+    /// Addresses of the Prometheus endpoint; empty for none.
+    pub listen: Vec<SocketAddr>,
+    /// TLS certificate; `None` for no TLS.
+    pub tls: Option<Tls>,
+    /// Whether a token of the API is required.
+    pub token: bool,
 }
 
 /// The `[control]` section.
@@ -37,6 +41,10 @@ pub struct Control {
     /// Unix group that may use the socket besides its owner. The default, `weir-admin`, applies
     /// only if the machine has that group.
     pub group: Option<String>,
+    /// Group whose members have the role `operate`.
+    pub operate_group: Option<String>,
+    /// Group whose members have the role `read`.
+    pub read_group: Option<String>,
     /// Directory of persisted objects; `None` if they are not persisted.
     pub state: Option<PathBuf>,
     /// Maximum share of a source's objects, in percent, that a complete list may remove without

@@ -48,6 +48,7 @@ const SLOWPATH: [&str; 19] = [
     "control",
     "events",
     "api",
+    "audit",
 ];
 
 /// Processes to restart for a change to take effect.

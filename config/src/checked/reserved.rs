@@ -58,7 +58,7 @@ impl Reserved {
         let (health, metrics) = (&config.health, &config.metrics);
         reserved.listeners("health.listen", &health.listen);
         reserved.listeners("health.tcp", &health.tcp);
-        reserved.listeners("metrics.listen", std::slice::from_ref(&metrics.listen));
+        reserved.listeners("metrics.listen", &metrics.listen);
         reserved.listeners("api.listen", config.api.iter().flat_map(|api| &api.listen));
         let any = IpAddr::from([0; 16]);
         for port in &config.punt.local_ports {

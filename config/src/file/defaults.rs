@@ -2,8 +2,8 @@
 //! and `[api]` are declared with their keys.
 
 use super::{
-    Arm, Attach, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat, NoService,
-    PageSize, PlaneSetting, Punt, Region, Tables,
+    Arm, Attach, Audit, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat,
+    NoService, PageSize, PlaneSetting, Punt, Region, Tables,
 };
 use crate::checked::{
     ADMIN_GROUP, DEFAULT_BUFFER_BYTES, DEFAULT_BUFFERS, DEFAULT_BURST, DEFAULT_DESCRIPTORS,
@@ -48,6 +48,7 @@ impl Default for File {
             log: Default::default(),
             events: Default::default(),
             api: Default::default(),
+            audit: Audit::default(),
             tables: Tables::default(),
         }
     }
@@ -178,7 +179,18 @@ impl Default for Health {
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        Metrics { listen: "127.0.0.1:19100".into() }
+        Metrics {
+            listen: vec!["127.0.0.1:19100".into()],
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            token: false,
+        }
+    }
+}
+
+impl Default for Audit {
+    fn default() -> Audit {
+        Audit { max_mib: 64 }
     }
 }
 
@@ -187,6 +199,8 @@ impl Default for Control {
         Control {
             socket: "/run/weir/control.sock".into(),
             group: ADMIN_GROUP.into(),
+            operate_group: String::new(),
+            read_group: String::new(),
             state: "/var/lib/weir".into(),
             max_removal_percent: 50,
         }

@@ -1,9 +1,10 @@
-//! The `[health]`, `[metrics]`, `[control]` and `[api]` sections as written.
+//! The `[health]`, `[metrics]`, `[control]`, `[api]` and `[audit]` sections as written.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::list::one_or_many;
+use crate::checked::TOKENS_FILE;
 
 /// Health: probes of this appliance by others, and its health checks of backends.
 #[derive(Deserialize, Serialize, JsonSchema)]
@@ -72,11 +73,31 @@ pub struct Health {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// `address:port` of the Prometheus endpoint, which has no authentication and therefore listens
-    /// on loopback by default. The default port is outside 9100 to 9999, the range of Prometheus
-    /// exporters (9100 is node_exporter's).
+    /// `address:port`, one or a list, of the Prometheus endpoint; empty for none. It listens on
+    /// loopback by default, because it has neither TLS nor authentication by default. The default
+    /// port is outside 9100 to 9999, the range of Prometheus exporters (9100 is node_exporter's).
+    #[serde(deserialize_with = "one_or_many")]
     #[schemars(extend("x-weir" = "listen"))]
-    pub listen: String,
+    pub listen: Vec<String>,
+    /// PEM file with the certificate and its intermediate certificates. Empty: no TLS.
+    #[schemars(extend("x-weir" = "certificate"))]
+    pub tls_cert: String,
+    /// PEM file with the certificate's private key.
+    #[schemars(extend("x-weir" = "secret"))]
+    pub tls_key: String,
+    /// Require a token of role `metrics` or higher from `api.token_file` or `api.tokens_file`
+    /// (`Authorization: Bearer ...`). Addresses other than loopback then require `tls_cert` and
+    /// `tls_key`.
+    pub token: bool,
+}
+
+/// The audit log in `control.state`: every change through the API, the control socket and `weir`.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Audit {
+    /// Maximum size of the audit log in MiB. The oldest eighth is removed when it is reached.
+    #[schemars(range(min = 1, max = 65536))]
+    pub max_mib: u32,
 }
 
 /// The control socket, used by the `weir` command, and persisted state.
@@ -90,6 +111,12 @@ pub struct Control {
     /// root. It must differ from `region.group`. The default `weir-admin` is used if the machine
     /// has that group; any other group must exist. Empty: root and the user as which slowpath runs.
     pub group: String,
+    /// Group whose members have the role `operate` on the socket: they read, and drain, trace,
+    /// confirm removals and decide on private endpoint connections, but change no configuration.
+    /// The file system of `socket` must support POSIX ACLs. Empty: no such group.
+    pub operate_group: String,
+    /// Group whose members have the role `read` on the socket. As for `operate_group`.
+    pub read_group: String,
     /// Directory in which services and other objects persist across restarts, a few kB each, for
     /// this appliance alone. Empty: nothing is persisted, and what came through the API is lost
     /// when slowpath ends.
@@ -119,10 +146,16 @@ pub struct Api {
     /// PEM file with the certificate's private key.
     #[schemars(extend("x-weir" = "secret"))]
     pub tls_key: String,
-    /// File with the token that clients send (`Authorization: Bearer ...`), at least 16 characters,
-    /// for example from `head -c 24 /dev/urandom | base64`.
+    /// File with a token of role `admin` that clients send (`Authorization: Bearer ...`), at least
+    /// 16 characters, for example from `head -c 24 /dev/urandom | base64`. Empty: none.
     #[schemars(extend("x-weir" = "secret"))]
     pub token_file: String,
+    /// File with named tokens, one per line: `NAME ROLE SHA256 [EXPIRES]`, where `ROLE` is
+    /// `metrics`, `read`, `operate` or `admin`, `SHA256` is that of the token in hexadecimal, and
+    /// `EXPIRES` a time (RFC 3339). `weir token create` adds one. A missing file is an error unless
+    /// it is the default. Empty: none.
+    #[schemars(extend("x-weir" = "secret"))]
+    pub tokens_file: String,
     /// Seconds for which a token that was replaced in `token_file` is still accepted. Watches that
     /// were opened with it then end. 0: it is rejected at once. A restart of slowpath ends the
     /// overlap.
@@ -137,6 +170,7 @@ impl Default for Api {
             tls_cert: String::new(),
             tls_key: String::new(),
             token_file: String::new(),
+            tokens_file: TOKENS_FILE.into(),
             token_overlap_s: 300,
         }
     }

@@ -71,8 +71,7 @@ fn needed(context: &Context<'_>) -> Vec<Needed> {
     let probes = "probes of this appliance reach the other program, whose answers count as Weir's";
     add("health.listen", &config.health.listen, Severity::Error, probes);
     add("health.tcp", &config.health.tcp, Severity::Error, probes);
-    let metrics = std::slice::from_ref(&config.metrics.listen);
-    add("metrics.listen", metrics, Severity::Warning, "no metrics can be read");
+    add("metrics.listen", &config.metrics.listen, Severity::Warning, "no metrics can be read");
     let api = config.api.iter().flat_map(|api| api.listen.clone()).collect::<Vec<_>>();
     add("api.listen", &api, Severity::Error, "the API over TCP is not available");
     // Policies, which enable BGP, come over the API: whether it is used is unknown.

@@ -71,22 +71,23 @@ impl AuthFailures {
         Some(wait)
     }
 
-    /// Counts a failure, and logs it unless the log limits are reached.
-    pub fn failed(&self, source: Source, now: Instant) {
+    /// Counts a failure, and logs it unless the log limits are reached. Returns the number of
+    /// failures that the log line is about; `None` without one.
+    pub fn failed(&self, source: Source, now: Instant) -> Option<u64> {
         self.failures.fetch_add(1, Relaxed);
-        if let Some(failures) = self.sources.lock().failed(source.key(), now) {
-            tracing::warn!(event = "api_token_wrong", %source, failures, "API requests rejected: wrong or missing token");
-        }
+        let failures = self.sources.lock().failed(source.key(), now)?;
+        tracing::warn!(event = "api_token_wrong", %source, failures, "API requests rejected: wrong or missing token");
+        Some(failures)
     }
 
-    /// Counts a request with a token whose overlap has ended, and logs it like a failure. It does
-    /// not use up the budget: a client that has not followed a replaced token guesses nothing, and
+    /// Counts a request with a token that is no longer accepted, and logs it like a failure, with
+    /// the same result. It does not use up the budget: a client that has not followed a replaced token guesses nothing, and
     /// must not lock out other clients of its source.
-    pub fn outdated(&self, source: Source, now: Instant) {
+    pub fn outdated(&self, source: Source, now: Instant) -> Option<u64> {
         self.failures.fetch_add(1, Relaxed);
-        if let Some(failures) = self.sources.lock().note(source.key(), now) {
-            tracing::warn!(event = "api_token_outdated", %source, failures, "API requests rejected: replaced token");
-        }
+        let failures = self.sources.lock().note(source.key(), now)?;
+        tracing::warn!(event = "api_token_outdated", %source, failures, "API requests rejected: replaced token");
+        Some(failures)
     }
 }
 

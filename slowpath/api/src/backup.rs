@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use axum::Json;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,10 +21,13 @@ use state::name::{Name, Source};
 use state::object::{API, Change, ChangeError, ErrorClass, Kind, Object, Objects};
 use state::store::WriteRequest;
 
+use crate::access::Access;
+use crate::audit::Notes;
 use crate::body::{Body, Content};
 use crate::control::{Api, wait_until_in_force};
 use crate::problem::Problem;
 use crate::query::{NoQuery, QueryParams, WriteQuery};
+use crate::role::Role;
 use crate::route::{Operation, Page, Routes, Stored, get, post};
 use crate::sources::parse_objects;
 use crate::store_write;
@@ -35,7 +38,7 @@ pub const MAX_RESTORE_BYTES: usize = 64 << 20;
 
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Reads the desired state of all sources, at one revision.";
-    let backup = get(backup, "backup", about).with(|operation| {
+    let backup = get(backup, Access::Read(Role::Read), "backup", about).with(|operation| {
         let items = desired_object(operation);
         let page = Page::of(operation, items);
         let about = "All objects, without status, and without those that are being deleted.";
@@ -45,7 +48,8 @@ pub(crate) fn routes() -> Routes<Api> {
     let detail = "Existing objects are overwritten, whatever their revision. Objects of the API \
                   that the list does not contain are left as they are.";
     let problems = ["foreign", "deleting", "not-in-force", "store-timeout"];
-    let mut restore = post(restore, "restore", about).detail(detail).fails(&problems);
+    let mut restore = post(restore, Access::Change(Role::Admin), "restore", about);
+    restore = restore.detail(detail).fails(&problems);
     restore = restore.good("What was done with each object.");
     restore.handler = restore.handler.layer(DefaultBodyLimit::max(MAX_RESTORE_BYTES));
     Routes::new().add("/backup", [backup]).add("/restore", [restore])
@@ -120,6 +124,7 @@ async fn backup(State(api): State<Api>, _: QueryParams<NoQuery>) -> Result<Respo
 /// `POST /v1/restore`.
 async fn restore(
     State(api): State<Api>,
+    Extension(notes): Extension<Notes>,
     QueryParams(query): QueryParams<WriteQuery>,
     body: Body<DesiredObjects>,
 ) -> Result<Stored<Restored>, Problem> {
@@ -135,7 +140,9 @@ async fn restore(
     let (plan, written, mut before) =
         tokio::task::spawn_blocking(read).await.map_err(Problem::internal)??;
     let now = SystemTime::now();
+    notes.set_all(&plan.puts, &before);
     if query.dry_run {
+        notes.no_change();
         let revision = before.revision();
         plan.puts.iter().try_for_each(|change| before.apply(change, now).map(drop))?;
         let restored = Restored { revision, objects: plan.objects };
@@ -143,6 +150,7 @@ async fn restore(
     }
     // A put without a difference changes nothing, so that all of them are one transaction.
     let revision = store_write::write(&api, WriteRequest::new(plan.puts, now)).await?;
+    notes.stored(revision);
     let in_force = match written {
         Some((written, timeout)) => {
             wait_until_in_force(&api, revision, (written, false), timeout).await?

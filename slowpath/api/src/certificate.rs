@@ -1,4 +1,4 @@
-//! TLS certificate of the API: parsed from PEM, checked against its private key, with its validity.
+//! TLS certificate of a listener: parsed from PEM, checked against its private key, with its validity.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -53,8 +53,11 @@ impl Validity {
 
 impl Identity {
     /// Parses a PEM file with a certificate and its intermediate certificates, and one with its
-    /// private key.
-    pub(crate) fn parse(certificate: &[u8], key: &[u8]) -> Result<Identity, IdentityError> {
+    /// private key. `cert_key` is the configuration key of the certificate.
+    pub(crate) fn parse(
+        (certificate, key): (&[u8], &[u8]),
+        cert_key: &str,
+    ) -> Result<Identity, IdentityError> {
         let of_certificate = |cause: String| IdentityError::Certificate(cause);
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
         let chain = chain.map_err(|error| of_certificate(error.to_string()))?;
@@ -76,10 +79,10 @@ impl Identity {
         match certified.keys_match() {
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(Error::InconsistentKeys(_)) => {
-                return Err(unusable(
-                    "it is not the private key of the certificate in api.tls_cert; write both \
-                     files of one pair",
-                ));
+                return Err(unusable(&format!(
+                    "it is not the private key of the certificate in {cert_key}; write both files \
+                     of one pair"
+                )));
             }
             Err(error) => return Err(of_certificate(error.to_string())),
         }

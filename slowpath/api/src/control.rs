@@ -11,6 +11,8 @@ use state::store::{AnyDisk, Shared};
 use state::tables::Tables;
 use tokio::sync::oneshot;
 
+use crate::audit::Audit;
+use crate::credentials::Credentials;
 use crate::documents::Document;
 use crate::problem::Problem;
 use crate::wait::{Outcome, Wait, WrittenObject};
@@ -44,6 +46,10 @@ pub struct Api {
     pub sources: Arc<Mutex<Sources>>,
     /// Further read-only documents, neither objects nor tables.
     pub documents: Arc<[Document]>,
+    /// The audit log.
+    pub audit: Audit,
+    /// Credentials of listeners over TCP; `None` if none needs any.
+    pub credentials: Option<Arc<Credentials>>,
 }
 
 /// Waits up to `timeout` until the write is in force. Returns false if there was no outcome by

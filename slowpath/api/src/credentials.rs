@@ -1,4 +1,5 @@
-//! Credentials of the API over TCP: the bearer token, and the TLS certificate with its key.
+//! Credentials of the API over TCP and of the metrics listener: the bearer tokens, and a TLS
+//! certificate with its key for each of both.
 //!
 //! All files are read before the first connection is accepted, and then once a second, because
 //! their content shows every way of replacement: rename, a changed link (`..data` of Kubernetes),
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
-use config::checked::{Api as Settings, Tls};
+use config::checked::{Config, Tls, Tokens as TokenFiles};
 use config::secret_file::{self, Cause, SecretKind};
 use config::secrets::exposure;
 use parking_lot::{Mutex, RwLock};
@@ -19,7 +20,9 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Identity, IdentityError, Validity};
-use crate::tokens::{Tokens, Verdict};
+use crate::named_tokens::{self, NamedTokens, TokenStatus};
+use crate::principal::Listener;
+use crate::tokens::{EndedBy, Tokens, Verdict};
 
 /// Interval between two reads of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,8 +30,12 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_TOKEN_CHARS: usize = 16;
 
 const TOKEN_KEY: &str = "api.token_file";
-const CERT_KEY: &str = "api.tls_cert";
-const KEY_KEY: &str = "api.tls_key";
+const NAMED_KEY: &str = "api.tokens_file";
+
+/// Configuration keys of a listener's certificate and of its key.
+type TlsKeys = [&'static str; 2];
+const API_TLS: TlsKeys = ["api.tls_cert", "api.tls_key"];
+const METRICS_TLS: TlsKeys = ["metrics.tls_cert", "metrics.tls_key"];
 
 /// Error of a credential's file, without any part of its content.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -45,7 +52,8 @@ pub struct CredentialError {
 /// State of one credential, for status and metrics.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CredentialStatus {
-    /// Configuration key: `api.token_file`, or `api.tls_cert` for a certificate with its key.
+    /// Configuration key: `api.token_file`, `api.tokens_file`, or `api.tls_cert` or
+    /// `metrics.tls_cert` for a certificate with its key.
     pub key: &'static str,
     /// Path of the file.
     pub path: PathBuf,
@@ -70,13 +78,95 @@ struct ReplacedTokenRequests {
     rejected: AtomicU64,
 }
 
-/// The credentials of the API, shared by all of its addresses.
+/// What listeners authenticate with.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// Files with tokens; `None` if no listener requires a token.
+    pub tokens: Option<TokenFiles>,
+    /// Whether the metrics listener requires a token.
+    pub metrics_token: bool,
+    /// Certificate of the API.
+    pub api_tls: Option<Tls>,
+    /// Certificate of the metrics listener.
+    pub metrics_tls: Option<Tls>,
+}
+
+impl Settings {
+    /// Returns the settings of a configuration; `None` if no listener needs credentials.
+    pub fn of(config: &Config) -> Option<Settings> {
+        let needs_tokens = config.api.is_some() || config.metrics.token;
+        let settings = Settings {
+            tokens: needs_tokens.then(|| config.tokens.clone()),
+            metrics_token: config.metrics.token,
+            api_tls: config.api.as_ref().and_then(|api| api.tls.clone()),
+            metrics_tls: config.metrics.tls.clone(),
+        };
+        (settings != Settings::default()).then_some(settings)
+    }
+}
+
+/// The certificate of a listener, once it was read.
+struct ListenerIdentity {
+    keys: TlsKeys,
+    files: Tls,
+    identity: RwLock<Option<Identity>>,
+    watch: Mutex<Watch>,
+}
+
+impl ListenerIdentity {
+    fn new(keys: TlsKeys, files: Tls) -> ListenerIdentity {
+        let (identity, watch) = (RwLock::default(), Mutex::default());
+        ListenerIdentity { keys, files, identity, watch }
+    }
+
+    /// Reads certificate and key, as [`Credentials::poll`] does with all files.
+    fn poll(&self, at_once: bool) {
+        let ([cert_key, key_key], Tls { cert, key }) = (self.keys, &self.files);
+        let files = [(cert_key, cert.as_path()), (key_key, key.as_path())];
+        let (content, warning) = (read(&files), exposure(key_key, key));
+        let mut watch = self.watch.lock();
+        if let Some(content) = watch.due(content, at_once) {
+            watch.record(content.and_then(|files| self.put(&files)));
+        }
+        let validity = self.identity.read().as_ref().and_then(|identity| identity.validity);
+        let validity = validity.and_then(|validity| validity.warning(SystemTime::now()));
+        let validity = validity.map(|text| format!("{cert_key} = {cert:?}: {text}"));
+        watch.warn(warning.into_iter().chain(validity).collect());
+    }
+
+    /// Puts a certificate with its key in force, for new handshakes.
+    fn put(&self, files: &[Vec<u8>]) -> Result<bool, CredentialError> {
+        let ([certificate, private], [cert_key, key_key]) = (files, self.keys) else {
+            return Ok(false);
+        };
+        let Tls { cert, key } = &self.files;
+        let identity =
+            Identity::parse((certificate, private), cert_key).map_err(|error| match error {
+                IdentityError::Certificate(cause) => {
+                    CredentialError { key: cert_key, path: cert.clone(), cause }
+                }
+                IdentityError::Key(cause) => {
+                    CredentialError { key: key_key, path: key.clone(), cause }
+                }
+            })?;
+        let until = identity.validity.map(|validity| config::rfc3339::format(validity.until));
+        if self.identity.write().replace(identity).is_some() {
+            let valid_until = until.as_deref().unwrap_or("unknown");
+            tracing::info!(event = "tls_certificate_replaced", file = %cert.display(), valid_until, "TLS certificate replaced");
+        }
+        Ok(true)
+    }
+}
+
+/// The credentials of the API and of the metrics listener, shared by all of their addresses.
 pub struct Credentials {
     settings: Settings,
     /// `None` until a token was read.
     tokens: RwLock<Option<Tokens>>,
-    /// `None` until a certificate was read, or without TLS.
-    identity: RwLock<Option<Identity>>,
+    /// `None` until the file was read.
+    named: RwLock<Option<NamedTokens>>,
+    api_identity: Option<ListenerIdentity>,
+    metrics_identity: Option<ListenerIdentity>,
     watched: Mutex<Watched>,
     /// Held while files are read and processed, so that an older read never follows a newer one.
     polling: Mutex<()>,
@@ -87,7 +177,7 @@ pub struct Credentials {
 #[derive(Default)]
 struct Watched {
     token: Watch,
-    identity: Watch,
+    named: Watch,
 }
 
 /// Content of the files of one credential, or why one of them cannot be read.
@@ -148,6 +238,20 @@ impl Watch {
         }
     }
 
+    /// Returns the status of the credential in the file `path` of the configuration key `key`.
+    fn status(&self, key: &'static str, path: &Path) -> CredentialStatus {
+        CredentialStatus {
+            key,
+            path: path.to_owned(),
+            error: self.error.as_ref().map(ToString::to_string),
+            warnings: self.warnings.clone(),
+            validity: None,
+            overlap_left: None,
+            rejected: self.rejected,
+            replaced: self.replaced,
+        }
+    }
+
     fn warn(&mut self, warnings: Vec<String>) {
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
             tracing::warn!(event = "secret_warning", %warning, "secret file has a warning");
@@ -159,36 +263,77 @@ impl Watch {
 impl Credentials {
     /// Creates the credentials of these settings; nothing is read yet.
     pub fn new(settings: Settings) -> Credentials {
+        let identity =
+            |keys, tls: &Option<Tls>| tls.clone().map(|files| ListenerIdentity::new(keys, files));
         Credentials {
-            settings,
             tokens: RwLock::default(),
-            identity: RwLock::default(),
+            named: RwLock::default(),
+            api_identity: identity(API_TLS, &settings.api_tls),
+            metrics_identity: identity(METRICS_TLS, &settings.metrics_tls),
             watched: Mutex::default(),
             polling: Mutex::default(),
             reload: Notify::new(),
             requests: ReplacedTokenRequests::default(),
+            settings,
+        }
+    }
+
+    /// Returns whether a listener requires a token.
+    pub(crate) fn requires_token(&self, listener: Listener) -> bool {
+        match listener {
+            Listener::Api => true,
+            Listener::Metrics => self.settings.metrics_token,
+            Listener::Socket => false,
+        }
+    }
+
+    fn identity(&self, listener: Listener) -> Option<&ListenerIdentity> {
+        match listener {
+            Listener::Api => self.api_identity.as_ref(),
+            Listener::Metrics => self.metrics_identity.as_ref(),
+            Listener::Socket => None,
         }
     }
 
     /// Reads the files unless they were read before.
     ///
     /// # Errors
-    /// A file cannot be used, and none was in force before.
-    pub(crate) fn load(&self) -> Result<(), CredentialError> {
-        let is_loaded = |credentials: &Credentials| {
-            credentials.tokens.read().is_some()
-                && (credentials.settings.tls.is_none() || credentials.identity.read().is_some())
-        };
-        if is_loaded(self) {
+    /// A file that the listener needs cannot be used, and none was in force before; or there is no
+    /// token at all.
+    pub(crate) fn load(&self, listener: Listener) -> Result<(), CredentialError> {
+        if self.is_loaded(listener) {
             return Ok(());
         }
         self.poll(Instant::now(), true);
-        if is_loaded(self) {
+        if self.is_loaded(listener) {
             return Ok(());
         }
         let watched = self.watched.lock();
-        let errors = [&watched.token.error, &watched.identity.error];
-        errors.into_iter().flatten().next().map_or(Ok(()), |error| Err(error.clone()))
+        let identity = self.identity(listener).map(|one| one.watch.lock().error.clone());
+        let errors = [watched.token.error.clone(), watched.named.error.clone(), identity.flatten()];
+        drop(watched);
+        let none = || {
+            let path = self.settings.tokens.as_ref().and_then(|files| files.tokens_file.clone());
+            let cause = "there is no token yet; type `weir token create NAME --role ROLE`";
+            let path = path.unwrap_or_default();
+            CredentialError { key: NAMED_KEY, path, cause: cause.to_owned() }
+        };
+        Err(errors.into_iter().flatten().next().unwrap_or_else(none))
+    }
+
+    /// Returns whether each credential that the listener needs was read.
+    fn is_loaded(&self, listener: Listener) -> bool {
+        if self.identity(listener).is_some_and(|one| one.identity.read().is_none()) {
+            return false;
+        }
+        let Some(files) = self.settings.tokens.as_ref().filter(|_| self.requires_token(listener))
+        else {
+            return true;
+        };
+        let (token, named) = (self.tokens.read(), self.named.read());
+        (files.token_file.is_none() || token.is_some())
+            && (files.tokens_file.is_none() || named.is_some())
+            && (token.is_some() || named.as_ref().is_some_and(|named| !named.is_empty()))
     }
 
     /// Requests that the files are read now, and that changed content is used at once.
@@ -200,34 +345,51 @@ impl Credentials {
     /// `at_once`.
     fn poll(&self, now: Instant, at_once: bool) {
         let _polling = self.polling.lock();
-        let path = &self.settings.token_file;
+        if let Some(files) = &self.settings.tokens {
+            self.poll_tokens(files, now, at_once);
+        }
+        for one in self.api_identity.iter().chain(&self.metrics_identity) {
+            one.poll(at_once);
+        }
+    }
+
+    fn poll_tokens(&self, files: &TokenFiles, now: Instant, at_once: bool) {
         // A disk may block each read; readers of the status must not wait for it.
-        let (content, warning) = (read(&[(TOKEN_KEY, path)]), exposure(TOKEN_KEY, path));
-        let mut watched = self.watched.lock();
-        if let Some(content) = watched.token.due(content, at_once) {
-            let result = content.and_then(|files| self.put_token(files.first(), now));
-            watched.token.record(result);
+        if let Some(path) = &files.token_file {
+            let (content, warning) = (read(&[(TOKEN_KEY, path)]), exposure(TOKEN_KEY, path));
+            let mut watched = self.watched.lock();
+            if let Some(content) = watched.token.due(content, at_once) {
+                let put = |read: Vec<Vec<u8>>| self.put_token((path, files), read.first(), now);
+                watched.token.record(content.and_then(put));
+            }
+            watched.token.warn(warning.into_iter().collect());
         }
-        watched.token.warn(warning.into_iter().collect());
-        drop(watched);
-        let Some(tls) = &self.settings.tls else { return };
-        let files = [(CERT_KEY, tls.cert.as_path()), (KEY_KEY, &tls.key)];
-        let (content, warning) = (read(&files), exposure(KEY_KEY, &tls.key));
-        let mut watched = self.watched.lock();
-        if let Some(content) = watched.identity.due(content, at_once) {
-            let result = content.and_then(|files| self.put_identity(tls, &files));
-            watched.identity.record(result);
+        if let Some(path) = &files.tokens_file {
+            let is_missing = files.may_be_missing()
+                && std::fs::symlink_metadata(path)
+                    .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+            let content = match is_missing {
+                true => Ok(vec![Vec::new()]),
+                false => read(&[(NAMED_KEY, path)]),
+            };
+            let warning = exposure(NAMED_KEY, path);
+            let mut watched = self.watched.lock();
+            if let Some(content) = watched.named.due(content, at_once) {
+                let put = |read: Vec<Vec<u8>>| self.put_named(path, read.first());
+                watched.named.record(content.and_then(put));
+            }
+            watched.named.warn(warning.into_iter().collect());
         }
-        let validity = self.identity.read().as_ref().and_then(|identity| identity.validity);
-        let validity = validity.and_then(|validity| validity.warning(SystemTime::now()));
-        let validity = validity.map(|text| format!("{CERT_KEY} = {:?}: {text}", tls.cert));
-        watched.identity.warn(warning.into_iter().chain(validity).collect());
     }
 
     /// Puts the token of a file in force. Returns whether it differs from the one before; true for
     /// the first one.
-    fn put_token(&self, file: Option<&Vec<u8>>, now: Instant) -> Result<bool, CredentialError> {
-        let path = &self.settings.token_file;
+    fn put_token(
+        &self,
+        (path, files): (&Path, &TokenFiles),
+        file: Option<&Vec<u8>>,
+        now: Instant,
+    ) -> Result<bool, CredentialError> {
         let token = file.map(|file| file.trim_ascii()).unwrap_or_default();
         let good = token.len() >= MIN_TOKEN_CHARS && token.iter().all(u8::is_ascii_graphic);
         if !good {
@@ -235,14 +397,14 @@ impl Credentials {
                 "write at least {MIN_TOKEN_CHARS} letters, digits and punctuation marks without \
                  spaces, for example from: head -c 24 /dev/urandom | base64"
             );
-            return Err(CredentialError { key: TOKEN_KEY, path: path.clone(), cause });
+            return Err(CredentialError { key: TOKEN_KEY, path: path.to_owned(), cause });
         }
         let mut tokens = self.tokens.write();
         let Some(tokens) = tokens.as_mut() else {
             *tokens = Some(Tokens::new(token));
             return Ok(true);
         };
-        let overlap = self.settings.token_overlap;
+        let overlap = files.token_overlap;
         let replaced = tokens.replace(token, overlap, now);
         if replaced {
             let overlap_s = overlap.as_secs();
@@ -251,21 +413,20 @@ impl Credentials {
         Ok(replaced)
     }
 
-    /// Puts a certificate with its key in force, for new handshakes.
-    fn put_identity(&self, tls: &Tls, files: &[Vec<u8>]) -> Result<bool, CredentialError> {
-        let [certificate, key] = files else { return Ok(false) };
-        let identity = Identity::parse(certificate, key).map_err(|error| match error {
-            IdentityError::Certificate(cause) => {
-                CredentialError { key: CERT_KEY, path: tls.cert.clone(), cause }
-            }
-            IdentityError::Key(cause) => {
-                CredentialError { key: KEY_KEY, path: tls.key.clone(), cause }
-            }
+    /// Puts the named tokens of a file in force, and ends those that are no longer in it.
+    fn put_named(&self, path: &Path, file: Option<&Vec<u8>>) -> Result<bool, CredentialError> {
+        let octets = file.map(Vec::as_slice).unwrap_or_default();
+        let lines = named_tokens::parse(octets).map_err(|cause| {
+            let path = path.to_owned();
+            CredentialError { key: NAMED_KEY, path, cause }
         })?;
-        let until = identity.validity.map(|validity| config::rfc3339::format(validity.until));
-        if self.identity.write().replace(identity).is_some() {
-            let valid_until = until.as_deref().unwrap_or("unknown");
-            tracing::info!(event = "tls_certificate_replaced", file = %tls.cert.display(), valid_until, "TLS certificate replaced");
+        let count = lines.len();
+        let mut named = self.named.write();
+        let is_first = named.is_none();
+        let ended = named.get_or_insert_default().replace(lines);
+        if !is_first {
+            let ended = ended.join(", ");
+            tracing::info!(event = "api_tokens_replaced", file = %path.display(), count, %ended, "API tokens replaced");
         }
         Ok(true)
     }
@@ -274,27 +435,38 @@ impl Credentials {
     pub(crate) fn check_token(&self, presented: &[u8], now: Instant) -> Verdict {
         let tokens = self.tokens.read();
         let verdict = tokens.as_ref().map(|tokens| tokens.check(presented, now));
-        let verdict = verdict.unwrap_or(Verdict::Unknown);
+        let named = self.named.read();
+        let named = named.as_ref().map(|named| named.check(presented, SystemTime::now()));
+        let verdict = match (verdict, named) {
+            (None | Some(Verdict::Unknown), Some(named)) => named,
+            (verdict, _) => verdict.unwrap_or(Verdict::Unknown),
+        };
         match verdict {
             Verdict::Accepted { replaced: true, .. } => {
                 self.requests.accepted.fetch_add(1, Relaxed);
             }
-            Verdict::Ended => {
+            Verdict::Ended(EndedBy::Replaced) => {
                 self.requests.rejected.fetch_add(1, Relaxed);
             }
-            Verdict::Accepted { .. } | Verdict::Unknown => {}
+            Verdict::Accepted { .. } | Verdict::Ended(_) | Verdict::Unknown => {}
         }
         verdict
     }
 
     /// Returns the configuration for the next TLS handshake; `None` without TLS.
-    pub(crate) fn acceptor(&self) -> Option<TlsAcceptor> {
-        self.identity.read().as_ref().map(|identity| identity.acceptor.clone())
+    pub(crate) fn acceptor(&self, listener: Listener) -> Option<TlsAcceptor> {
+        let identity = self.identity(listener)?.identity.read();
+        identity.as_ref().map(|identity| identity.acceptor.clone())
     }
 
     /// Returns whether connections begin with a TLS handshake.
-    pub(crate) fn uses_tls(&self) -> bool {
-        self.settings.tls.is_some()
+    pub(crate) fn uses_tls(&self, listener: Listener) -> bool {
+        self.identity(listener).is_some()
+    }
+
+    /// Returns the named tokens in force.
+    pub fn named_tokens(&self) -> Vec<TokenStatus> {
+        self.named.read().as_ref().map(NamedTokens::status).unwrap_or_default()
     }
 
     /// Returns the number of requests with a replaced token: those accepted during the overlap, and
@@ -307,26 +479,26 @@ impl Credentials {
     pub fn status(&self) -> Vec<CredentialStatus> {
         let now = Instant::now();
         let watched = self.watched.lock();
-        let of = |key, path: &Path, watch: &Watch| CredentialStatus {
-            key,
-            path: path.to_owned(),
-            error: watch.error.as_ref().map(ToString::to_string),
-            warnings: watch.warnings.clone(),
-            validity: None,
-            overlap_left: None,
-            rejected: watch.rejected,
-            replaced: watch.replaced,
-        };
-        let token = self.tokens.read().as_ref().map(|tokens| CredentialStatus {
-            overlap_left: tokens.overlap_left(now),
-            ..of(TOKEN_KEY, &self.settings.token_file, &watched.token)
+        let files = self.settings.tokens.as_ref();
+        let token_file = files.and_then(|files| files.token_file.as_deref());
+        let token = self.tokens.read().as_ref().zip(token_file).map(|(tokens, path)| {
+            let overlap_left = tokens.overlap_left(now);
+            CredentialStatus { overlap_left, ..watched.token.status(TOKEN_KEY, path) }
         });
-        let identity = self.identity.read();
-        let identity = identity.as_ref().zip(self.settings.tls.as_ref()).map(|(identity, tls)| {
-            let validity = identity.validity;
-            CredentialStatus { validity, ..of(CERT_KEY, &tls.cert, &watched.identity) }
+        let tokens_file = files.and_then(|files| files.tokens_file.as_deref());
+        let named = self
+            .named
+            .read()
+            .as_ref()
+            .zip(tokens_file)
+            .map(|(_, path)| watched.named.status(NAMED_KEY, path));
+        let identities = self.api_identity.iter().chain(&self.metrics_identity);
+        let identities = identities.filter_map(|one| {
+            let validity = one.identity.read().as_ref()?.validity;
+            let status = one.watch.lock().status(one.keys[0], &one.files.cert);
+            Some(CredentialStatus { validity, ..status })
         });
-        token.into_iter().chain(identity).collect()
+        token.into_iter().chain(named).chain(identities).collect()
     }
 
     async fn reread(self: &Arc<Credentials>) {
@@ -352,6 +524,11 @@ impl Credentials {
                     "overlap of a replaced API token ended"
                 );
             }
+            let named = self.named.read();
+            let expired = named.as_ref().map(|named| named.expire(SystemTime::now()));
+            for token in expired.unwrap_or_default() {
+                tracing::info!(event = "api_token_expired", %token, "API token expired");
+            }
         }
     }
 }
@@ -365,7 +542,11 @@ pub async fn watch(credentials: Arc<Credentials>) {
 /// Reads files, each with its configuration key.
 fn read(files: &[(&'static str, &Path)]) -> Content {
     let each = files.iter().map(|(key, path)| {
-        let kind = if *key == TOKEN_KEY { SecretKind::Token } else { SecretKind::Pem };
+        let kind = match *key {
+            TOKEN_KEY => SecretKind::Token,
+            NAMED_KEY => SecretKind::Tokens,
+            _ => SecretKind::Pem,
+        };
         secret_file::read(path, kind).map_err(|error| {
             let cause = match error.cause {
                 Cause::System(text) => format!("{text}; write the file, readable by slowpath"),

@@ -11,8 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::access::Access;
 use crate::problem::Problem;
 use crate::query::{self, QueryParams};
+use crate::role::Role;
 use crate::route::{Describe, Operation, Route, Routes};
 
 /// Returns the document for a query.
@@ -65,7 +67,8 @@ where
         let all = Arc::clone(documents);
         let handler = get(move |uri: Uri| answer(all, at, uri));
         let id = document.path.replace('/', "_");
-        let route = Route::new("get", handler, document.describe, &id, document.about);
+        let access = (Access::Read(Role::Read), id.as_str());
+        let route = Route::new("get", handler, document.describe, access, document.about);
         routes = routes.add(&format!("/{}", document.path), [route.good(document.about)]);
     }
     routes

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::http::{Request, Uri, header};
 use hyper::service::Service as _;
@@ -14,7 +15,9 @@ use state::store::{AnyDisk, NullDisk, Shared, Store};
 use state::tables::Tables;
 use state::writer::Writer;
 
-use crate::{Api, Control, Outcome, Wait, router};
+use crate::audit::Audit;
+use crate::principal::Principal;
+use crate::{Api, Control, Outcome, Role, Wait, router};
 
 /// An appliance without data plane: every change is in force at once.
 struct NullControl;
@@ -46,8 +49,11 @@ pub fn requests(bytes: &[u8]) -> Vec<u16> {
     let control: Arc<dyn Control> = Arc::new(NullControl);
     let sources = Sources::new(control.sources(), &store.objects(), control.now());
     let sources = Arc::new(Mutex::new(sources));
-    let api = Api { store: Arc::clone(&store), control, sources, documents: Arc::default() };
-    let routes = router(api);
+    let (documents, audit) = (Arc::default(), Audit::default());
+    let store_of_api = Arc::clone(&store);
+    let api = Api { store: store_of_api, control, sources, documents, audit, credentials: None };
+    let principal = Principal::local("test", Role::Admin);
+    let routes = router(api).layer(Extension(principal));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime of one thread");
     let mut statuses = Vec::new();

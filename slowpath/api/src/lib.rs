@@ -8,14 +8,18 @@
 //!   GET /v1/backup, POST /v1/restore   all objects at one revision; a list, all or nothing
 //!   GET /v1/tables/TABLE          <-- tables
 //!   /v1/sources/SOURCE/...        --> complete list of a source, in a session (sources.rs)
+//!   GET /v1/tokens, /v1/audit     <-- named tokens; the audit log
 //!   GET /v1/...                   <-- documents registered by the appliance (documents.rs)
 //!   GET /v1/openapi.json          <-- generated from the Rust types
 //! ```
-//! The endpoints of objects serve every [`state::object::Kind`] in the same way. Only sessions of
+//! Each operation declares the role that it needs (access.rs); changes and rejected callers are
+//! recorded (audit.rs). The endpoints of objects serve every [`state::object::Kind`] in the same way. Only sessions of
 //! sources and `?wait=` depend on the kinds: they concern services and backends. The running
 //! appliance is behind the trait [`Control`], so the crate depends on no region and no lcore.
 #![forbid(unsafe_code)]
 
+pub mod access;
+pub mod audit;
 pub mod auth_failures;
 mod backup;
 mod body;
@@ -28,17 +32,21 @@ mod fields;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
 mod list;
+pub mod named_tokens;
 mod object;
 mod openapi;
 mod path;
+pub mod principal;
 mod problem;
 mod query;
+mod role;
 mod route;
 pub mod serve;
 mod sources;
 mod store_write;
 mod tables;
 mod tokens;
+mod tokens_list;
 mod wait;
 mod watch;
 
@@ -62,6 +70,7 @@ pub use control::{Api, Control};
 pub use documents::Document;
 pub use problem::Problem;
 pub use query::NoQuery;
+pub use role::{Role, UnknownRole};
 pub use sources::watch_leases;
 pub use wait::{Outcome, Wait, WrittenObject};
 pub use watch::Lines;
@@ -69,20 +78,28 @@ pub use watch::Lines;
 /// Returns the routes of the registered documents alone, without the `/v1` prefix. The control
 /// socket serves them at both paths.
 pub fn documents(api: &Api) -> Router {
-    documents::routes(&api.documents).router
+    documents::routes(&api.documents).into_parts().0.into_router()
+}
+
+/// Returns the routes of everything but the registered documents.
+fn routes(api: &Api) -> Routes<Api> {
+    let guard = from_fn_with_state(api.clone(), undamaged);
+    list::routes()
+        .merge(object::routes())
+        .merge(sources::routes())
+        .merge(backup::routes())
+        .layer("store", |handler| handler.route_layer(guard.clone()))
+        .merge(tables::routes())
+        .merge(tokens_list::routes())
+        .merge(audit::routes())
+        .merge(openapi::routes())
 }
 
 /// Returns all routes, nested below `/v1`.
 pub fn router(api: Api) -> Router {
-    let guard = from_fn_with_state(api.clone(), undamaged);
-    let stored =
-        list::routes().merge(object::routes()).merge(sources::routes()).merge(backup::routes());
-    let Routes { router, declared } = stored
-        .layer("store", |router| router.route_layer(guard))
-        .merge(tables::routes())
-        .merge(openapi::routes())
-        .merge(documents::routes(&api.documents));
-    let routes = router
+    let (calls, declared) = routes(&api).merge(documents::routes(&api.documents)).into_parts();
+    let routes = calls
+        .into_router()
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))

@@ -10,6 +10,7 @@ use serde_json::json;
 use state::name::{Name, Source};
 use state::object::{Key, Kind};
 
+use crate::access::Access;
 use crate::condition::{self, IfChanged};
 use crate::control::Api;
 use crate::fields::Fields;
@@ -17,12 +18,15 @@ use crate::object;
 use crate::path::{PathEntity, Resolved};
 use crate::problem::Problem;
 use crate::query::{self, ListQuery, QueryParams};
+use crate::role::Role;
 use crate::route::{Operation, Page, Routes, get};
 use crate::watch::{self, LINES, Line};
 
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Lists {kind}, or streams their changes.";
-    let list = get(list, "list{Kind}", about).fails(&["too-old"]).with(page_or_stream);
+    let list = get(list, Access::Read(Role::Read), "list{Kind}", about)
+        .fails(&["too-old"])
+        .with(page_or_stream);
     Routes::new().add("/objects/{kind}", [list])
 }
 

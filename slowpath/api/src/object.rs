@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Json;
-use axum::extract::{FromRequestParts, State};
+use axum::extract::{Extension, FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
@@ -15,39 +15,46 @@ use state::name::{NAME_BYTES, Name, Source};
 use state::object::{API, Change, ErrorClass, Key, Kind, Object};
 use state::store::WriteRequest;
 
+use crate::access::Access;
+use crate::audit::Notes;
 use crate::body::{Body, Content, MergePatch, WholeObject};
 use crate::condition::{self, Condition, IfChanged};
 use crate::control::{Api, wait_until_in_force};
 use crate::path::{PathEntity, Resolved};
 use crate::problem::Problem;
 use crate::query::{QueryParams, ReadQuery, WriteQuery};
+use crate::role::Role;
 use crate::route::{self, Describe, Operation, Routes, STILL_APPLYING};
 use crate::store_write;
 use crate::wait::WrittenObject;
 
+/// Access of the operations that write.
+const CHANGE: Access = Access::Change(Role::Admin);
 /// Maximum number of attempts at a conditional write that conflicts with concurrent writes.
 const MAX_ATTEMPTS: usize = 64;
 
 pub(crate) fn routes() -> Routes<Api> {
     let problems = ["deleting", "not-in-force", "store-timeout", "foreign"];
     let about = "Reads an object.";
-    let read = route::get(get, "get{Kind}", about).with(|one| one.object(200, "The object."));
+    let read = route::get(get, Access::Read(Role::Read), "get{Kind}", about)
+        .with(|one| one.object(200, "The object."));
     let about = "Creates or replaces an object; the response is sent when it is on disk.";
-    let replace = route::put(put, "put{Kind}", about).fails(&problems).with(|one| {
+    let replace = route::put(put, CHANGE, "put{Kind}", about).fails(&problems).with(|one| {
         one.object(200, "The object.");
         one.object(201, "The new object.");
         one.object(202, STILL_APPLYING);
     });
     let about = "Changes the fields named in the body (RFC 7396); null removes a field.";
-    let change = route::patch(patch, "patch{Kind}", about).fails(&problems).with(|one| {
+    let change = route::patch(patch, CHANGE, "patch{Kind}", about).fails(&problems).with(|one| {
         one.object(200, "The object.");
         one.object(202, STILL_APPLYING);
     });
     let about = "Deletes an object, at once or when its last finalizer is removed.";
-    let remove = route::delete(delete, "delete{Kind}", about).fails(&problems).with(|one| {
-        one.empty(204, "The object was deleted.");
-        one.object(202, STILL_APPLYING);
-    });
+    let remove =
+        route::delete(delete, CHANGE, "delete{Kind}", about).fails(&problems).with(|one| {
+            one.empty(204, "The object was deleted.");
+            one.object(202, STILL_APPLYING);
+        });
     Routes::new().add("/objects/{kind}/{*name}", [read, replace, change, remove])
 }
 
@@ -129,18 +136,20 @@ async fn get(
 /// `PUT /v1/objects/KIND/NAME`.
 async fn put(
     State(api): State<Api>,
+    Extension(notes): Extension<Notes>,
     WritableKey(key): WritableKey,
     QueryParams(query): QueryParams<WriteQuery>,
     condition: Condition,
     body: Body<WholeObject>,
 ) -> Result<Response, Problem> {
     let (request, json) = Request::of(key, &query, condition, body)?;
-    request.write(api, move |key, _| object_from_body(key, json.clone()).map(Some)).await
+    request.write(api, notes, move |key, _| object_from_body(key, json.clone()).map(Some)).await
 }
 
 /// `PATCH /v1/objects/KIND/NAME`.
 async fn patch(
     State(api): State<Api>,
+    Extension(notes): Extension<Notes>,
     WritableKey(key): WritableKey,
     QueryParams(query): QueryParams<WriteQuery>,
     condition: Condition,
@@ -156,12 +165,13 @@ async fn patch(
         merge(&mut json, &patch);
         object_from_body(key, json).map(Some)
     };
-    request.write(api, change).await
+    request.write(api, notes, change).await
 }
 
 /// `DELETE /v1/objects/KIND/NAME`.
 async fn delete(
     State(api): State<Api>,
+    Extension(notes): Extension<Notes>,
     WritableKey(key): WritableKey,
     QueryParams(query): QueryParams<WriteQuery>,
     condition: Condition,
@@ -172,7 +182,7 @@ async fn delete(
         Some(_) => Ok(None),
         None => Err(absent(key)),
     };
-    request.write(api, must_exist).await
+    request.write(api, notes, must_exist).await
 }
 
 fn absent(key: &Key) -> Problem {
@@ -260,6 +270,7 @@ impl Request {
     async fn write(
         self,
         api: Api,
+        notes: Notes,
         next: impl Fn(&Key, Option<&Arc<Object>>) -> Result<Option<Object>, Problem>,
     ) -> Result<Response, Problem> {
         let pinned = self.pinned || !self.condition.is_none();
@@ -268,6 +279,7 @@ impl Request {
             let revision = before.as_ref().map_or(0, |object| object.revision);
             let expected = pinned.then_some(revision);
             let next = next(&self.key, before.as_ref())?;
+            notes.set(&self.key, before.as_deref(), next.as_ref());
             // Errors that don't depend on the condition take precedence (RFC 9110, section 13.2.1).
             self.condition.check(revision)?;
             let change = match next {
@@ -275,11 +287,13 @@ impl Request {
                 None => Change::Delete { key: self.key.clone(), expected },
             };
             if self.dry_run {
+                notes.no_change();
                 return self.dry_run(&api, &change, before);
             }
             match store_write::write(&api, WriteRequest::new(vec![change], SystemTime::now())).await
             {
                 Ok(revision) => {
+                    notes.stored(revision);
                     let after = api.store.objects().get(&self.key).cloned();
                     return self.respond(&api, CommittedWrite { before, after, revision }).await;
                 }

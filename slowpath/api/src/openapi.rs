@@ -7,8 +7,10 @@ use axum::extract::Extension;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use crate::access::Access;
 use crate::control::Api;
 use crate::problem::Problem;
+use crate::role::Role;
 use crate::route::{Declaration, Operation, Routes, Subject, get};
 
 /// The declarations of all routes, and the document once it has been requested.
@@ -26,7 +28,10 @@ impl Declared {
 /// Returns the route of the document. The router provides the declarations as an extension.
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Returns this document.";
-    Routes::new().add("/openapi.json", [get(document, "openapi", about).good(about)])
+    Routes::new().add(
+        "/openapi.json",
+        [get(document, Access::Read(Role::Read), "openapi", about).good(about)],
+    )
 }
 
 /// `GET /v1/openapi.json`.
@@ -59,8 +64,8 @@ pub(crate) fn of(declared: &[(String, Declaration)]) -> Map<String, Value> {
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
             "description": "Objects of every kind, and the tables derived from them. The Unix \
-                            socket needs no authentication; TCP needs the token of \
-                            `api.token_file`.",
+                            socket authenticates by the user of the process, TCP by a token. \
+                            `x-weir-role` of an operation is the role that it needs.",
         },
         "security": [{}, { "token": [] }],
         "paths": paths,

@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 use state::object::{ChangeError, ErrorClass, TooOld};
 use state::sources;
 
+use crate::audit::Reason;
+use crate::principal::{Listener, Principal};
+use crate::role::Role;
+use crate::tokens::EndedBy;
+
 /// Media type of errors.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -45,9 +50,10 @@ pub struct Problem {
 }
 
 /// All types of errors: status code, name (after `urn:weir:` in `type`) and title.
-pub(crate) const PROBLEM_TYPES: [(StatusCode, &str, &str); 21] = [
+pub(crate) const PROBLEM_TYPES: [(StatusCode, &str, &str); 22] = [
     (StatusCode::BAD_REQUEST, "request", "invalid request"),
     (StatusCode::UNAUTHORIZED, "token", "authentication required"),
+    (StatusCode::FORBIDDEN, "role", "role not sufficient"),
     (StatusCode::FORBIDDEN, "foreign", "object belongs to another source"),
     (StatusCode::NOT_FOUND, "not-found", "not found"),
     (StatusCode::METHOD_NOT_ALLOWED, "method", "method not allowed"),
@@ -107,7 +113,8 @@ impl Problem {
     }
 
     pub(crate) fn token() -> Problem {
-        let detail = "send `Authorization: Bearer TOKEN` with the token of api.token_file";
+        let detail = "send `Authorization: Bearer TOKEN` with the token of api.token_file or one of \
+                      api.tokens_file";
         Problem::new("token", detail)
     }
 
@@ -118,11 +125,59 @@ impl Problem {
         Problem::new("token", detail)
     }
 
+    /// The token is no longer accepted.
+    pub(crate) fn ended_token(ended: &EndedBy) -> Problem {
+        let (token, what) = match ended {
+            EndedBy::Replaced => return Problem::replaced_token(),
+            EndedBy::Revoked(name) => (name, "was revoked"),
+            EndedBy::Expired(name) => (name, "has expired"),
+        };
+        let detail = format!("the token `{token}` {what}: ask for a new one");
+        Problem::new("token", detail)
+    }
+
+    /// The token with which a stream was opened is no longer accepted.
+    pub(crate) fn ended_stream() -> Problem {
+        let detail = "the token of this stream was replaced, revoked, has expired or has another \
+                      role: open it again, with a valid token";
+        Problem::new("token", detail)
+    }
+
+    /// The caller lacks the role that the call needs.
+    pub(crate) fn role(principal: &Principal, operation: &str, needed: Role) -> Problem {
+        let Principal { name, role, transport } = principal;
+        let remedy = match transport.listener {
+            Listener::Api | Listener::Metrics => {
+                format!("use a token of that role (`weir token create NAME --role {needed}`)")
+            }
+            Listener::Socket => {
+                let key = match needed {
+                    Role::Metrics | Role::Read => "control.read_group, control.operate_group or",
+                    Role::Operate => "control.operate_group or",
+                    Role::Admin => "",
+                };
+                let group = format!("{key} control.group");
+                format!("use a member of {}, or root", group.trim())
+            }
+        };
+        let detail = format!("{name} has the role {role}; {operation} needs {needed}: {remedy}");
+        Problem::new("role", detail)
+    }
+
+    /// The user of a local process has no role.
+    pub fn no_role(name: &str) -> Problem {
+        let detail = format!(
+            "{name} has no role on control.socket: add the user to control.group (role admin), \
+             control.operate_group or control.read_group, or use root"
+        );
+        Problem::new("role", detail)
+    }
+
     /// The source of the request has failed to authenticate too often.
     pub(crate) fn too_many_attempts(seconds: u64) -> Problem {
         let detail = format!(
             "too many requests from this address had a wrong token or none; try again after \
-             {seconds} s with the token of api.token_file"
+             {seconds} s with a valid token"
         );
         Problem::new("busy", detail)
     }
@@ -239,7 +294,9 @@ impl From<sources::Error> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (code, methods) = (self.code(), self.methods);
+        let reason = Reason::from(&self);
         let mut response = (code, Json(self)).into_response();
+        response.extensions_mut().insert(reason);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(PROBLEM_JSON));
         if code == StatusCode::UNAUTHORIZED {

@@ -5,25 +5,26 @@
 //! bodies, status codes, schemas and possible errors. A declaration adds the summary and the errors
 //! that are specific to the operation.
 
+use axum::Json;
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use axum::routing::MethodRouter;
-use axum::{Json, Router};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use state::object::{Kind, schema};
 use state::show::Table;
 
+use crate::access::{Access, Call, Calls};
 use crate::problem::{PROBLEM_JSON, PROBLEM_TYPES, Problem};
 
 /// Media type of all bodies but errors, streams and patches.
 pub(crate) const JSON: &str = "application/json";
 
 /// Types of errors that every operation may return.
-const COMMON_PROBLEMS: [&str; 3] = ["request", "token", "not-found"];
+const COMMON_PROBLEMS: [&str; 4] = ["request", "token", "role", "not-found"];
 
 /// Description of status 202.
 pub(crate) const STILL_APPLYING: &str =
@@ -60,6 +61,7 @@ described!(A B);
 described!(A B C);
 described!(A B C D);
 described!(A B C D E);
+described!(A B C D E G);
 
 /// Declaration of an operation.
 pub(crate) struct Declaration {
@@ -67,6 +69,8 @@ pub(crate) struct Declaration {
     pub method: &'static str,
     /// Operation ID. [`Subject::fill`] replaces its placeholders, as those of the summary.
     pub id: String,
+    /// What the operation does, and the role that it needs.
+    pub access: Access,
     pub summary: &'static str,
     pub detail: &'static str,
     /// Description of the successful response.
@@ -90,13 +94,14 @@ impl<S> Route<S> {
         method: &'static str,
         handler: MethodRouter<S>,
         types: fn(&mut Operation<'_>),
-        id: &str,
+        (access, id): (Access, &str),
         summary: &'static str,
     ) -> Route<S> {
         let (id, problems) = (id.to_owned(), COMMON_PROBLEMS.to_vec());
         let (detail, good) = ("", "");
         let more: fn(&mut Operation<'_>) = |_| {};
-        let declaration = Declaration { method, id, summary, detail, good, problems, types, more };
+        let declaration =
+            Declaration { method, id, access, summary, detail, good, problems, types, more };
         Route { handler, declaration }
     }
 
@@ -124,55 +129,66 @@ impl<S> Route<S> {
 macro_rules! methods {
     ($($method:ident)*) => { $(
         /// Declares an operation of this HTTP method.
-        pub(crate) fn $method<S, H, T, A>(handler: H, id: &str, summary: &'static str) -> Route<S>
+        pub(crate) fn $method<S, H, T, A>(
+            handler: H,
+            access: Access,
+            id: &str,
+            summary: &'static str,
+        ) -> Route<S>
         where
             S: Clone + Send + Sync + 'static,
             H: Handler<T, S> + Described<A>,
             T: 'static,
         {
             let handler = axum::routing::$method(handler);
-            Route::new(stringify!($method), handler, H::describe, id, summary)
+            Route::new(stringify!($method), handler, H::describe, (access, id), summary)
         }
     )* };
 }
 methods!(get put post patch delete);
 
-/// A router below `/v1`, with the declarations of its operations.
-pub(crate) struct Routes<S> {
-    pub router: Router<S>,
-    /// The declarations, each with its path.
-    pub declared: Vec<(String, Declaration)>,
-}
+/// Routes below `/v1`, each with its path.
+pub(crate) struct Routes<S>(Vec<(String, Route<S>)>);
 
 impl<S: Clone + Send + Sync + 'static> Routes<S> {
     /// Returns an empty set of routes.
     pub fn new() -> Routes<S> {
-        Routes { router: Router::new(), declared: Vec::new() }
+        Routes(Vec::new())
     }
 
     /// Adds the operations of a path.
     pub fn add(mut self, path: &str, routes: impl IntoIterator<Item = Route<S>>) -> Routes<S> {
-        for Route { handler, declaration } in routes {
-            self.router = self.router.route(path, handler);
-            self.declared.push((path.to_owned(), declaration));
-        }
+        self.0.extend(routes.into_iter().map(|route| (path.to_owned(), route)));
         self
     }
 
     pub fn merge(mut self, other: Routes<S>) -> Routes<S> {
-        self.router = self.router.merge(other.router);
-        self.declared.extend(other.declared);
+        self.0.extend(other.0);
         self
     }
 
-    /// Wraps all routes in a layer, which may respond with the error `problem`.
+    /// Wraps all handlers in a layer, which may respond with the error `problem`.
     pub fn layer(
-        mut self,
+        self,
         problem: &'static str,
-        layer: impl FnOnce(Router<S>) -> Router<S>,
+        layer: impl Fn(MethodRouter<S>) -> MethodRouter<S>,
     ) -> Routes<S> {
-        self.declared.iter_mut().for_each(|(_, one)| one.problems.push(problem));
-        Routes { router: layer(self.router), ..self }
+        let wrap = |(path, route): (String, Route<S>)| {
+            let route = route.fails(&[problem]);
+            (path, Route { handler: layer(route.handler), ..route })
+        };
+        Routes(self.0.into_iter().map(wrap).collect())
+    }
+
+    /// Returns the calls, each with its gate, and the declarations with their paths.
+    pub fn into_parts(self) -> (Calls<S>, Vec<(String, Declaration)>) {
+        let (mut calls, mut declared) = (Calls::default(), Vec::new());
+        for (path, Route { handler, declaration }) in self.0 {
+            let Declaration { method, id, access, .. } = &declaration;
+            calls = calls.add(Call::new(method, &path, id, *access), handler);
+            declared.push((path, declaration));
+        }
+        (calls, declared)
     }
 }
 
@@ -261,6 +277,7 @@ impl<'d> Operation<'d> {
         let mut all = json!({
             "operationId": self.subject.fill(&self.declaration.id),
             "summary": self.subject.fill(self.declaration.summary),
+            "x-weir-role": self.declaration.access.role(),
             "parameters": self.parameters,
             "responses": self.responses,
         });

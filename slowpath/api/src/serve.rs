@@ -1,8 +1,9 @@
-//! The API over TCP: TLS, and bearer token authentication of every request.
+//! Listeners over TCP with roles, the API and the metrics: TLS, and bearer token authentication of
+//! every request.
 //!
 //! Connections are bounded in total and by source, and each of their phases has a timeout
-//! (handshake, head, body, response; see `listeners`). A request without the token is answered with
-//! an error and its connection is closed, so that no further request on it is read. The token is
+//! (handshake, head, body, response; see `listeners`). A request without an accepted token is answered
+//! with an error and its connection is closed, so that no further request on it is read. The token is
 //! compared in constant time and never logged. Token and certificate follow their files
 //! (`credentials.rs`): established connections go on, and a stream ends when the token that opened
 //! it is no longer accepted.
@@ -24,14 +25,16 @@ use listeners::{BindError, Conditions, Connection, Http, Slots, Timeout};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use crate::audit::{Audit, Entry};
 use crate::auth_failures::AuthFailures;
 use crate::credentials::{CredentialError, Credentials};
+use crate::principal::{Listener, Principal, Transport};
 use crate::problem::Problem;
+use crate::role::Role;
 use crate::tokens::Verdict;
 use crate::watch::error_line;
-use crate::{Api, router};
 
-/// Reason why the API can't be served over TCP.
+/// Reason why a listener can't be served over TCP.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A credential's file can't be used.
@@ -42,7 +45,7 @@ pub enum ServeError {
     Bind(#[from] BindError),
 }
 
-/// Listener resources shared by all addresses of the API.
+/// Resources shared by all addresses of a listener.
 #[derive(Clone)]
 pub struct ListenerResources {
     /// Connection slots.
@@ -51,41 +54,60 @@ pub struct ListenerResources {
     pub conditions: Arc<Conditions>,
     /// Counter and limiter of failed authentications.
     pub auth_failures: Arc<AuthFailures>,
-    /// Token and certificate.
-    pub credentials: Arc<Credentials>,
+    /// Tokens and certificates; `None` if the listener needs neither.
+    pub credentials: Option<Arc<Credentials>>,
+    /// The audit log.
+    pub audit: Audit,
 }
 
 /// Reads the credentials unless they are in force already, and binds the address.
-fn bind(credentials: &Credentials, addr: SocketAddr) -> Result<TcpListener, ServeError> {
-    credentials.load()?;
-    Ok(listeners::bind("api.listen", addr)?)
+fn bind(
+    credentials: Option<&Credentials>,
+    listener: Listener,
+    addr: SocketAddr,
+) -> Result<TcpListener, ServeError> {
+    credentials.map_or(Ok(()), |credentials| credentials.load(listener))?;
+    Ok(listeners::bind(listener.key(), addr)?)
 }
 
-/// Serves one address and never returns. If a file can't be used or the address can't be bound, the
-/// error is shown as a condition and both are tried again.
-pub async fn serve(addr: SocketAddr, resources: ListenerResources, api: Api) {
-    let ListenerResources { slots, conditions, auth_failures, credentials } = resources;
-    let listener = conditions.retry("api.listen", addr, || bind(&credentials, addr)).await;
-    let auth = AuthState { credentials: Arc::clone(&credentials), auth_failures };
-    let app = router(api).fallback(not_found);
-    let app = app.layer(middleware::from_fn_with_state(auth, authenticate));
-    let serve = move |stream, connection| {
-        serve_connection(stream, connection, Arc::clone(&credentials), app.clone())
+/// Serves one address of a listener and never returns. If a file can't be used or the address can't
+/// be bound, the error is shown as a condition and both are tried again.
+pub async fn serve(
+    addr: SocketAddr,
+    listener: Listener,
+    resources: ListenerResources,
+    app: Router,
+) {
+    let ListenerResources { slots, conditions, auth_failures, credentials, audit } = resources;
+    let open = || bind(credentials.as_deref(), listener, addr);
+    let socket = conditions.retry(listener.key(), addr, open).await;
+    let app = app.fallback(not_found);
+    let app = match credentials.clone().filter(|one| one.requires_token(listener)) {
+        Some(credentials) => {
+            let audit = audit.clone();
+            let auth = AuthState { listener, credentials, auth_failures, audit };
+            app.layer(middleware::from_fn_with_state(auth, authenticate))
+        }
+        None => app.layer(middleware::from_fn_with_state(listener, without_token)),
     };
-    listeners::accept(listener, slots, serve).await;
+    let app = app.layer(Extension(audit));
+    let serve = move |stream, connection| {
+        serve_connection(stream, connection, (listener, credentials.clone()), app.clone())
+    };
+    listeners::accept(socket, slots, serve).await;
 }
 
 async fn serve_connection(
     stream: listeners::Stream<TcpStream>,
     connection: Connection,
-    credentials: Arc<Credentials>,
+    (listener, credentials): (Listener, Option<Arc<Credentials>>),
     app: Router,
 ) {
-    if !credentials.uses_tls() {
+    let Some(credentials) = credentials.filter(|credentials| credentials.uses_tls(listener)) else {
         return listeners::http(stream, connection, app, Http::KeepAlive).await;
-    }
+    };
     // Present since the listener was opened.
-    let Some(tls) = credentials.acceptor() else { return };
+    let Some(tls) = credentials.acceptor(listener) else { return };
     match tokio::time::timeout(connection.timeouts().handshake, tls.accept(stream)).await {
         Ok(Ok(stream)) => listeners::http(stream, connection, app, Http::KeepAlive).await,
         Ok(Err(error)) => {
@@ -95,6 +117,19 @@ async fn serve_connection(
     }
 }
 
+/// Passes requests on that need no token: those to the metrics listener without authentication.
+async fn without_token(
+    State(listener): State<Listener>,
+    Extension(connection): Extension<Connection>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let transport = Transport { listener, source: connection.source.to_string().into() };
+    let principal = Principal { name: "anonymous".into(), role: Role::Metrics, transport };
+    request.extensions_mut().insert(principal);
+    next.run(request).await
+}
+
 async fn not_found() -> Problem {
     Problem::not_found("there is no such path; the API is below /v1")
 }
@@ -102,18 +137,40 @@ async fn not_found() -> Problem {
 /// State of the authentication middleware.
 #[derive(Clone)]
 struct AuthState {
+    listener: Listener,
     credentials: Arc<Credentials>,
     auth_failures: Arc<AuthFailures>,
+    audit: Audit,
 }
 
-/// Forwards requests that carry the token. Other requests are answered with an error, and their
+impl AuthState {
+    /// Rejects a request. If the failure is logged, with the number of failures `logged`, it is
+    /// also recorded in the audit log, so that both have the same bounds.
+    async fn reject(
+        &self,
+        request: Request,
+        (connection, logged): (&Connection, Option<u64>),
+        problem: Problem,
+    ) -> Response {
+        if let Some(times) = logged {
+            let source = connection.source.to_string().into();
+            let transport = Transport { listener: self.listener, source };
+            let entry = Entry::without_role(("unknown", transport), &request, (&problem, times));
+            self.audit.record_rejected(entry).await;
+        }
+        ([CLOSE], problem).into_response()
+    }
+}
+
+/// Forwards requests that carry an accepted token. Other requests are answered with an error, and their
 /// connection is closed.
 async fn authenticate(
-    State(AuthState { credentials, auth_failures }): State<AuthState>,
+    State(state): State<AuthState>,
     Extension(connection): Extension<Connection>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    let AuthState { listener, credentials, auth_failures, .. } = &state;
     let (source, now) = (connection.source, Instant::now());
     let wait = if connection.is_trusted() { None } else { auth_failures.wait(source, now) };
     if let Some(wait) = wait {
@@ -126,17 +183,19 @@ async fn authenticate(
     let bearer = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
     let verdict = bearer.map(|(_, presented)| credentials.check_token(presented, now));
     match verdict.unwrap_or(Verdict::Unknown) {
-        Verdict::Accepted { ended, .. } => {
+        Verdict::Accepted { name, role, ended, .. } => {
             connection.trust();
+            let transport = Transport { listener: *listener, source: source.to_string().into() };
+            request.extensions_mut().insert(Principal { name, role, transport });
             until_ended(next.run(request).await, ended)
         }
-        Verdict::Ended => {
-            auth_failures.outdated(source, now);
-            ([CLOSE], Problem::replaced_token()).into_response()
+        Verdict::Ended(by) => {
+            let logged = auth_failures.outdated(source, now);
+            state.reject(request, (&connection, logged), Problem::ended_token(&by)).await
         }
         Verdict::Unknown => {
-            auth_failures.failed(source, now);
-            ([CLOSE], Problem::token()).into_response()
+            let logged = auth_failures.failed(source, now);
+            state.reject(request, (&connection, logged), Problem::token()).await
         }
     }
 }
@@ -172,7 +231,7 @@ impl Stream for UntilEnded {
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
         if this.ended.as_mut().poll(cx).is_ready() {
             this.body = None;
-            return Poll::Ready(Some(Ok(error_line(Problem::replaced_token()).into())));
+            return Poll::Ready(Some(Ok(error_line(Problem::ended_stream()).into())));
         }
         Pin::new(body).poll_next(cx)
     }

@@ -20,7 +20,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::NoContent;
 use parking_lot::MutexGuard;
 use schemars::JsonSchema;
@@ -35,11 +35,14 @@ use state::sources::{
 use state::store::WriteRequest;
 use tokio::time::MissedTickBehavior;
 
+use crate::access::Access;
+use crate::audit::Notes;
 use crate::body::{Body, Content, Fields};
 use crate::control::{Api, wait_until_in_force};
 use crate::path::PathParams;
 use crate::problem::Problem;
 use crate::query::{NoQuery, QueryParams, WriteQuery};
+use crate::role::Role;
 use crate::route::{Created, Operation, Page, Routes, Stored, delete, get, post, put};
 use crate::store_write;
 use crate::wait::WrittenObject;
@@ -47,29 +50,34 @@ use crate::wait::WrittenObject;
 #[cfg(test)]
 mod tests;
 
+const READ: Access = Access::Read(Role::Read);
+const CHANGE: Access = Access::Change(Role::Admin);
+/// Access of requests that a source repeats and that change no object: they are not in the audit
+/// log.
+const STAGE: Access = Access::Read(Role::Admin);
 /// Interval between two checks for expired leases.
 const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Lists the sources with their lease, session and revision.";
-    let all = get(list_sources, "sources", about).good("The sources.");
+    let all = get(list_sources, READ, "sources", about).good("The sources.");
     let about = "Reads the lease, session and revision of a source.";
-    let one = get(get_source, "source", about).good("The source.");
+    let one = get(get_source, READ, "source", about).good("The source.");
     let about = "Opens a session for a complete list of the source; closes one that was open.";
-    let begin = post(begin, "begin", about).good("The new session.");
+    let begin = post(begin, CHANGE, "begin", about).good("The new session.");
     let about = "Adds a chunk to the session; a chunk that was already added changes nothing.";
-    let chunk = put(chunk, "chunk", about).good("The chunk was added.");
+    let chunk = put(chunk, STAGE, "chunk", about).good("The chunk was added.");
     let about = "Commits the session: objects of the source that are not in it are removed.";
-    let commit = post(commit, "commit", about).good("The list is committed.");
+    let commit = post(commit, CHANGE, "commit", about).good("The list is committed.");
     let about = "Permits the removal for which the source's list is held.";
-    let confirm = post(confirm, "confirm", about).good("The permitted removal.").detail(
+    let confirm = post(confirm, Access::Change(Role::Operate), "confirm", about).good("The permitted removal.").detail(
         "The permission covers the next list that removes exactly these objects: files are read \
          again at once, a session must be committed again.",
     );
     let about = "Discards the session.";
-    let abort = delete(abort, "abort", about).good("The session was discarded.");
+    let abort = delete(abort, CHANGE, "abort", about).good("The session was discarded.");
     let about = "Renews the lease of the source.";
-    let renew = post(renew, "renew", about).good("The renewed lease.");
+    let renew = post(renew, STAGE, "renew", about).good("The renewed lease.");
     let failures = ["foreign", "held", "superseded", "not-in-force", "deleting", "store-timeout"];
     let session = "/sources/{source}/sessions/{session}";
     Routes::new()
@@ -203,6 +211,7 @@ pub(crate) fn parse_objects(json: &Value) -> Result<Vec<Object>, Problem> {
 /// `POST /v1/sources/SOURCE/sessions/N/commit`.
 async fn commit(
     State(api): State<Api>,
+    Extension(notes): Extension<Notes>,
     PathParams(SessionPath { source, session }): PathParams<SessionPath>,
     QueryParams(query): QueryParams<WriteQuery>,
     body: Body<Fields<Commit>>,
@@ -219,7 +228,9 @@ async fn commit(
             }
             committed => committed?,
         };
+        notes.set_all(&batch, objects);
         if dry_run {
+            notes.no_change();
             let mut scratch = objects.clone();
             batch.iter().try_for_each(|change| scratch.apply(change, now.wall).map(drop))?;
             return Ok((committed, None));
@@ -228,6 +239,7 @@ async fn commit(
         let complete_sources = vec![Source::new(&source)];
         let request = WriteRequest { complete_sources, ..WriteRequest::new(batch, now.wall) };
         let revision = store_write::write_blocking(api, request)?;
+        notes.stored(revision);
         sources.committed(&source, session);
         Ok((committed, written.map(|(written, timeout)| (revision, written, timeout))))
     });

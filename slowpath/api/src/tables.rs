@@ -7,15 +7,18 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use state::show::{KeyFilter, Row, Table};
 
+use crate::access::Access;
 use crate::control::Api;
 use crate::fields::Fields;
 use crate::path::{PathEntity, Resolved};
 use crate::problem::Problem;
 use crate::query::{self, QueryParams, RowsQuery};
+use crate::role::Role;
 use crate::route::{Operation, Page, Routes, Subject, get};
 
 pub(crate) fn routes() -> Routes<Api> {
-    let rows = get(rows, "table_{table}", "Rows of the table {table}.").with(page_of_rows);
+    let rows = get(rows, Access::Read(Role::Read), "table_{table}", "Rows of the table {table}.")
+        .with(page_of_rows);
     Routes::new().add("/tables/{table}", [rows])
 }
 

@@ -110,7 +110,7 @@ fn documents_validate_queries_and_describe_themselves() {
     assert_eq!(ask(0, "/v1/a?prefix=none").unwrap_err().status, 404);
     assert_eq!(ask(0, "/v1/a?prefx=p").unwrap_err().status, 400);
     assert_eq!(ask(1, "/v1/a/b?x=1").unwrap_err().status, 400);
-    let document = openapi::of(&documents::routes::<()>(&all).declared);
+    let document = openapi::of(&documents::routes::<()>(&all).into_parts().1);
     let paths = &document["paths"];
     let schema = |path: &str| {
         &paths[path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]

@@ -1,13 +1,17 @@
-//! Bearer tokens: the one in force, and those that it replaced.
+//! The bearer token of `api.token_file`: the one in force, and those that it replaced.
 //!
 //! A replaced token is accepted for an overlap, so that clients can follow one after another. After
 //! that it is still recognized: a client that has not followed yet does not guess tokens, and does
 //! not use up the budget of its source (`auth_failures.rs`). Tokens are compared in constant time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
+
+use crate::named_tokens::TOKEN_FILE;
+use crate::role::Role;
 
 /// Maximum number of replaced tokens that are recognized; the oldest is forgotten first.
 const MAX_REPLACED: usize = 16;
@@ -25,7 +29,9 @@ impl Token {
     }
 }
 
-/// The tokens of the API.
+const ENDED: Verdict = Verdict::Ended(EndedBy::Replaced);
+
+/// The tokens of the file.
 pub(crate) struct Tokens {
     current: Token,
     /// Replaced tokens, each with the end of its overlap, in the order of their replacement.
@@ -36,15 +42,30 @@ pub(crate) struct Tokens {
 pub(crate) enum Verdict {
     /// The token is accepted.
     Accepted {
+        /// Name of the token.
+        name: Arc<str>,
+        /// Role of its holder.
+        role: Role,
         /// It was replaced, and its overlap has not ended.
         replaced: bool,
         /// Becomes true when the token is no longer accepted.
         ended: watch::Receiver<bool>,
     },
-    /// The token was replaced, and its overlap has ended.
-    Ended,
+    /// The token is no longer accepted.
+    Ended(EndedBy),
     /// The token has never been in force.
     Unknown,
+}
+
+/// Why a token that was accepted is no longer accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum EndedBy {
+    /// The token of `api.token_file` was replaced, and its overlap has ended.
+    Replaced,
+    /// The named token was removed from its file.
+    Revoked(Arc<str>),
+    /// The named token has expired.
+    Expired(Arc<str>),
 }
 
 impl Tokens {
@@ -58,13 +79,15 @@ impl Tokens {
     pub(crate) fn check(&self, presented: &[u8], now: Instant) -> Verdict {
         let is = |token: &Token| bool::from(presented.ct_eq(&token.text));
         let accepted = |token: &Token, replaced| Verdict::Accepted {
+            name: TOKEN_FILE.into(),
+            role: Role::Admin,
             replaced,
             ended: token.ended.subscribe(),
         };
         let mut verdict = Verdict::Unknown;
         for (token, until) in &self.replaced {
             if is(token) {
-                verdict = if now < *until { accepted(token, true) } else { Verdict::Ended };
+                verdict = if now < *until { accepted(token, true) } else { ENDED };
             }
         }
         if is(&self.current) { accepted(&self.current, false) } else { verdict }
@@ -113,10 +136,10 @@ mod tests {
     /// Returns the verdict as a word, and the receiver of an accepted token.
     fn check(tokens: &Tokens, token: &str, at: Instant) -> (&'static str, Option<bool>) {
         match tokens.check(token.as_bytes(), at) {
-            Verdict::Accepted { replaced, ended } => {
+            Verdict::Accepted { replaced, ended, .. } => {
                 (if replaced { "overlap" } else { "current" }, Some(*ended.borrow()))
             }
-            Verdict::Ended => ("ended", None),
+            Verdict::Ended(_) => ("ended", None),
             Verdict::Unknown => ("unknown", None),
         }
     }

@@ -5,6 +5,7 @@
 
 mod apply;
 mod archive;
+mod audit;
 mod auto;
 mod backend;
 mod backup;
@@ -38,6 +39,7 @@ mod setup;
 mod show;
 mod source;
 mod table;
+mod token;
 mod top;
 mod tune;
 mod upgrade;
@@ -178,6 +180,13 @@ enum CliCommand {
     /// Show and manage Azure Private Link services and their private endpoint connections
     #[command(subcommand)]
     Pls(pls::PlsCommand),
+    /// Create, list and revoke tokens of the API and of the metrics listener
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Show who changed what, when, and with which outcome (role admin)
+    ///
+    /// Without slowpath, the log is read from its files in control.state (root).
+    Audit(audit::AuditArgs),
     /// Show BGP sessions, routes and policies
     #[command(subcommand)]
     Bgp(bgp::BgpCommand),
@@ -216,7 +225,12 @@ enum ConfigCommand {
 /// success, 1 for a negative result, and 2 for errors.
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(&cli) {
+    let began = std::time::SystemTime::now();
+    let result = run(&cli);
+    if let Some((call, object)) = audit::offline_change(&cli.command, began) {
+        audit::record_command(&cli.options, (call, &object), &result);
+    }
+    match result {
         Ok(code) => code,
         Err(text) => {
             // Errors rendered by `config` span several lines and are printed without a prefix.
@@ -247,6 +261,8 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         CliCommand::Backup(args) => return backup::run(options, args),
         CliCommand::Restore(args) => return restore::run(options, args),
         CliCommand::Events(args) => return events::run(options, args),
+        CliCommand::Token(command) => return token::run(options, command),
+        CliCommand::Audit(args) => return audit::run(options, args),
         CliCommand::Completions { shell } => {
             pages::completions(options, Cli::command(), *shell);
             return Ok(ExitCode::SUCCESS);
@@ -317,6 +333,8 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         | CliCommand::Backup(_)
         | CliCommand::Restore(_)
         | CliCommand::Events(_)
+        | CliCommand::Token(_)
+        | CliCommand::Audit(_)
         | CliCommand::Completions { .. }
         | CliCommand::Man { .. } => {}
     }

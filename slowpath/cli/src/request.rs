@@ -29,7 +29,8 @@ pub enum RequestError {
     },
     /// The permissions of the socket deny access.
     #[error(
-        "{path}: permission denied; run weir as root or in the group `control.group`",
+        "{path}: permission denied; use root, or add the user to the group `control.group` (role \
+         admin), `control.operate_group` or `control.read_group`",
         path = path.display()
     )]
     PermissionDenied {

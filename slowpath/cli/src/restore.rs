@@ -92,6 +92,13 @@ struct Plan {
     missing: Vec<SecretReference>,
 }
 
+impl RestoreArgs {
+    /// Returns whether the command changes anything if it succeeds.
+    pub fn writes(&self) -> bool {
+        !self.write_options.dry_run
+    }
+}
+
 /// Runs `weir restore`.
 pub fn run(options: &GlobalOptions, args: &RestoreArgs) -> Result<ExitCode, String> {
     let target = options.config.as_deref().unwrap_or(Path::new(CONFIG));

@@ -62,6 +62,13 @@ pub struct SetupArgs {
     to: PathBuf,
 }
 
+impl SetupArgs {
+    /// Returns the file to write.
+    pub fn file(&self) -> &PathBuf {
+        &self.to
+    }
+}
+
 /// Runs `weir setup`.
 pub fn run(options: &GlobalOptions, args: &SetupArgs) -> Result<ExitCode, String> {
     let path = &args.to;

@@ -78,6 +78,10 @@ pub fn status(status: &Status) -> String {
         let since = if of > 0 { format!(" (for {span})") } else { String::new() };
         text.push_str(&format!("\nnot listening{since}: {}\n", one.error));
     }
+    if let Some(error) = &status.audit.error {
+        let lost = status.audit.lost;
+        text.push_str(&format!("\naudit log ({lost} entries lost): {error}\n"));
+    }
     for one in &status.secrets {
         if let Some(error) = &one.error {
             text.push_str(&format!("\nsecret rejected, the previous one stays: {error}\n"));

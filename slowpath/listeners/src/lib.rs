@@ -5,6 +5,7 @@
 //!   accept.rs  accept loops, with handling of exhausted descriptors
 //!   slots.rs   connection limits per listener and source; eviction
 //!   limits.rs  limits, timeouts and counters of a listener
+//!   peer.rs    credentials of processes that connect to Unix sockets
 //!   source.rs  peers of connections, as counted by limits
 //!   stream.rs  connections with write timeouts
 //!   body.rs    bodies: the minimum receive rate of request bodies, the end of responses
@@ -20,6 +21,7 @@ mod bind;
 mod body;
 mod http;
 mod limits;
+mod peer;
 mod slots;
 mod source;
 mod stream;
@@ -29,6 +31,7 @@ pub use bind::{BindError, Conditions, ListenerStatus, bind};
 pub use body::TooSlow;
 pub use http::{Connection, Http, http};
 pub use limits::{Counts, Limits, ReservedNetworks, SlotError, Timeout, Timeouts};
+pub use peer::{MAX_GROUPS, Peer};
 pub use slots::{Slot, Slots};
 pub use source::{Source, SourceKey};
 pub use stream::{Socket, Stream};

@@ -12,6 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep};
 
 use crate::limits::Timeout;
+use crate::peer::Peer;
 use crate::slots::Slot;
 
 /// A connected socket.
@@ -40,6 +41,16 @@ pub struct Stream<S: Socket> {
     deadline: Option<Pin<Box<Sleep>>>,
     is_blocked: bool,
     timed_out: bool,
+}
+
+impl Stream<UnixStream> {
+    /// Returns the process that connected.
+    ///
+    /// # Errors
+    /// A system call failed.
+    pub fn peer(&self) -> io::Result<Peer> {
+        Peer::of(&self.socket)
+    }
 }
 
 impl<S: Socket> Stream<S> {

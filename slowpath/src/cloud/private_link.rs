@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::sources::desired::Store;
 use arm_client::ArmClient;
-pub use routes::{LinkDetail, router};
+pub use routes::{LinkDetail, calls};
 pub use store::{LinkEvent, StoredLinks};
 
 /// State of private links for the API and metrics, and the clients for Azure.

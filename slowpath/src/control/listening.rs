@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::auth_failures::AuthFailures;
-use api::credentials::Credentials;
+use api::credentials::{Credentials, Settings};
 use config::checked::Config;
 use listeners::{Conditions, Counts, Limits, ListenerStatus, ReservedNetworks, Slots};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -44,7 +44,7 @@ pub struct Listening {
     control: Arc<Slots>,
     conditions: Arc<Conditions>,
     auth_failures: Arc<AuthFailures>,
-    /// `None` if the API does not listen on TCP.
+    /// `None` if no listener needs credentials.
     credentials: Option<Arc<Credentials>>,
 }
 
@@ -67,7 +67,7 @@ impl Listening {
             control: slots(CONTROL),
             conditions: Arc::default(),
             auth_failures: Arc::default(),
-            credentials: config.api.clone().map(|api| Arc::new(Credentials::new(api))),
+            credentials: Settings::of(config).map(|all| Arc::new(Credentials::new(all))),
         }
     }
 
@@ -82,7 +82,7 @@ impl Listening {
         &self.auth_failures
     }
 
-    /// Returns the credentials of the API over TCP; `None` if it does not listen on TCP.
+    /// Returns the credentials of listeners over TCP; `None` if none needs any.
     pub fn credentials(&self) -> Option<&Arc<Credentials>> {
         self.credentials.as_ref()
     }

@@ -51,6 +51,9 @@ pub struct Status {
     /// Secrets of the API over TCP.
     #[serde(default)]
     pub secrets: Vec<SecretStatus>,
+    /// The audit log.
+    #[serde(default)]
+    pub audit: AuditStatus,
     /// Generation committed last.
     pub generation: u32,
     /// Lowest generation that an lcore serves; the committed one if no lcore exists.
@@ -106,6 +109,15 @@ pub struct FailingListener {
     pub error: String,
     /// Duration of the failure in seconds.
     pub failing_for_s: u64,
+}
+
+/// State of the audit log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AuditStatus {
+    /// Entries that could not be written since slowpath started.
+    pub lost: u64,
+    /// Why the last entry could not be written; `None` if it was.
+    pub error: Option<String>,
 }
 
 /// A secret whose file is followed. Nothing of its content is shown.

@@ -1,13 +1,17 @@
 //! Responses of the control socket: errors, and responses computed on a blocking thread.
 
+use api::audit::Reason;
 use axum::Json;
+use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use crate::control::report::Failure;
 
 pub(crate) fn error_response(code: StatusCode, error: String) -> Response {
-    (code, Json(Failure { error })).into_response()
+    // For the audit log.
+    let reason = Reason { problem: "".into(), text: error.as_str().into() };
+    (code, Extension(reason), Json(Failure { error })).into_response()
 }
 
 /// Runs `work`, which may scan whole tables, on a thread that may block.

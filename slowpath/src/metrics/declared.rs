@@ -386,6 +386,9 @@ metrics! {
         "Log lines left out because they exceeded log.limit, by event.";
     LOG_LOST Counter "weir_log_lost_lines" [] Always
         "Log lines lost because the reader of the log did not accept them in time.";
+    AUDIT_LOST Counter "weir_audit_lost" [] Always
+        "Entries of the audit log that could not be written to control.state; `weir status` has the \
+         error.";
     EVENTS_LOST Counter "weir_events_lost" [] Always
         "Events missing in the history, because they came too fast or the disk failed.";
     SECRET_REJECTED Gauge "weir_secret_rejected" ["secret"] Secrets

@@ -6,6 +6,7 @@
     reason = "a test fails where what it expects is not so"
 )]
 
+mod access;
 mod api;
 mod appliance;
 mod automatic;

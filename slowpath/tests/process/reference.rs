@@ -259,10 +259,11 @@ fn the_reference_of_the_api_is_current() {
     let document: Value = serde_json::from_str(&answer.body).unwrap();
     let mut page = format!(
         "# HTTP API\n\n{GENERATED}\n\nThe API is served on `control.socket`, and with `[api]` over \
-         TCP with TLS and a token. This page lists the operations; the appliance serves the whole \
-         OpenAPI document with schemas and responses at `/v1/openapi.json`. Errors are problem \
-         documents (RFC 9457).\n\n\
-         | method | path | operation | parameters |\n|---|---|---|---|\n"
+         TCP with TLS and tokens. This page lists the operations, each with the role that it needs \
+         ([Access and audit](../operate/access.md)); the appliance serves the whole OpenAPI \
+         document with schemas and responses at `/v1/openapi.json`. Errors are problem documents \
+         (RFC 9457).\n\n\
+         | method | path | role | operation | parameters |\n|---|---|---|---|---|\n"
     );
     let mut parameters = BTreeMap::new();
     // In an order that doesn't depend on how serde_json was built.
@@ -282,8 +283,16 @@ fn the_reference_of_the_api_is_current() {
             }
             let (method, names) = (method.to_uppercase(), names.join(", "));
             let summary = cell(operation["summary"].as_str().unwrap());
-            writeln!(page, "| {method} | `{path}` | {summary} | {names} |").unwrap();
+            let role = operation["x-weir-role"].as_str().unwrap();
+            writeln!(page, "| {method} | `{path}` | {role} | {summary} | {names} |").unwrap();
         }
+    }
+    page += "\n## Calls of the control socket\n\nThese are served on `control.socket` beside the \
+             API, for `weir`. Their documents may change with any version.\n\n\
+             | method | path | role |\n|---|---|---|\n";
+    for call in slowpath::control::calls() {
+        let (method, path) = (call.method.to_uppercase(), call.path.replace("{*", "{"));
+        writeln!(page, "| {method} | `{path}` | {} |", call.role).unwrap();
     }
     page += "\n## Parameters\n\n| name | in | meaning |\n|---|---|---|\n";
     for ((name, place), about) in &parameters {

@@ -25,16 +25,21 @@ impl Files {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
         let at = |name: &str| folder.join(name);
-        let settings = Settings {
-            listen: Vec::new(),
-            tls: Some(Tls { cert: at("cert.pem"), key: at("key.pem") }),
-            token_file: at("token"),
+        let tokens = TokenFiles {
+            token_file: Some(at("token")),
             token_overlap: OVERLAP,
+            tokens_file: Some(at("tokens")),
+        };
+        let settings = Settings {
+            tokens: Some(tokens),
+            api_tls: Some(Tls { cert: at("cert.pem"), key: at("key.pem") }),
+            ..Settings::default()
         };
         let files = Files { credentials: Credentials::new(settings), folder };
         files.write("token", FIRST);
+        files.write("tokens", "");
         files.write_pair(2090);
-        files.credentials.load().unwrap();
+        files.credentials.load(Listener::Api).unwrap();
         files
     }
 
@@ -64,7 +69,7 @@ impl Files {
 
     /// Returns the last year of the certificate in force.
     fn year(&self) -> String {
-        let until = self.status(CERT_KEY).validity.unwrap().until;
+        let until = self.status(API_TLS[0]).validity.unwrap().until;
         config::rfc3339::format(until)[..4].to_owned()
     }
 }
@@ -130,7 +135,7 @@ fn token_follows_its_file_however_it_is_replaced() {
     assert_eq!((accepted, rejected), (5, 0));
     let end = Instant::now() + OVERLAP;
     let verdict = files.credentials.check_token(FIRST.as_bytes(), end);
-    assert!(matches!(verdict, Verdict::Ended));
+    assert!(matches!(verdict, Verdict::Ended(_)));
     assert_eq!(files.credentials.replaced_token_requests(), (5, 1));
 }
 
@@ -190,12 +195,12 @@ fn certificate_follows_its_files_and_a_wrong_pair_is_rejected() {
     files.write_pair(2091);
     files.settle();
     assert_eq!(files.year(), "2091");
-    assert!(files.credentials.acceptor().is_some());
+    assert!(files.credentials.acceptor(Listener::Api).is_some());
     // The certificate alone: the key in force is that of another.
     let (certificate, key) = pair(2092);
     files.write("cert.pem", &certificate);
     files.settle();
-    let status = files.status(CERT_KEY);
+    let status = files.status(API_TLS[0]);
     let error = status.error.unwrap();
     assert!(
         error.starts_with("api.tls_key = ") && error.contains("not the private key"),
@@ -204,14 +209,14 @@ fn certificate_follows_its_files_and_a_wrong_pair_is_rejected() {
     assert_eq!((files.year().as_str(), status.replaced, status.rejected), ("2091", 1, 1));
     files.write("key.pem", "-----BEGIN PRIVATE KEY-----\n");
     files.settle();
-    assert_eq!((files.year().as_str(), files.status(CERT_KEY).rejected), ("2091", 2));
+    assert_eq!((files.year().as_str(), files.status(API_TLS[0]).rejected), ("2091", 2));
     files.write("key.pem", &key);
     files.settle();
-    let status = files.status(CERT_KEY);
+    let status = files.status(API_TLS[0]);
     assert_eq!((files.year().as_str(), status.error, status.replaced), ("2092", None, 2));
     std::fs::remove_file(files.folder.join("cert.pem")).unwrap();
     files.settle();
-    let error = files.status(CERT_KEY).error.unwrap();
+    let error = files.status(API_TLS[0]).error.unwrap();
     assert!(error.starts_with("api.tls_cert = ") && error.contains("No such file"), "{error}");
     assert_eq!(files.year(), "2092");
 }
@@ -220,11 +225,15 @@ fn certificate_follows_its_files_and_a_wrong_pair_is_rejected() {
 fn expired_certificate_and_exposed_files_are_warnings() {
     let files = Files::new("warnings");
     let warnings = |key| files.status(key).warnings;
-    assert!(warnings(TOKEN_KEY).is_empty() && warnings(CERT_KEY).is_empty());
+    assert!(warnings(TOKEN_KEY).is_empty() && warnings(API_TLS[0]).is_empty());
     files.write_pair(2020);
     files.settle();
-    assert_eq!((files.year().as_str(), files.status(CERT_KEY).error), ("2020", None), "in force");
-    assert!(warnings(CERT_KEY)[0].contains("expired at 2020-01-01"), "{:?}", warnings(CERT_KEY));
+    assert_eq!((files.year().as_str(), files.status(API_TLS[0]).error), ("2020", None), "in force");
+    assert!(
+        warnings(API_TLS[0])[0].contains("expired at 2020-01-01"),
+        "{:?}",
+        warnings(API_TLS[0])
+    );
     let open = |name: &str, mode| {
         let path = files.folder.join(name);
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
@@ -234,12 +243,12 @@ fn expired_certificate_and_exposed_files_are_warnings() {
     open("key.pem", 0o644);
     files.settle();
     assert!(warnings(TOKEN_KEY)[0].contains("chmod"), "{:?}", warnings(TOKEN_KEY));
-    assert!(warnings(CERT_KEY)[0].contains("api.tls_key"), "{:?}", warnings(CERT_KEY));
+    assert!(warnings(API_TLS[0])[0].contains("api.tls_key"), "{:?}", warnings(API_TLS[0]));
     open("token", 0o600);
     open("key.pem", 0o600);
     files.write_pair(2090);
     files.settle();
-    assert!(warnings(TOKEN_KEY).is_empty() && warnings(CERT_KEY).is_empty());
+    assert!(warnings(TOKEN_KEY).is_empty() && warnings(API_TLS[0]).is_empty());
 }
 
 #[test]
@@ -248,12 +257,12 @@ fn nothing_is_in_force_before_all_files_were_read() {
     files.write("key.pem", "no key");
     files.credentials = Credentials::new(files.credentials.settings.clone());
     for _ in 0..2 {
-        let error = files.credentials.load().unwrap_err();
+        let error = files.credentials.load(Listener::Api).unwrap_err();
         assert!(error.to_string().contains("api.tls_key"), "{error}");
     }
-    assert!(files.credentials.acceptor().is_none());
+    assert!(files.credentials.acceptor(Listener::Api).is_none());
     files.write_pair(2090);
-    files.credentials.load().unwrap();
-    let status = files.status(CERT_KEY);
+    files.credentials.load(Listener::Api).unwrap();
+    let status = files.status(API_TLS[0]);
     assert_eq!((status.error, status.replaced, status.rejected), (None, 0, 0));
 }

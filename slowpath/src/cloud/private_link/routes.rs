@@ -1,11 +1,14 @@
 //! HTTP endpoints of the control socket for private links: reading them, and approving and
 //! rejecting connections.
 
-use axum::extract::{Path, Query, State};
+use api::Role;
+use api::access::{Access, Call, Calls};
+use api::audit::Notes;
+use axum::Json;
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
-use axum::{Json, Router};
 use clouds::failure::Failure as Kind;
 use private_link::controller::ObjectStore;
 use private_link::object::Status;
@@ -47,13 +50,15 @@ struct DecisionQuery {
 
 /// Returns the routes `GET /private-links` and `/private-links/NAME`, and
 /// `PUT /private-links-connections/approve/NAME` and `/private-links-connections/reject/NAME`.
-pub fn router(state: PrivateLinkState) -> Router {
-    let decide_connection = put(decide_connection);
-    Router::new()
-        .route("/private-links", get(list))
-        .route("/private-links/{*name}", get(show))
-        .route("/private-links-connections/{verdict}/{*name}", decide_connection)
-        .with_state(state)
+pub fn calls() -> Calls<PrivateLinkState> {
+    let read = |path, operation| Call::new("get", path, operation, Access::Read(Role::Read));
+    let (path, access) =
+        ("/private-links-connections/{verdict}/{*name}", Access::Change(Role::Operate));
+    let decide = Call::new("put", path, "decideConnection", access);
+    Calls::default()
+        .add(read("/private-links", "privateLinks"), get(list))
+        .add(read("/private-links/{*name}", "privateLink"), get(show))
+        .add(decide, put(decide_connection))
 }
 
 async fn list(State(state): State<PrivateLinkState>) -> Response {
@@ -84,9 +89,12 @@ async fn show(State(state): State<PrivateLinkState>, Path(name): Path<String>) -
 
 async fn decide_connection(
     State(state): State<PrivateLinkState>,
+    Extension(notes): Extension<Notes>,
     Path((verdict, name)): Path<(String, String)>,
     Query(query): Query<DecisionQuery>,
 ) -> Response {
+    let decision = serde_json::json!({ "connection": query.connection, "decision": verdict });
+    notes.values(&format!("private-link-services/{name}"), None, Some(decision));
     let verdict = match verdict.as_str() {
         "approve" => Decision::Approved,
         "reject" => Decision::Rejected,

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use api::{Api, serve::ListenerResources};
+use api::Api;
+use api::principal::Listener;
+use api::serve::ListenerResources;
 use config::checked::Config;
+use listeners::Slots;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
 use crate::cloud::private_link;
 use crate::control;
+use crate::control::peer::Groups;
 use crate::health;
 use crate::live::Live;
 use crate::metrics;
@@ -19,7 +23,7 @@ pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     config: &Config,
     live: &Arc<Live>,
-    (socket, api, links): (UnixListener, Api, private_link::PrivateLinkState),
+    (socket, api, links): ((UnixListener, Groups), Api, private_link::PrivateLinkState),
 ) {
     let listening = live.listening();
     for (addr, slots) in &listening.health {
@@ -39,27 +43,29 @@ pub fn start<E: Send + 'static>(
             Ok(())
         });
     }
-    let (addr, of_metrics) = (config.metrics.listen, Arc::clone(live));
-    let (conditions, slots) = (Arc::clone(&listening.conditions), Arc::clone(&listening.metrics));
-    tasks.spawn(async move {
-        let listener = conditions.listen("metrics.listen", addr).await;
-        metrics::serve(listener, slots, of_metrics).await;
-        Ok(())
-    });
-    if let (Some(settings), Some(credentials)) = (&config.api, &listening.credentials) {
-        let resources = ListenerResources {
-            slots: Arc::clone(&listening.api),
-            conditions: Arc::clone(&listening.conditions),
-            auth_failures: Arc::clone(&listening.auth_failures),
-            credentials: Arc::clone(credentials),
+    let resources = |slots: &Arc<Slots>| ListenerResources {
+        slots: Arc::clone(slots),
+        conditions: Arc::clone(&listening.conditions),
+        auth_failures: Arc::clone(&listening.auth_failures),
+        credentials: listening.credentials.clone(),
+        audit: api.audit.clone(),
+    };
+    let of_api = config.api.iter().flat_map(|settings| &settings.listen);
+    let of_api = of_api.map(|addr| (addr, Listener::Api, &listening.api));
+    let of_metrics = config.metrics.listen.iter();
+    let of_metrics = of_metrics.map(|addr| (addr, Listener::Metrics, &listening.metrics));
+    for (addr, listener, slots) in of_api.chain(of_metrics) {
+        let app = match listener {
+            Listener::Metrics => metrics::calls().with_state(Arc::clone(live)).into_router(),
+            Listener::Api | Listener::Socket => api::router(api.clone()),
         };
-        for addr in settings.listen.iter().copied() {
-            let (resources, api) = (resources.clone(), api.clone());
-            tasks.spawn(async move {
-                api::serve::serve(addr, resources, api).await;
-                Ok(())
-            });
-        }
+        let (addr, resources) = (*addr, resources(slots));
+        tasks.spawn(async move {
+            api::serve::serve(addr, listener, resources, app).await;
+            Ok(())
+        });
+    }
+    if let Some(credentials) = &listening.credentials {
         let credentials = Arc::clone(credentials);
         tasks.spawn(async move {
             api::credentials::watch(credentials).await;

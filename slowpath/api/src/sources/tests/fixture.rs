@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use axum::Extension;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use config::checked::ArmName;
@@ -26,8 +27,10 @@ use state::writer::Writer;
 use tokio::runtime::Runtime;
 
 use super::memory_disk::MemoryDisk;
+use crate::audit::Audit;
+use crate::principal::Principal;
 use crate::sources::tick;
-use crate::{Api, Control, Outcome, Problem, Wait, router};
+use crate::{Api, Control, Outcome, Problem, Role, Wait, router};
 
 /// A control loop for tests: clock, configuration, and the outcome that waiters receive.
 pub struct Clock {
@@ -89,8 +92,9 @@ fn api(memory_disk: &MemoryDisk, clock: &Arc<Clock>) -> Api {
     drop(store.start().unwrap());
     let sources = Sources::new(clock.sources(), &store.objects(), clock.now());
     let control = Arc::clone(clock) as _;
-    let documents = Arc::default();
-    Api { store, control, sources: Arc::new(Mutex::new(sources)), documents }
+    let (documents, audit) = (Arc::default(), Audit::default());
+    let sources = Arc::new(Mutex::new(sources));
+    Api { store, control, sources, documents, audit, credentials: None }
 }
 
 impl Fixture {
@@ -194,7 +198,8 @@ impl Fixture {
                 typed.body(Body::from(json.to_string()))
             }
         };
-        let routes = TowerToHyperService::new(router(self.api.clone()));
+        let principal = Extension(Principal::local("test", Role::Admin));
+        let routes = TowerToHyperService::new(router(self.api.clone()).layer(principal));
         let exchange = async {
             let response = routes.call(request.unwrap()).await.unwrap();
             let status = response.status();

@@ -1,0 +1,213 @@
+//! The audit log: who changed what, when, and with which outcome; also who was rejected.
+//!
+//! ```text
+//!   gate (access.rs) --> Entry --> tracing target `audit`
+//!                          |
+//!                          '--> writer's thread --> files.rs: control.state/audit/*.jsonl, synced
+//!   `weir` without slowpath --------------------------^           |
+//!                                GET /v1/audit, `weir audit` <----'
+//! ```
+//! An entry is on disk before the response to a change is sent. A write that fails does not keep the
+//! change from being made: it is counted, and shown as a condition.
+
+mod entry;
+pub mod files;
+mod notes;
+mod routes;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+pub use entry::{Entry, Outcome, Reason};
+pub use files::AuditFiles;
+pub use notes::Notes;
+pub(crate) use routes::routes;
+pub use routes::{AuditFilter, AuditPage};
+
+/// Maximum time that a response waits for its entry. A disk that hangs delays no more.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of entries that wait for the disk; further ones are lost.
+const QUEUE: usize = 1024;
+/// Number of rejected requests of a minute that are recorded; further ones are counted by the next
+/// entry. It bounds what a caller without the role can write.
+const REJECTED_PER_MINUTE: u32 = 60;
+
+/// The audit log of this process. Clones share it.
+#[derive(Clone, Default)]
+pub struct Audit(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    /// `None` if nothing is persisted.
+    writer: Option<Writer>,
+    lost: AtomicU64,
+    error: Mutex<Option<String>>,
+    rejected: Mutex<Rejected>,
+}
+
+struct Writer {
+    files: AuditFiles,
+    queue: SyncSender<(String, oneshot::Sender<()>)>,
+}
+
+/// Rejected requests of the current minute.
+#[derive(Default)]
+struct Rejected {
+    began: Option<Instant>,
+    recorded: u32,
+    suppressed: u64,
+}
+
+impl Rejected {
+    /// Returns the number of requests that were not recorded before this one, or `None` if this one
+    /// is not to be recorded either.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.began.is_none_or(|began| now >= began + Duration::from_secs(60)) {
+            (self.began, self.recorded) = (Some(now), 0);
+        }
+        if self.recorded >= REJECTED_PER_MINUTE {
+            self.suppressed += 1;
+            return None;
+        }
+        self.recorded += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+impl Audit {
+    /// Starts the log in the directory `state`, with files of at most `max_bytes` together. Without
+    /// a directory, entries are only traced.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start(state: Option<&Path>, max_bytes: u64) -> std::io::Result<Audit> {
+        let Some(state) = state else { return Ok(Audit::default()) };
+        let files = AuditFiles::new(state, max_bytes);
+        let (queue, entries) = sync_channel(QUEUE);
+        let writer = Some(Writer { files: files.clone(), queue });
+        let shared = Arc::new(Shared { writer, ..Shared::default() });
+        // The thread ends with the last clone: it has a weak reference.
+        let of_thread = Arc::downgrade(&shared);
+        std::thread::Builder::new().name("slowpath-audit".into()).spawn(move || {
+            write_all(&files, &entries, |result, count| {
+                let Some(shared) = of_thread.upgrade() else { return };
+                shared.written(result, count);
+            });
+        })?;
+        Ok(Audit(shared))
+    }
+
+    /// Records an entry, and returns once it is on disk or could not be written.
+    pub async fn record(&self, entry: Entry) {
+        entry.trace();
+        let Some(writer) = &self.0.writer else { return };
+        let (done, written) = oneshot::channel();
+        if writer.queue.try_send((entry.line(), done)).is_err() {
+            self.0.written(Err("the disk is too slow: entries are dropped".to_owned()), 1);
+            return;
+        }
+        let _ = tokio::time::timeout(TIMEOUT, written).await;
+    }
+
+    /// Records a rejected request, unless too many were recorded within the last minute.
+    pub async fn record_rejected(&self, mut entry: Entry) {
+        let admitted = self.0.rejected.lock().admit(Instant::now());
+        let Some(suppressed) = admitted else { return };
+        entry.suppressed = suppressed;
+        self.record(entry).await;
+    }
+
+    /// Returns the files; `None` if nothing is persisted.
+    pub fn files(&self) -> Option<&AuditFiles> {
+        self.0.writer.as_ref().map(|writer| &writer.files)
+    }
+
+    /// Returns the number of entries that could not be written.
+    pub fn lost(&self) -> u64 {
+        self.0.lost.load(Relaxed)
+    }
+
+    /// Returns why the last entry could not be written, and what to do; `None` if it was.
+    pub fn error(&self) -> Option<String> {
+        self.0.error.lock().clone()
+    }
+}
+
+impl Shared {
+    /// Notes the result of writing `count` entries.
+    fn written(&self, result: Result<(), String>, count: usize) {
+        let mut error = self.error.lock();
+        match result {
+            Ok(()) => *error = None,
+            Err(cause) => {
+                self.lost.fetch_add(count as u64, Relaxed);
+                if error.as_ref() != Some(&cause) {
+                    tracing::error!(event = "audit_unwritten", error = %cause, "audit log not written");
+                }
+                *error = Some(cause);
+            }
+        }
+    }
+}
+
+/// Writes entries until all senders are gone. Entries that arrive while the disk is busy are written
+/// together.
+fn write_all(
+    files: &AuditFiles,
+    entries: &Receiver<(String, oneshot::Sender<()>)>,
+    mut report: impl FnMut(Result<(), String>, usize),
+) {
+    while let Ok(first) = entries.recv() {
+        let mut batch = vec![first];
+        batch.extend(entries.try_iter().take(QUEUE));
+        let lines: Vec<&str> = batch.iter().map(|(line, _)| line.as_str()).collect();
+        let result = files.append(&lines).map_err(|error| {
+            let folder = files.folder().display();
+            format!("{folder}: {error}; changes are made, and not recorded there")
+        });
+        report(result, batch.len());
+        for (_, done) in batch {
+            // The request may have stopped waiting.
+            let _ = done.send(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejected_requests_are_recorded_at_a_bounded_rate() {
+        let (mut rejected, now) = (Rejected::default(), Instant::now());
+        for _ in 0..REJECTED_PER_MINUTE {
+            assert_eq!(rejected.admit(now), Some(0));
+        }
+        assert_eq!((rejected.admit(now), rejected.admit(now)), (None, None));
+        assert_eq!(rejected.admit(now + Duration::from_secs(60)), Some(2));
+        assert_eq!(rejected.admit(now + Duration::from_secs(61)), Some(0));
+    }
+
+    #[tokio::test]
+    async fn failed_writes_are_counted_and_shown_until_one_succeeds() {
+        let folder = std::env::temp_dir().join(format!("weir-audit-lost-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        // A file in the place of the directory.
+        std::fs::write(folder.join("audit"), "").unwrap();
+        let audit = Audit::start(Some(&folder), 1 << 20).unwrap();
+        audit.record(Entry::offline("test", "a")).await;
+        assert_eq!(audit.lost(), 1);
+        assert!(audit.error().unwrap().contains("not recorded"), "{:?}", audit.error());
+        std::fs::remove_file(folder.join("audit")).unwrap();
+        audit.record(Entry::offline("test", "b")).await;
+        assert_eq!((audit.lost(), audit.error()), (1, None));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
