@@ -28,7 +28,7 @@ const LIVE: [&str; 12] = [
     "log.limit",
 ];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 19] = [
+const SLOWPATH: [&str; 20] = [
     "name",
     "zone",
     "local",
