@@ -163,7 +163,7 @@ fn run(arguments: Arguments) -> Result<Report> {
         largest_inner: usize::from(arguments.mtu),
         churn: arguments.churn,
         roam: arguments.roam,
-        patience: Duration::from_millis(arguments.timeout_ms),
+        return_timeout: Duration::from_millis(arguments.timeout_ms),
         far: arguments.far.clone(),
         outer_checksum: arguments.checksum,
         symmetric: arguments.symmetric,

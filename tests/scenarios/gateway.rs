@@ -83,7 +83,7 @@ fn run_traffic(churn: u32, fault: fn(&mut Vec<u8>)) -> Outcome<(Report, ClientSt
         wire: "w0".into(),
         churn,
         roam: churn * 2,
-        patience: Duration::from_secs(if churn > 0 { 15 } else { 5 }),
+        return_timeout: Duration::from_secs(if churn > 0 { 15 } else { 5 }),
         far: vec!["198.51.100.0/24".parse()?],
         ..Setup::default()
     };

@@ -73,7 +73,7 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcom
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
     let gateway =
-        lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..changing_gateway() })?;
+        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &all)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
@@ -152,7 +152,7 @@ fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Ou
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
     let gateway =
-        lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..changing_gateway() })?;
+        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     // Few buckets, so that one of the watched ones is soon used.
     let settings = Settings {
@@ -205,7 +205,7 @@ fn a_stopped_poll_loop_accounts_for_every_packet_it_received() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1"])?;
     let gateway =
-        lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..changing_gateway() })?;
+        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
     let mut weir = Weir::start(&lab, &Settings::default(), &[service(&lab, &[(0, "active")])])?;
     let before = Totals::now(&weir)?;
     let traffic = Traffic::start(&lab, PAUSE)?;

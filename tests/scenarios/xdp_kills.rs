@@ -185,7 +185,7 @@ fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
     let gateway =
-        lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..changing_gateway() })?;
+        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let (xdp, dpdk) = (settings(Plane::Xdp { native: false }), settings(Plane::Dpdk));
     let (maps, file) = (

@@ -14,7 +14,7 @@ use std::time::Duration;
 use azure::arm::{Arm, ArmFuture, ArmRequest, OperationHandle, Progress, Resource, WriteOutcome};
 use azure::failure::{ClassifyError, ErrorBody};
 use cloud_emulators::azure::operation::{End, Outcome};
-use cloud_emulators::azure::{Answer, AzureState as Emulator, ParsedRequest};
+use cloud_emulators::azure::{AzureResponse, AzureState as Emulator, ParsedRequest};
 use clouds::failure::{AttemptError, Failure, Operation};
 use clouds::retry::Pause;
 use fastrand::Rng;
@@ -240,7 +240,7 @@ impl FaultyAzure {
         request: &ArmRequest,
         body: Option<&Value>,
         etag: Option<&str>,
-    ) -> Answer {
+    ) -> AzureResponse {
         let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         assert!(query.is_empty() || query.starts_with("api-version="), "{query}");
         self.azure.answer(&ParsedRequest {
@@ -283,7 +283,7 @@ impl FaultyAzure {
         self.azure.pace = Duration::from_secs(takes.max(u64::from(end.is_some())));
         let outcome = |end| Outcome { operation: "*".to_owned(), end, times: Some(1) };
         self.azure.outcomes = end.map(outcome).into_iter().collect();
-        let answer = success(request.operation, self.request(method, request, body, etag))?;
+        let response = success(request.operation, self.request(method, request, body, etag))?;
         if !existed {
             self.made.insert(key(&request.path));
         } else if !request.path.contains("privateEndpointConnections") {
@@ -291,7 +291,7 @@ impl FaultyAzure {
             let touched = lost.into_iter().chain(foreign);
             self.foreign_changes.extend(touched.map(|id| format!("{method} {id}")));
         }
-        Ok(write_outcome(request, &answer, fault != Some(Fault::NoHandle)))
+        Ok(write_outcome(request, &response, fault != Some(Fault::NoHandle)))
     }
 
     /// Returns the records of a zone that others created.
@@ -303,24 +303,25 @@ impl FaultyAzure {
 }
 
 /// Returns the response if its status is 2xx, or else its error.
-fn success(operation: Operation, answer: Answer) -> Result<Answer, AttemptError> {
-    if (200..300).contains(&answer.status) {
-        return Ok(answer);
+fn success(operation: Operation, response: AzureResponse) -> Result<AzureResponse, AttemptError> {
+    if (200..300).contains(&response.status) {
+        return Ok(response);
     }
-    let error = answer.body.as_ref().map(|body| ErrorBody::of(&body["error"])).unwrap_or_default();
-    Err(operation.classified(answer.status, &error))
+    let error =
+        response.body.as_ref().map(|body| ErrorBody::of(&body["error"])).unwrap_or_default();
+    Err(operation.classified(response.status, &error))
 }
 
-fn listed(answer: Answer) -> Vec<Value> {
-    match answer.body.unwrap_or_default()["value"].take() {
+fn listed(response: AzureResponse) -> Vec<Value> {
+    match response.body.unwrap_or_default()["value"].take() {
         Value::Array(list) => list,
         _ => Vec::new(),
     }
 }
 
 /// Parses the response to a write. Unless `followed`, the handle has no URL for polling.
-fn write_outcome(request: &ArmRequest, answer: &Answer, followed: bool) -> WriteOutcome {
-    let header = |name: &str| answer.header(name).map(str::to_owned);
+fn write_outcome(request: &ArmRequest, response: &AzureResponse, followed: bool) -> WriteOutcome {
+    let header = |name: &str| response.header(name).map(str::to_owned);
     let (operation, location) = (header("azure-asyncoperation"), header("location"));
     if operation.is_none() && location.is_none() {
         return WriteOutcome::Done(None);
@@ -335,16 +336,16 @@ fn write_outcome(request: &ArmRequest, answer: &Answer, followed: bool) -> Write
 }
 
 /// Parses the state of an operation from either kind of response.
-fn progress(handle: &OperationHandle, answer: Answer) -> Result<Progress, AttemptError> {
+fn progress(handle: &OperationHandle, response: AzureResponse) -> Result<Progress, AttemptError> {
     let failed = |error: &Value| Progress::Failed(POLL.classified(0, &ErrorBody::of(error)));
-    let body = answer.body.clone().unwrap_or_default();
+    let body = response.body.clone().unwrap_or_default();
     Ok(match (handle.operation.is_some(), body["status"].as_str()) {
         (true, Some("Succeeded")) => Progress::Done,
         (true, Some("InProgress")) => Progress::InProgress { after: None },
         (true, Some(_)) => failed(&body["error"]),
-        (false, _) if answer.status == 202 => Progress::InProgress { after: None },
-        (false, _) if matches!(answer.status, 400 | 409) => failed(&body["error"]),
-        _ => success(POLL, answer).map(|_| Progress::Done)?,
+        (false, _) if response.status == 202 => Progress::InProgress { after: None },
+        (false, _) if matches!(response.status, 400 | 409) => failed(&body["error"]),
+        _ => success(POLL, response).map(|_| Progress::Done)?,
     })
 }
 
@@ -400,9 +401,9 @@ impl Azure {
 impl Arm for Azure {
     fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource> {
         self.call(request.operation, |cloud, _| {
-            let answer = success(request.operation, cloud.request("GET", request, None, None))?;
-            let etag = answer.header("etag").map(str::to_owned);
-            Ok(Resource { body: answer.body.unwrap_or_default(), etag })
+            let response = success(request.operation, cloud.request("GET", request, None, None))?;
+            let etag = response.header("etag").map(str::to_owned);
+            Ok(Resource { body: response.body.unwrap_or_default(), etag })
         })
     }
 

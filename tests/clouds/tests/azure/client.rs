@@ -132,7 +132,7 @@ impl TestAzure {
 
     /// Obtains a token for Resource Manager.
     pub async fn log_in(&self) -> String {
-        let response = self.machine(&format!("{TOKEN}&{ARM}")).await;
+        let response = self.get_metadata(&format!("{TOKEN}&{ARM}")).await;
         assert_eq!(response.status, 200, "{}", response.text);
         response.body["access_token"].as_str().unwrap().to_owned()
     }
