@@ -18,6 +18,7 @@ mod command;
 mod documents;
 mod floods;
 mod kills;
+mod metrics;
 mod persistence;
 mod private_link;
 mod reference;
