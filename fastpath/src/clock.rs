@@ -1,11 +1,17 @@
 //! The lcore's clock: a copy of the region's clock, updated once in many iterations.
 
 use std::time::Instant;
+use tables::counters::ITERATIONS_PER_SAMPLE;
 use tables::region::Region;
 use tables::token_bucket::SECOND_NS;
 
-/// Iterations of the poll loop between two reads of the clock; an iteration takes microseconds.
-const ITERATIONS_PER_READ: u32 = 64;
+/// Iterations of the poll loop between two reads of the clock; an iteration takes microseconds. Each
+/// read is followed by a sample.
+const ITERATIONS_PER_READ: u32 = ITERATIONS_PER_SAMPLE;
+
+/// The iteration after a read of the clock that is sampled. It is not the one of the read itself,
+/// which does work that others don't.
+const SAMPLED: u32 = 1;
 
 /// The result of a clock update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +22,10 @@ pub enum Tick {
     Read,
     /// The clock was read, and a new second began.
     NewSecond,
+    /// The sampled iteration begins.
+    SampleBegins,
+    /// The sampled iteration has ended, after this many nanoseconds.
+    Sampled(u64),
 }
 
 /// A copy of the region's clock. Its seconds begin with a whole second when it is created, and are
@@ -25,6 +35,10 @@ pub struct Clock {
     started: Instant,
     base_s: u32,
     iterations: u32,
+    /// Number of iterations at which the clock is read next.
+    due: u32,
+    /// When the sampled iteration began.
+    sampled: Instant,
     base_ms: u64,
     elapsed_us: u64,
     now_s: u32,
@@ -35,18 +49,45 @@ impl Clock {
     pub fn new(region: &Region) -> Clock {
         let (started, base_s) = (Instant::now(), region.now_s());
         let base_ms = region.now_ms();
-        Clock { started, base_s, iterations: 0, base_ms, elapsed_us: 0, now_s: base_s }
+        Clock {
+            started,
+            base_s,
+            iterations: 0,
+            due: ITERATIONS_PER_READ,
+            sampled: started,
+            base_ms,
+            elapsed_us: 0,
+            now_s: base_s,
+        }
     }
 
     /// Updates the clock. Called once per iteration.
     #[inline(always)]
     pub fn tick(&mut self) -> Tick {
         self.iterations += 1;
-        if self.iterations < ITERATIONS_PER_READ {
+        if self.iterations < self.due {
             return Tick::Skipped;
         }
-        self.iterations = 0;
-        self.set_elapsed(self.started.elapsed().as_micros() as u64)
+        self.read()
+    }
+
+    /// Reads the time: of the clock, or at the beginning or end of the sampled iteration.
+    fn read(&mut self) -> Tick {
+        let now = Instant::now();
+        match self.iterations {
+            SAMPLED => {
+                (self.due, self.sampled) = (SAMPLED + 1, now);
+                Tick::SampleBegins
+            }
+            ITERATIONS_PER_READ => {
+                (self.iterations, self.due) = (0, SAMPLED);
+                self.set_elapsed(now.duration_since(self.started).as_micros() as u64)
+            }
+            _ => {
+                self.due = ITERATIONS_PER_READ;
+                Tick::Sampled(now.duration_since(self.sampled).as_nanos() as u64)
+            }
+        }
     }
 
     /// Advances a simulated clock by `us` microseconds. Must not be mixed with [`Clock::tick`],
@@ -90,5 +131,27 @@ impl Clock {
     /// Returns the time of the region's clock in seconds.
     pub fn now_s(&self) -> u32 {
         self.now_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tables::layout::Sizes;
+
+    #[test]
+    fn one_iteration_in_64_is_sampled_and_none_with_other_work() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let mut clock = Clock::new(&region);
+        let ticks: Vec<Tick> = (0..1 + 10 * ITERATIONS_PER_READ).map(|_| clock.tick()).collect();
+        let at = |is: fn(&Tick) -> bool| {
+            ticks.iter().enumerate().filter(move |(_, tick)| is(tick)).map(|(n, _)| n + 1)
+        };
+        let reads: Vec<usize> = at(|t| matches!(t, Tick::Read | Tick::NewSecond)).collect();
+        assert_eq!(reads, (1..=10).map(|n| n * 64).collect::<Vec<_>>());
+        let begins: Vec<usize> = at(|t| *t == Tick::SampleBegins).collect();
+        assert_eq!(begins, (1..=10).map(|n| n * 64 + 1).collect::<Vec<_>>());
+        let ends: Vec<usize> = at(|t| matches!(t, Tick::Sampled(_))).collect();
+        assert_eq!(ends, (1..10).map(|n| n * 64 + 2).collect::<Vec<_>>());
     }
 }

@@ -58,6 +58,8 @@ pub struct Lcore<'r> {
     scopes: Scopes<'r>,
     return_legs: ReturnLegs<'r>,
     page: LcorePage<'r>,
+    /// Number of bursts when the sampled iteration began.
+    sampled_bursts: u64,
     punt_limit: PuntLimit,
     error_limit: ErrorLimit,
     new_flow_limit: NewFlowLimit,
@@ -91,6 +93,7 @@ impl<'r> Lcore<'r> {
             scopes: Scopes::new(region),
             return_legs: ReturnLegs::new(region),
             page: region.counters().lcore(config.index)?,
+            sampled_bursts: 0,
             punt_limit: PuntLimit::default(),
             error_limit: ErrorLimit::new(),
             new_flow_limit: NewFlowLimit::new(),

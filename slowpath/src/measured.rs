@@ -7,6 +7,8 @@ mod requests;
 mod scraper;
 mod stages;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,6 +32,10 @@ pub struct Measured {
     table_uses: Mutex<Vec<TableUse>>,
     /// Time of the last commit in milliseconds since 1970; 0 before the first one.
     committed_ms: AtomicU64,
+    /// Times of the last complete lists in seconds since 1970, by source.
+    lists_s: Mutex<BTreeMap<String, f64>>,
+    /// Size of the store's files in bytes, as of its last write.
+    store_bytes: AtomicU64,
 }
 
 impl Measured {
@@ -41,6 +47,31 @@ impl Measured {
     /// Returns the recorded occupancy of the region's tables.
     pub fn table_uses(&self) -> Vec<TableUse> {
         self.table_uses.lock().clone()
+    }
+
+    /// Records that a source gave a complete list.
+    pub fn set_listed(&self, source: &str, now: SystemTime) {
+        let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        self.lists_s.lock().insert(source.to_owned(), seconds);
+    }
+
+    /// Returns the times of the last complete lists in seconds since 1970, by source.
+    pub fn lists_s(&self) -> BTreeMap<String, f64> {
+        self.lists_s.lock().clone()
+    }
+
+    /// Records the size of the files in the store's folder. Reads the folder, which a disk may
+    /// block.
+    pub fn measure_store(&self, folder: &Path) {
+        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        let files = entries.flatten().filter_map(|entry| entry.metadata().ok());
+        let bytes = files.filter(|about| about.is_file()).map(|about| about.len()).sum();
+        self.store_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the size of the store's files in bytes; 0 without a store.
+    pub fn store_bytes(&self) -> u64 {
+        self.store_bytes.load(Ordering::Relaxed)
     }
 
     /// Records the time of a commit.

@@ -103,7 +103,7 @@ impl Collector for Scrape {
         process::encode(live.region, family)?;
         packets::encode(live.region, arms, family)?;
         nics::encode(live.region, arms, family)?;
-        lcores::encode(live.region, arms, &status, family)?;
+        lcores::encode(live.region, (live.config.plane, arms), &status, family)?;
         objects::encode(&live.published(), live.region, family)?;
         tables::encode(live, &status, family)?;
         health::encode(live.checks().counters(), family)?;

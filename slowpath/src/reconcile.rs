@@ -34,6 +34,7 @@ use crate::kernel::neighbors::kernel::Kernel;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::kernel::proxy_rules::ProxyRules;
 use crate::live::Shared;
+use crate::measured::Stage;
 use crate::plane::region::RegionPlane;
 use crate::sources::desired::{Desired, Store, appliance};
 use crate::sources::file::Files;
@@ -257,8 +258,9 @@ impl<'r> Reconcile<'r> {
         if !self.hops.resolve_new(&changes, &mut self.plane, may_wait, time.steady) {
             return;
         }
-        let before = self.region.generation();
+        let (before, began) = (self.region.generation(), Instant::now());
         self.reconciler.step(time, &changes, &self.appliance, &mut self.plane);
+        self.measure_step(before, began.elapsed(), time);
         if let Some(outcome) = self.plane.take_outcome() {
             self.commit_done(outcome, time);
         } else if self.uncommitted.is_some() && !self.reconciler.has_work(time.steady) {
@@ -272,12 +274,31 @@ impl<'r> Reconcile<'r> {
             self.lcores.switch(time.steady);
             self.publish();
         } else {
-            let switched = !self.reconciler.awaits_lcores() && self.lcores.mark_switched();
-            if switched || status_changed {
+            let switched = match self.reconciler.awaits_lcores() {
+                true => None,
+                false => self.lcores.mark_switched(),
+            };
+            if let Some(since) = switched {
+                let took = time.steady.saturating_duration_since(since);
+                self.shared.measured.stages.record(Stage::Acknowledged, took, Some(before));
+            }
+            if switched.is_some() || status_changed {
                 self.shared.changes().event();
             }
         }
         self.hops.follow(&mut self.plane, time.steady);
+    }
+
+    /// Records the stages of a step of the reconciler that led from generation `before` to another.
+    fn measure_step(&mut self, before: u32, took: Duration, time: Now) {
+        let commit = self.plane.take_commit_time().unwrap_or_default();
+        let generation = self.region.generation();
+        if generation != before {
+            let (measured, at) = (&self.shared.measured, Some(generation));
+            measured.stages.record(Stage::Compile, took.saturating_sub(commit), at);
+            measured.stages.record(Stage::Commit, commit, at);
+            measured.set_committed(time.wall);
+        }
     }
 
     /// Reads the lcores' status, decides whether the appliance is able, and publishes the status.

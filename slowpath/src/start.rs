@@ -37,6 +37,7 @@ use crate::kernel::neighbors::kernel::LinuxKernel;
 use crate::kernel::privileges;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::live::{Live, Shared};
+use crate::measured::Stage;
 use crate::plane::region::RegionPlane;
 use crate::reconcile::{Reconcile, wake};
 use crate::routing::{self, BgpHandle, BgpLoopFailed};
@@ -159,6 +160,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let kernel = Box::new(LinuxKernel::open().map_err(StartError::Netlink)?);
     let shared = Arc::new(Shared::new(config.health.stall_timeout));
     shared.publish_store(StoreStatus::new(config.control.state.as_deref(), &store));
+    observe_store(&store, &config, &shared);
     let files = start_files(&config, file, &shared).map_err(system("starting threads"))?;
     let audit = Audit::start(config.control.state.as_deref(), config.audit_max_bytes)
         .map_err(system("starting threads"))?;
@@ -248,6 +250,21 @@ fn start_store(config: &Config) -> Result<(Arc<Store>, Receiver<()>), StartError
     let store = Arc::new(store);
     let ended = store.start().map_err(system("starting the store's thread"))?;
     Ok((store, ended))
+}
+
+/// Measures the store and its writes.
+fn observe_store(store: &Store, config: &Config, shared: &Arc<Shared>) {
+    let (folder, shared) = (config.control.state.clone(), Arc::clone(shared));
+    let measure = move |shared: &Shared| {
+        folder.iter().for_each(|folder| shared.measured.measure_store(folder));
+    };
+    measure(&shared);
+    store.set_observer(Box::new(move |took, completed| {
+        let now = SystemTime::now();
+        shared.measured.stages.record(Stage::Store, took, None);
+        completed.iter().for_each(|source| shared.measured.set_listed(source.as_str(), now));
+        measure(&shared);
+    }));
 }
 
 /// Starts the thread that reads files, and the one that checks the control loop's heartbeat.

@@ -9,6 +9,10 @@
 //! page:  arm 0 | arm 1 | verdicts | others | drops of arm 0 | drops of arm 1 | services | backends
 //! words:    16      16        16       16               64               64     8 each     8 each
 //! ```
+//! The last words of four blocks are not counters but parts of two histograms: those of the verdicts
+//! count bursts by their number of packets, those of the arms sampled iterations by their duration,
+//! and the last two of the others the nanoseconds of all sampled iterations.
+//!
 //! A line has eight words. The first `region.counted_services` services have one line each; all
 //! others share one line that follows. The same holds for backends, so that every packet is
 //! counted.
@@ -32,6 +36,22 @@ const VERDICTS: usize = 2 * ARM_WORDS;
 const OTHERS: usize = VERDICTS + 16;
 const DROPS: usize = COUNTER_WORDS;
 const OBJECTS: usize = DROPS + 2 * MAX_REASONS;
+
+/// Number of counters of an arm; the words after them are buckets of [`LcorePage::iteration`].
+const ARM_COUNTERS: usize = ARM_WORDS - ITERATION_BUCKETS / 2;
+/// Number of verdicts; the words after them are buckets of [`LcorePage::burst`].
+const VERDICT_COUNTERS: usize = 16 - BURST_BUCKETS;
+/// Number of counters of an lcore; the words after them are the time of sampled iterations.
+const LCORE_COUNTERS: usize = 16 - 2;
+/// Number of buckets of bursts by their number of packets: 1, 2, up to 4, 8, 16, 32, and more.
+pub const BURST_BUCKETS: usize = 7;
+/// Number of iterations of the poll loop of which one is sampled.
+pub const ITERATIONS_PER_SAMPLE: u32 = 64;
+/// Number of buckets of sampled iterations by their duration.
+pub const ITERATION_BUCKETS: usize = 8;
+/// Upper bounds of these buckets in nanoseconds; the last bucket has none.
+pub const ITERATION_BOUNDS_NS: [u64; ITERATION_BUCKETS - 1] =
+    [2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000];
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $list:ident at most $max:ident {
@@ -64,7 +84,7 @@ macro_rules! counters {
 counters! {
     /// Counters of an arm. With no packets in flight and no drops: rx + from_kernel + originated =
     /// tx + to_kernel.
-    ArmCounter at most ARM_WORDS {
+    ArmCounter at most ARM_COUNTERS {
         RxPackets "rx_packets" "Packets received from the NIC.",
         RxBytes "rx_bytes" "Bytes received from the NIC, without frame check sequence.",
         FromKernelPackets "from_kernel_packets" "Packets received from the kernel by the exception port.",
@@ -79,7 +99,7 @@ counters! {
     }
 
     /// Packets by verdict; each packet has exactly one.
-    VerdictCounter at most ARM_WORDS {
+    VerdictCounter at most VERDICT_COUNTERS {
         Return "return" "Returned to the gateway unchanged.",
         Tunnel "tunnel" "Sent to a backend in a tunnel, including health probes.",
         Nat "nat" "Rewritten and sent to a backend.",
@@ -92,7 +112,7 @@ counters! {
     }
 
     /// Counters of an lcore.
-    Counter at most ARM_WORDS {
+    Counter at most LCORE_COUNTERS {
         FlowsUntracked "flows_untracked" "New flows forwarded without a flow entry because the table was full or contended, or flows.tunnel_new_per_s was exceeded.",
         FragmentsUntracked "fragments_untracked" "First fragments forwarded without a fragment entry; the datagram's later fragments do not match the flow.",
         AffinitiesUntracked "affinities_untracked" "New flows without an affinity entry, because the table was full or contended: the client may get another backend when the service's backends change.",
@@ -281,6 +301,23 @@ impl<'r> LcorePage<'r> {
         self.add(OTHERS + counter as usize, n);
     }
 
+    /// Counts a burst of `packets`, which is not 0.
+    #[inline(always)]
+    pub fn burst(&self, packets: usize) {
+        self.count(Counter::Bursts, 1);
+        let bucket = (usize::BITS - (packets - 1).leading_zeros()) as usize;
+        self.add(VERDICTS + VERDICT_COUNTERS + bucket.min(BURST_BUCKETS - 1), 1);
+    }
+
+    /// Counts a sampled iteration of the poll loop, and if it found packets, in the bucket of its
+    /// duration.
+    pub fn iteration(&self, ns: u64, is_busy: bool) {
+        self.add(OTHERS + LCORE_COUNTERS + usize::from(is_busy), ns);
+        if is_busy {
+            self.add(iteration_word(ITERATION_BOUNDS_NS.partition_point(|bound| *bound < ns)), 1);
+        }
+    }
+
     /// Counts the drop verdict and the reason of a packet received on `arm`.
     #[inline(always)]
     pub fn drop(&self, arm: u8, reason: DropReason) {
@@ -349,6 +386,21 @@ impl<'r> LcorePage<'r> {
         self.get(OTHERS + counter as usize)
     }
 
+    /// Numbers of bursts by bucket of [`LcorePage::burst`].
+    pub fn burst_counts(&self) -> [u64; BURST_BUCKETS] {
+        core::array::from_fn(|bucket| self.get(VERDICTS + VERDICT_COUNTERS + bucket))
+    }
+
+    /// Numbers of sampled iterations with packets, by bucket of [`ITERATION_BOUNDS_NS`].
+    pub fn iteration_counts(&self) -> [u64; ITERATION_BUCKETS] {
+        core::array::from_fn(|bucket| self.get(iteration_word(bucket)))
+    }
+
+    /// Nanoseconds of all sampled iterations without packets, and of those with packets.
+    pub fn iteration_ns(&self) -> [u64; 2] {
+        [0, 1].map(|busy| self.get(OTHERS + LCORE_COUNTERS + busy))
+    }
+
     /// Number of packets received on `arm` and dropped for this reason.
     pub fn dropped(&self, arm: u8, reason: DropReason) -> u64 {
         self.get(drop_word(arm, reason))
@@ -384,6 +436,12 @@ impl<'r> LcorePage<'r> {
 #[inline(always)]
 const fn arm_word(arm: u8, counter: ArmCounter) -> usize {
     (arm & 1) as usize * ARM_WORDS + counter as usize
+}
+
+/// Word of a bucket of sampled iterations: half of them follow the counters of each arm.
+const fn iteration_word(bucket: usize) -> usize {
+    let half = ITERATION_BUCKETS / 2;
+    bucket / half * ARM_WORDS + ARM_COUNTERS + bucket % half
 }
 
 #[inline(always)]

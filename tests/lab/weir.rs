@@ -12,7 +12,8 @@ use control_client::{Request, StatusCode};
 use patience::{TimeoutError, poll};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
+use slowpath::metrics::declared::compare;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -381,9 +382,18 @@ impl Weir {
         }
     }
 
-    /// Returns the values of all metrics.
+    /// Returns the values of all metrics. Fails if a series is not as declared.
     pub fn metrics(&self) -> Result<Metrics> {
-        Ok(Metrics::parse(&self.get("/metrics")?))
+        let text = self.get("/metrics")?;
+        match compare(&text).differences.into_iter().next() {
+            Some(difference) => Err(LabError::Undeclared(difference)),
+            None => Ok(Metrics::parse(&text)),
+        }
+    }
+
+    /// Returns the names of the declared metrics that have samples.
+    pub fn sampled_metrics(&self) -> Result<BTreeSet<String>> {
+        Ok(compare(&self.get("/metrics")?).sampled)
     }
 }
 

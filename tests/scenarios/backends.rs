@@ -1,6 +1,7 @@
 //! Backend health: how long a dead or hanging backend still gets new flows, health verdicts across
 //! a restart of slowpath, and probes through a tunnel.
 
+use slowpath::metrics::declared::{self, Presence};
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +12,7 @@ use tests::lab::scenario::{changing_gateway, service};
 use tests::lab::server::Server;
 use tests::lab::settings::{Plane, Service, Settings};
 use tests::lab::topology::{AWS_CLIENTS, FRONTEND, HTTP, Lab};
-use tests::lab::weir::{CheckNow, Weir};
+use tests::lab::weir::{CheckNow, Metrics, Weir};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -148,9 +149,40 @@ fn dead_or_hung_backends_get_no_new_flows_and_no_verdict_is_lost() -> Outcome {
     let metrics = weir.metrics()?;
     assert!(metrics.sum("weir_health_probes_total", &["result=\"good\""]) > 0.0);
     assert_eq!(metrics.sum("weir_health_backends", &["state=\"healthy\""]), 3.0);
+    assert_data_plane_is_measured(&weir, &metrics)?;
     drop(client);
     gateway.stop()?;
     weir.stop()?;
+    Ok(())
+}
+
+/// Asserts that each metric of a data plane has samples, with values that agree.
+fn assert_data_plane_is_measured(weir: &Weir, metrics: &Metrics) -> Result<(), Box<dyn Error>> {
+    let sampled = weir.sampled_metrics()?;
+    let is_dpdk = metrics.sum("weir_lcore_iterations_total", &[]) > 0.0;
+    // Statistics by queue exist where the driver counts them: `make nics`.
+    let of_hardware = ["weir_nic_queue_received_packets_total", "weir_nic_driver_stat"];
+    for one in declared::all() {
+        let of_plane = ["weir_lcore_", "weir_nic_"];
+        let is_expected = match one.presence {
+            Presence::Always => true,
+            Presence::Dpdk => is_dpdk,
+            Presence::Xdp => !is_dpdk,
+            _ => false,
+        };
+        let is_of_plane = of_plane.iter().any(|prefix| one.name.starts_with(prefix));
+        if is_expected && is_of_plane && !of_hardware.contains(&one.name.as_str()) {
+            assert!(sampled.contains(&one.name), "{} has no sample", one.name);
+        }
+    }
+    if is_dpdk {
+        let sum = |name: &str, labels: &[&str]| metrics.sum(name, labels);
+        let bursts = sum("weir_lcore_bursts_total", &[]);
+        assert!(bursts > 0.0 && bursts <= sum("weir_lcore_iterations_total", &[]) * 4.0);
+        assert!((sum("weir_lcore_burst_packets_count", &[]) - bursts).abs() <= bursts * 0.01);
+        assert!(sum("weir_lcore_burst_packets_sum", &[]) >= bursts);
+        assert!(sum("weir_lcore_time_seconds_total", &["state=\"idle\""]) > 0.0);
+    }
     Ok(())
 }
 

@@ -26,7 +26,9 @@ impl Lcore<'_> {
     /// Processes a burst: counts its arrival, runs the pipeline, counts and sends the packets.
     #[inline(always)]
     pub fn forward<B: Buffer>(&self, burst: &mut Burst<B>, exits: &mut impl Exits<B>) {
-        self.page.count(Counter::Bursts, u64::from(burst.len > 0));
+        if burst.len > 0 {
+            self.page.burst(burst.len);
+        }
         count_arrivals(burst, self);
         pipeline::run(burst, self);
         dispatch(burst, self, exits);
@@ -54,6 +56,11 @@ impl Lcore<'_> {
     fn handle_tick(&mut self, tick: Tick) {
         match tick {
             Tick::Skipped => {}
+            Tick::SampleBegins => self.sampled_bursts = self.page.lcore_count(Counter::Bursts),
+            Tick::Sampled(ns) => {
+                let is_busy = self.page.lcore_count(Counter::Bursts) != self.sampled_bursts;
+                self.page.iteration(ns, is_busy);
+            }
             Tick::Read => {
                 self.control.status().note_polled(self.clock.now_ms());
                 self.sweep_due();

@@ -54,8 +54,9 @@ mod watch;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::Method;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -97,6 +98,7 @@ fn routes(api: &Api) -> Routes<Api> {
 
 /// Returns all routes, nested below `/v1`.
 pub fn router(api: Api) -> Router {
+    let measure = from_fn_with_state(Arc::clone(&api.control), measure);
     let (calls, declared) = routes(&api).merge(documents::routes(&api.documents)).into_parts();
     let routes = calls
         .into_router()
@@ -105,7 +107,23 @@ pub fn router(api: Api) -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(Extension(Arc::new(Declared::new(declared))))
         .with_state(api);
-    Router::new().nest("/v1", routes)
+    Router::new().nest("/v1", routes).layer(measure)
+}
+
+/// Measures a request until its response begins.
+async fn measure(
+    State(control): State<Arc<dyn Control>>,
+    route: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (method, began) = (request.method().clone(), Instant::now());
+    let response = next.run(request).await;
+    // The fallback below /v1 matches a wildcard that axum adds.
+    let route =
+        route.as_ref().map(MatchedPath::as_str).filter(|route| !route.contains("__private"));
+    control.request_done(method.as_str(), route, response.status().as_u16(), began.elapsed());
+    response
 }
 
 /// Rejects reads as well as writes while the store is damaged: a client must not take a missing

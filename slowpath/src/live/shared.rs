@@ -353,6 +353,10 @@ impl api::Control for Shared {
     fn sources(&self) -> Settings {
         self.sources.lock().clone()
     }
+
+    fn request_done(&self, method: &str, route: Option<&str>, status: u16, took: Duration) {
+        self.measured.requests.record(method, route, status, took);
+    }
 }
 
 #[cfg(test)]

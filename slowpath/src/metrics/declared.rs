@@ -11,12 +11,16 @@
 //! values; those of services and backends are bounded by `region.counted_services` and
 //! `region.counted_backends`.
 
+mod exposition;
+
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use serde::Serialize;
 use tables::counters::Counter;
 use tables::nic::{NicCounters, NicEvents, XdpLoss};
+
+pub use exposition::{Comparison, compare};
 
 /// The type of a metric, as in OpenMetrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -44,6 +48,9 @@ pub enum Presence {
     Dpdk,
     /// `plane = "xdp"`.
     Xdp,
+    /// A data plane whose process slowpath may see in `/proc`: not under the package's units, whose
+    /// sandbox hides the processes of other users.
+    SeenProcess,
     /// An AWS NIC (ENA).
     Ena,
     /// `[aws]` or `[azure]`.
@@ -65,6 +72,7 @@ impl Presence {
             Presence::Always => "",
             Presence::Dpdk => "`plane = \"dpdk\"`",
             Presence::Xdp => "`plane = \"xdp\"`",
+            Presence::SeenProcess => "no sandbox",
             Presence::Ena => "AWS NICs (ENA)",
             Presence::Cloud => "`[aws]`, `[azure]`",
             Presence::Azure => "`[azure]`",
@@ -193,11 +201,12 @@ metrics! {
         "Threads of slowpath.";
     PROCESS_START Gauge "process_start_time_seconds" [] Always
         "Time at which slowpath started, in seconds since 1970.";
-    DATA_PLANE_CPU Counter "weir_data_plane_cpu_seconds" [] Always
+    DATA_PLANE_CPU Counter "weir_data_plane_cpu_seconds" [] SeenProcess
         "CPU time that the process of the data plane used, in seconds. With DPDK, poll loops always \
          use a whole CPU each: see weir_lcore_busy_ratio. With XDP, the kernel's share is not in it.";
-    DATA_PLANE_MEMORY Gauge "weir_data_plane_resident_memory_bytes" [] Always
-        "Resident memory of the data plane's process in bytes, without huge pages.";
+    DATA_PLANE_MEMORY Gauge "weir_data_plane_resident_memory_bytes" [] SeenProcess
+        "Resident memory of the data plane's process in bytes, without huge pages. The sandbox of \
+         the package's units hides it; the unit's cgroup has it there.";
 
     // The metrics themselves.
     SERIES_OMITTED Gauge "weir_metrics_series_omitted" ["kind"] Always

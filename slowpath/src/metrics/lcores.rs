@@ -2,18 +2,25 @@
 
 use std::fmt;
 
-use ::tables::counters::{ArmCounter, Counter};
+use ::tables::counters::{
+    ArmCounter, BURST_BUCKETS, Counter, ITERATION_BOUNDS_NS, ITERATIONS_PER_SAMPLE,
+};
 use ::tables::region::Region;
 use state::text::ARMS;
+
+use config::checked::Plane;
 
 use super::declared as metric;
 use super::family::Family;
 use crate::control::report::Status;
 
+/// Number of iterations for which a sampled one stands.
+const SAMPLE_SHARE: f64 = ITERATIONS_PER_SAMPLE as f64;
+
 /// Encodes the metrics of the lcores, of which the control loop published `status`.
 pub(super) fn encode(
     region: &Region,
-    arms: usize,
+    (plane, arms): (Plane, usize),
     status: &Status,
     family: &mut Family<'_, '_>,
 ) -> fmt::Result {
@@ -44,6 +51,10 @@ pub(super) fn encode(
             arms.map(move |(arm, n)| ([name, arm], page.arm_count(n, ArmCounter::RxPackets)))
         }),
     )?;
+    if plane == Plane::Xdp {
+        // The kernel calls the programs for one packet at a time.
+        return Ok(());
+    }
     family.counters(
         &metric::LCORE_ITERATIONS,
         each().filter_map(|(lcore, name)| {
@@ -53,5 +64,34 @@ pub(super) fn encode(
     family.counters(
         &metric::LCORE_BURSTS,
         paged().map(|(_, name, page)| ([name], page.lcore_count(Counter::Bursts))),
+    )?;
+    family.seconds(
+        &metric::LCORE_TIME,
+        paged().flat_map(|(_, name, page)| {
+            let [idle, busy] = page.iteration_ns().map(|ns| seconds(ns) * SAMPLE_SHARE);
+            [([name, "idle"], idle), ([name, "busy"], busy)]
+        }),
+    )?;
+    family.buckets(
+        &metric::LCORE_BURST_PACKETS,
+        paged().map(|(_, name, page)| {
+            let of = |counter| [0, 1].map(|arm| page.arm_count(arm, counter)).iter().sum::<u64>();
+            let packets = of(ArmCounter::RxPackets) + of(ArmCounter::FromKernelPackets);
+            let bounds = (0..BURST_BUCKETS as i32 - 1).map(|n| 2_f64.powi(n));
+            let buckets = bounds.chain([f64::INFINITY]).zip(page.burst_counts()).collect();
+            ([name], (packets as f64, buckets))
+        }),
+    )?;
+    family.buckets(
+        &metric::LCORE_ITERATION,
+        paged().map(|(_, name, page)| {
+            let bounds = ITERATION_BOUNDS_NS.into_iter().map(seconds);
+            let buckets = bounds.chain([f64::INFINITY]).zip(page.iteration_counts()).collect();
+            ([name], (seconds(page.iteration_ns()[1]), buckets))
+        }),
     )
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
 }

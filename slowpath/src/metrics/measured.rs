@@ -9,6 +9,9 @@ use crate::measured::Measured;
 /// Encodes the measurements.
 pub(super) fn encode(measured: &Measured, family: &mut Family<'_, '_>) -> fmt::Result {
     family.gauge(&metric::COMMITTED, measured.committed_s())?;
+    let lists = measured.lists_s();
+    family.gauges(&metric::SOURCE_LISTED, lists.iter().map(|(source, at)| ([&**source], *at)))?;
+    family.gauge(&metric::STORE_SIZE, measured.store_bytes() as f64)?;
     let stages = measured.stages.all().map(|(stage, one)| ([stage.as_str()], one));
     family.histograms(&metric::CHANGE_STAGE, stages)?;
     let requests = measured.requests.all();

@@ -80,7 +80,41 @@ pub(super) fn encode(region: &Region, family: &mut Family<'_, '_>) -> fmt::Resul
 mod tests {
     use std::time::UNIX_EPOCH;
 
+    use ::tables::layout::Sizes;
+    use prometheus_client::collector::Collector;
+    use prometheus_client::encoding::DescriptorEncoder;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
     use super::*;
+    use crate::metrics::declared::compare;
+
+    /// This process as the data plane of a region.
+    #[test]
+    fn a_visible_data_plane_has_figures() {
+        #[derive(Debug)]
+        struct Processes(Region);
+        impl Collector for Processes {
+            fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+                super::encode(&self.0, &mut Family(&mut encoder))
+            }
+        }
+        let scrape = |region: Region| {
+            let (mut registry, mut text) = (Registry::default(), String::new());
+            registry.register_collector(Box::new(Processes(region)));
+            encode(&mut text, &registry).unwrap();
+            compare(&text)
+        };
+        let region = || Region::anonymous(&Sizes::SMALL).unwrap();
+        let (with, without) = (region(), scrape(region()));
+        drop(with.claim(Role::Fastpath).unwrap());
+        let with = scrape(with);
+        assert!(with.differences.is_empty(), "{with:?}");
+        let is_of_data_plane = |name: &&String| name.starts_with("weir_data_plane_");
+        assert_eq!(with.sampled.iter().filter(is_of_data_plane).count(), 2);
+        assert_eq!(without.sampled.iter().filter(is_of_data_plane).count(), 0);
+        assert_eq!(without.sampled.len(), 7, "{without:?}");
+    }
 
     #[test]
     fn figures_of_this_process_are_plausible() {

@@ -1,9 +1,15 @@
-//! Metrics of the region's tables: generation, occupancy and capacity.
+//! Metrics of the region's tables: generation, occupancy and capacity, and the NAT ports.
 
 use std::fmt;
 
+use ::tables::nat_port::NatPorts;
+use ::tables::record::NONE;
+use ::tables::region::Region;
+use packet::addr::Addr;
+
 use super::declared as metric;
 use super::family::Family;
+use super::traffic::TrafficCounts;
 use crate::control::report::Status;
 use crate::live::Live;
 
@@ -18,10 +24,48 @@ pub(super) fn encode(live: &Live, status: &Status, family: &mut Family<'_, '_>) 
     };
     family.gauges(&metric::TABLE_ENTRIES, all().map(|(table, used, _)| ([table], used as f64)))?;
     family.gauges(&metric::TABLE_CAPACITY, all().map(|(table, _, max)| ([table], max as f64)))?;
+    nat_ports(live.region, family)?;
     let hops = &status.next_hops;
     let unresolved = hops.needed.saturating_sub(hops.known);
     family.gauges(
         &metric::NEXT_HOPS,
         [(["resolved"], hops.known as f64), (["unresolved"], unresolved as f64)],
+    )
+}
+
+/// Encodes the use of NAT ports: in total, and of the backend that uses the most. Port maps of
+/// backends without live flows are not read, because a map has 8 KiB.
+fn nat_ports(region: &Region, family: &mut Family<'_, '_>) -> fmt::Result {
+    let (set, counters, ports) =
+        (region.tables(region.generation()), region.counters(), NatPorts::new(region));
+    let settings = set.settings();
+    let locals = settings.nat.iter().take_while(|local| local.addr != Addr::UNSPECIFIED);
+    let of_v4 = locals.clone().filter(|local| local.addr.is_v4()).count();
+    let addresses = [locals.count() - of_v4, of_v4].map(|count| count as u32);
+    let each = u32::from(settings.nat_port_last.saturating_sub(settings.nat_port_first)) + 1;
+    let (mut used, mut capacity) = (0_u64, 0_u64);
+    let mut highest = (0, 0);
+    for (id, backend) in set.backends().filter(|(_, backend)| backend.nat_ports != NONE) {
+        let count = addresses[usize::from(backend.addr.is_v4())];
+        let maps = (backend.nat_ports..NONE).take(count as usize);
+        let may_have_flows =
+            !counters.counts_backend(id) || TrafficCounts::backend(&counters, id).flows > 0;
+        let here = match may_have_flows {
+            true => maps.map(|map| ports.used(map)).sum(),
+            false => 0,
+        };
+        used += u64::from(here);
+        capacity += u64::from(count * each);
+        if here >= highest.0 {
+            highest = (here, count * each);
+        }
+    }
+    family.gauges(
+        &metric::NAT_PORTS,
+        [(["total"], used as f64), (["highest_backend"], f64::from(highest.0))],
+    )?;
+    family.gauges(
+        &metric::NAT_PORTS_CAPACITY,
+        [(["total"], capacity as f64), (["highest_backend"], f64::from(highest.1))],
     )
 }

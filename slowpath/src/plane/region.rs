@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::checked::Config;
 use foldhash::HashMap;
@@ -94,6 +94,8 @@ pub struct RegionPlane<'r> {
     broken: Option<PlaneError>,
     /// Result of the last commit, until it is taken.
     outcome: Option<Result<(), PlaneError>>,
+    /// Duration of the last commit, until it is taken.
+    commit_took: Option<Duration>,
     /// The writer's count of changes when the batch began, and the number of changes since then
     /// that were made for rejected frontends.
     batch: (u64, u64),
@@ -104,6 +106,11 @@ impl<'r> RegionPlane<'r> {
     /// Returns the region.
     pub fn region(&self) -> &'r Region {
         self.region
+    }
+
+    /// Returns the duration of the last commit, once.
+    pub fn take_commit_time(&mut self) -> Option<Duration> {
+        self.commit_took.take()
     }
 
     /// Returns the occupancy of the region's tables.
@@ -142,6 +149,7 @@ impl<'r> RegionPlane<'r> {
             unreferenced: BTreeSet::new(),
             broken: None,
             outcome: None,
+            commit_took: None,
             batch: (0, 0),
             last_sweep: None,
         };
@@ -329,6 +337,7 @@ impl Plane for RegionPlane<'_> {
     }
 
     fn commit(&mut self) -> Result<Generation, PlaneError> {
+        let began = Instant::now();
         let done = self.finish().and_then(|()| {
             let (first, of_rejected) = self.batch;
             // All changes were made for rejected frontends, which keep their former state, so there
@@ -340,6 +349,7 @@ impl Plane for RegionPlane<'_> {
             self.writer.commit().map_err(PlaneError::new)
         });
         self.outcome = Some(done.clone().map(drop));
+        self.commit_took = Some(began.elapsed());
         done.inspect_err(|_| self.discard())
     }
 

@@ -120,6 +120,9 @@ impl Reconcile<'_> {
             self.shared.reserved.set(config.probe_networks());
         }
         self.intake.mark_applied(config, time.steady);
+        for source in sources::file_sources() {
+            self.shared.measured.set_listed(source.as_str(), time.wall);
+        }
         self.publish();
     }
 

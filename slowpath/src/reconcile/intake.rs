@@ -11,6 +11,7 @@ use state::object::Object;
 use crate::cloud::followed::Followed;
 use crate::control::report::FileStatus;
 use crate::live::Shared;
+use crate::measured::Stage;
 use crate::sources::List;
 use crate::sources::file::{Files, Read};
 
@@ -153,7 +154,8 @@ impl Intake {
                         self.reject_config(error);
                     }
                 }
-                Read::Services { against, fresh, objects } => {
+                Read::Services { against, fresh, objects, took } => {
+                    shared.measured.stages.record(Stage::Validate, took, None);
                     self.read_services(&against, fresh, objects);
                 }
             }

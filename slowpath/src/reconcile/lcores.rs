@@ -113,10 +113,10 @@ impl<'r> Lcores<'r> {
         self.switching = Some(now);
     }
 
-    /// Records that all lcores acknowledged the committed generation. Returns true the first time
-    /// after a switch was sent.
-    pub(super) fn mark_switched(&mut self) -> bool {
-        self.switching.take().is_some()
+    /// Records that all lcores acknowledged the committed generation. The first time after a switch
+    /// was sent, returns when that was.
+    pub(super) fn mark_switched(&mut self) -> Option<Instant> {
+        self.switching.take()
     }
 
     /// Returns when the last switch command was sent; `None` once all lcores have acknowledged it.

@@ -139,6 +139,8 @@ pub enum Read {
         fresh: bool,
         /// The objects, or why they are rejected.
         objects: Result<List, String>,
+        /// How long reading and checking took.
+        took: Duration,
     },
 }
 
@@ -280,8 +282,9 @@ impl Reader {
             let fresh = due || self.services.read_stamp != stamp;
             self.services.read_stamp = stamp;
             let against = Arc::clone(&self.against);
+            let began = Instant::now();
             let objects = read::read(path, &against);
-            self.publish(Read::Services { against, fresh, objects });
+            self.publish(Read::Services { against, fresh, objects, took: began.elapsed() });
         }
         if std::mem::replace(&mut self.newest.lock().rereads, self.rereads) != self.rereads {
             (self.wake)();
@@ -307,10 +310,11 @@ impl Reader {
         let mut newest = self.newest.lock();
         match read {
             Read::Config(_) => newest.config = Some(read),
-            Read::Services { against, fresh, objects } => {
+            Read::Services { against, fresh, objects, took } => {
                 // If this replaces content that was not taken, its `fresh` stays set.
                 let before = matches!(newest.services, Some(Read::Services { fresh: true, .. }));
-                newest.services = Some(Read::Services { against, fresh: fresh | before, objects });
+                newest.services =
+                    Some(Read::Services { against, fresh: fresh | before, objects, took });
             }
         }
         drop(newest);

@@ -33,7 +33,7 @@ use tracing::{error, warn};
 
 pub use damage::{Cut, Damage};
 pub use disk::{AnyDisk, Disk, Folder, NullDisk};
-pub use group::{CommitResult, ObjectChanges, Shared, Ticket, WriteRequest};
+pub use group::{CommitResult, ObjectChanges, Observer, Shared, Ticket, WriteRequest};
 
 use disk::{LOG, SNAPSHOT, UNFINISHED};
 use format::{FORMATS, Formats, StoredLine, UNNAMED};

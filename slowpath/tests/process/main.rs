@@ -20,6 +20,7 @@ mod documents;
 mod events;
 mod floods;
 mod kills;
+mod metrics;
 mod persistence;
 mod private_link;
 mod reference;

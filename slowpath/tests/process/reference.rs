@@ -208,7 +208,7 @@ fn the_reference_of_other_programs_is_current() {
 
 /// Returns an appliance that has every family of metrics and every route of the API: at Azure, with
 /// private links. Nothing responds at the addresses of Azure.
-fn appliance_with_all_features(name: &str) -> Folder {
+pub fn appliance_with_all_features(name: &str) -> Folder {
     let folder = Folder::new(name);
     let closed = "127.0.0.1:9";
     let clouds = format!(

@@ -135,3 +135,31 @@ fn packet_without_service_and_backend_counts_nothing() {
     page.flow_ended(NONE, NONE);
     assert!(region.words(Section::Counters).iter().all(|word| word.load(Ordering::Relaxed) == 0));
 }
+
+/// The histograms' words are none of the counters', and their bounds are inclusive.
+#[test]
+fn bursts_and_iterations_have_buckets_of_their_own() {
+    let region = Region::anonymous(&Sizes::SMALL).unwrap();
+    let page = region.counters().lcore(1).unwrap();
+    for packets in [1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 512] {
+        page.burst(packets);
+    }
+    assert_eq!(page.burst_counts(), [1, 1, 2, 2, 2, 2, 3]);
+    assert_eq!(page.lcore_count(Counter::Bursts), 13);
+    for bound in ITERATION_BOUNDS_NS {
+        page.iteration(bound, true);
+        page.iteration(bound + 1, true);
+    }
+    page.iteration(7, false);
+    assert_eq!(page.iteration_counts(), [1, 2, 2, 2, 2, 2, 2, 1]);
+    let sum: u64 = ITERATION_BOUNDS_NS.iter().map(|bound| 2 * bound + 1).sum();
+    assert_eq!(page.iteration_ns(), [7, sum]);
+    let others = Counter::ALL.iter().filter(|counter| **counter != Counter::Bursts);
+    assert!(others.clone().all(|counter| page.lcore_count(*counter) == 0));
+    assert!(VerdictCounter::ALL.iter().all(|verdict| page.verdict_count(*verdict) == 0));
+    for arm in [0, 1] {
+        assert!(ArmCounter::ALL.iter().all(|counter| page.arm_count(arm, *counter) == 0));
+        assert!(DropReason::ALL.iter().all(|reason| page.dropped(arm, *reason) == 0));
+    }
+    assert_eq!(region.counters().lcore(0).unwrap().burst_counts(), [0; BURST_BUCKETS]);
+}

@@ -134,7 +134,8 @@ fn poll(region: &Region, stop: &AtomicBool) -> Result<(), String> {
     Ok(())
 }
 
-fn thread_time() -> Result<Duration, String> {
+/// Returns the CPU time of this thread.
+pub fn thread_time() -> Result<Duration, String> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_err(|e| e.to_string())?;
     Ok(Duration::from(time))
 }

@@ -3,7 +3,8 @@
 //! - services with their backends, inserted as objects through the tables and the reconciler into a
 //!   plane, and deleted again;
 //! - the time of one change;
-//! - the time of a start.
+//! - the time of a start;
+//! - the time and size of a scrape of the metrics.
 //!
 //! The shape is that of the load-balancing benchmark whose figures `PROMISES.md` cites: all objects
 //! are built first; then each round inserts all of them, waits until the plane has them, deletes
@@ -20,6 +21,7 @@ mod load;
 mod pipeline;
 mod restart;
 mod rounds;
+mod scrape;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,6 +32,12 @@ use change::{Changes, Step};
 use load::Load;
 use restart::Restart;
 use rounds::{Plane, Round, Rounds};
+use scrape::Scrapes;
+
+/// Maximum number of services of a scrape.
+const SCRAPED_SERVICES: u32 = 5_000;
+/// Number of scrapes after the first.
+const SCRAPES: u32 = 21;
 
 /// Measure the control plane: insert and delete objects, change one, restart.
 #[derive(Parser)]
@@ -70,6 +78,8 @@ enum What {
     Change,
     /// Start over tables that are up to date
     Restart,
+    /// Scrape the metrics, of at most 5,000 services
+    Scrape,
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -133,6 +143,24 @@ fn show_restart(services: u32, restart: &Restart) {
     );
 }
 
+fn show_scrapes(scrapes: &Scrapes) {
+    let Load { services, backends, .. } = scrapes.load;
+    let ms = |took: Duration| took.as_secs_f64() * 1e3;
+    let all = || scrapes.others.iter().map(|took| ms(*took));
+    let (bytes, series) = scrapes.text;
+    println!(
+        "scrape of {services} services with {backends} backends each: {series} series, {:.1} MB",
+        bytes as f64 / 1e6
+    );
+    println!(
+        "  CPU {:.1} ms median, {:.1} ms p90; {:.1} ms after a commit; {:.1} ms for the older format",
+        median(all()),
+        quantile(all(), 0.9),
+        ms(scrapes.first),
+        ms(scrapes.plain)
+    );
+}
+
 fn measure(args: &Args) -> Result<(), String> {
     let selected = |what: What| args.only.is_empty() || args.only.contains(&what);
     let planes =
@@ -157,6 +185,13 @@ fn measure(args: &Args) -> Result<(), String> {
     }
     if selected(What::Restart) {
         show_restart(args.services, &restart::measure(args.services)?);
+    }
+    if selected(What::Scrape) {
+        for backends in args.backends.iter().copied() {
+            let services = args.services.min(SCRAPED_SERVICES);
+            let load = Load { services, backends, table: args.table, tunnel: true };
+            show_scrapes(&scrape::measure(load, SCRAPES)?);
+        }
     }
     Ok(())
 }

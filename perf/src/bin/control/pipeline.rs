@@ -14,6 +14,7 @@ use state::object::{Change, Event, Objects};
 use state::plane::Plane;
 use state::reconcile::{Now, Reconciler, Settings};
 use state::reflect::Reflector;
+use state::tables::Tables;
 use state::writer::Writer;
 use tables::command::Command;
 use tables::layout::{Layout, Section, Sizes};
@@ -24,7 +25,8 @@ use crate::load::Load;
 /// The time limit of any single wait.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-const CONFIG: &str = r#"
+/// The appliance of the measurements.
+pub const CONFIG: &str = r#"
 name = "bench"
 [fastpath]
 lcores = [1]
@@ -257,6 +259,11 @@ impl<'r> Control<'r> {
             Some(change) => Err(format!("{} was not applied: {:?}", change.key, change.verdict)),
             None => Ok(revision),
         }
+    }
+
+    /// Returns the tables.
+    pub fn tables(&self) -> Tables {
+        self.writer.tables()
     }
 
     /// Runs one iteration of the control loop.

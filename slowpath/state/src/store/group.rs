@@ -5,8 +5,8 @@
 //! caller of [`Shared::request`] may stop waiting ([`Shared::withdraw`]) and then learns whether
 //! its batch can still be made.
 
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{oneshot, watch};
@@ -78,7 +78,12 @@ pub struct Shared<D> {
     damage: Option<Damage>,
     /// Interrupted write that was cut when the store was opened.
     cut: Option<Cut>,
+    observer: OnceLock<Observer>,
 }
+
+/// Callback after each group: how long the disk took, and the sources whose complete lists were
+/// written.
+pub type Observer = Box<dyn Fn(Duration, &[Source]) + Send + Sync>;
 
 /// Current objects, and the events since an earlier revision.
 #[derive(Debug)]
@@ -99,7 +104,14 @@ impl<D: Disk> Shared<D> {
         let published = Mutex::new((objects, history));
         let (damage, cut) = (store.damage().cloned(), store.cut().cloned());
         let (store, queue) = (Mutex::new(store), Mutex::default());
-        Shared { store, queue, arrived: Condvar::new(), published, revision, damage, cut }
+        let (arrived, observer) = (Condvar::new(), OnceLock::new());
+        Shared { store, queue, arrived, published, revision, damage, cut, observer }
+    }
+
+    /// Sets the callback after each group, which runs on the thread that wrote it. Only the first
+    /// call has an effect.
+    pub fn set_observer(&self, observer: Observer) {
+        let _ = self.observer.set(observer);
     }
 
     /// Returns why the store is not used; it is then empty and takes no changes.
@@ -219,12 +231,15 @@ impl<D: Disk> Shared<D> {
             complete_sources.push(request.complete_sources);
             answers.push(answer);
         }
+        let began = Instant::now();
         let results = store.commit(&batches, now);
-        for (sources, _) in
-            complete_sources.iter().zip(&results).filter(|(_, result)| result.is_ok())
-        {
-            sources.iter().for_each(|source| store.confirm_source(source));
-        }
+        let took = began.elapsed();
+        let completed = complete_sources.into_iter().zip(&results);
+        let completed: Vec<Source> = completed
+            .filter(|(_, result)| result.is_ok())
+            .flat_map(|(sources, _)| sources)
+            .collect();
+        completed.iter().for_each(|source| store.confirm_source(source));
         {
             // Set before the objects are published, as `is_completed` promises.
             let mut queue = self.queue.lock();
@@ -232,6 +247,9 @@ impl<D: Disk> Shared<D> {
         }
         self.publish(&mut store);
         drop(store);
+        if let Some(observer) = self.observer.get() {
+            observer(took, &completed);
+        }
         for (answer, result) in answers.into_iter().zip(results) {
             answer(result);
         }
