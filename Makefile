@@ -215,6 +215,7 @@ bench: setup ## Run the benchmarks against testpmd and a C loop in the same run 
 	$(AS_ROOT) $(TARGET_DIR)/release/control
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 	$(TARGET_DIR)/release/probes
+	$(TARGET_DIR)/release/logs 2> /dev/null
 
 # Without an account, and without Rust. `weir config check` reads the rendered configuration if weir
 # is built; otherwise only the test user_data of the crate config does.

@@ -367,7 +367,7 @@ mod tests {
         std::fs::write(base.join("state"), "").unwrap();
         let (history, jobs) = History::new(Some(folder.clone()));
         let mut recorder = Recorder::new(&history, folder, 1 << 20);
-        let mut store = |recorder: &mut Recorder<'_>, subject: &str| {
+        let store = |recorder: &mut Recorder<'_>, subject: &str| {
             let merged = recorder.merger.take(event(subject), Instant::now());
             recorder.unstored.extend(merged);
             recorder.retry_at = Instant::now();

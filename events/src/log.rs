@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use config::checked::{Log as LogSettings, LogFormat};
+use config::checked::Log as LogSettings;
 use tracing::Subscriber;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -154,20 +154,6 @@ fn start_thread(mut output: Output, jobs: Receiver<Job>) -> std::io::Result<()> 
         });
     })?;
     Ok(())
-}
-
-/// Returns whether the format `auto` means journald: standard error is its stream.
-pub fn is_journal_stream() -> bool {
-    journal::is_stream(std::env::var("JOURNAL_STREAM").ok().as_deref())
-}
-
-/// Returns the format that `auto` means.
-pub fn resolve(format: LogFormat) -> LogFormat {
-    match format {
-        LogFormat::Auto if is_journal_stream() => LogFormat::Journald,
-        LogFormat::Auto => LogFormat::Text,
-        other => other,
-    }
 }
 
 /// The layer that queues lines.

@@ -55,7 +55,7 @@ pub enum Sink {
 impl Sink {
     /// Returns the sink of a format.
     pub fn new(format: LogFormat, is_terminal: bool) -> Sink {
-        match super::resolve(format) {
+        match resolve(format) {
             LogFormat::Json => Sink::Json,
             LogFormat::Journald => match Journal::new(Path::new(journal::SOCKET)) {
                 Ok(journal) => Sink::Journal(journal),
@@ -63,6 +63,16 @@ impl Sink {
             },
             LogFormat::Text | LogFormat::Auto => Sink::Text(is_terminal),
         }
+    }
+}
+
+/// Returns the format that `auto` means.
+fn resolve(format: LogFormat) -> LogFormat {
+    let variable = std::env::var("JOURNAL_STREAM").ok();
+    match format {
+        LogFormat::Auto if journal::is_stream(variable.as_deref()) => LogFormat::Journald,
+        LogFormat::Auto => LogFormat::Text,
+        other => other,
     }
 }
 
