@@ -163,8 +163,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let files = start_files(&config, file, &shared).map_err(system("starting threads"))?;
     let audit = Audit::start(config.control.state.as_deref(), config.audit_max_bytes)
         .map_err(system("starting threads"))?;
-    let live =
-        Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared), audit.clone()));
+    let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared), audit.clone()));
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = listener_runtime().map_err(system("starting threads"))?;
     // Open the control socket before the control loop starts, so that a failure changes no tables.

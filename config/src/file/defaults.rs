@@ -2,8 +2,8 @@
 //! and `[api]` are declared with their keys.
 
 use super::{
-    Arm, Attach, Audit, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat, NoService,
-    PageSize, PlaneSetting, Punt, Region, Tables,
+    Arm, Attach, Audit, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat,
+    NoService, PageSize, PlaneSetting, Punt, Region, Tables,
 };
 use crate::checked::{
     ADMIN_GROUP, DEFAULT_BUFFER_BYTES, DEFAULT_BUFFERS, DEFAULT_BURST, DEFAULT_DESCRIPTORS,

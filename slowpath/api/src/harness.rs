@@ -51,8 +51,7 @@ pub fn requests(bytes: &[u8]) -> Vec<u16> {
     let sources = Arc::new(Mutex::new(sources));
     let (documents, audit) = (Arc::default(), Audit::default());
     let store_of_api = Arc::clone(&store);
-    let api =
-        Api { store: store_of_api, control, sources, documents, audit, credentials: None };
+    let api = Api { store: store_of_api, control, sources, documents, audit, credentials: None };
     let principal = Principal::local("test", Role::Admin);
     let routes = router(api).layer(Extension(principal));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();

@@ -24,7 +24,9 @@ use crate::watch::{self, LINES, Line};
 
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Lists {kind}, or streams their changes.";
-    let list = get(list, Access::Read(Role::Read), "list{Kind}", about).fails(&["too-old"]).with(page_or_stream);
+    let list = get(list, Access::Read(Role::Read), "list{Kind}", about)
+        .fails(&["too-old"])
+        .with(page_or_stream);
     Routes::new().add("/objects/{kind}", [list])
 }
 

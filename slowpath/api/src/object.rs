@@ -36,7 +36,8 @@ const MAX_ATTEMPTS: usize = 64;
 pub(crate) fn routes() -> Routes<Api> {
     let problems = ["deleting", "not-in-force", "store-timeout", "foreign"];
     let about = "Reads an object.";
-    let read = route::get(get, Access::Read(Role::Read), "get{Kind}", about).with(|one| one.object(200, "The object."));
+    let read = route::get(get, Access::Read(Role::Read), "get{Kind}", about)
+        .with(|one| one.object(200, "The object."));
     let about = "Creates or replaces an object; the response is sent when it is on disk.";
     let replace = route::put(put, CHANGE, "put{Kind}", about).fails(&problems).with(|one| {
         one.object(200, "The object.");
@@ -49,10 +50,11 @@ pub(crate) fn routes() -> Routes<Api> {
         one.object(202, STILL_APPLYING);
     });
     let about = "Deletes an object, at once or when its last finalizer is removed.";
-    let remove = route::delete(delete, CHANGE, "delete{Kind}", about).fails(&problems).with(|one| {
-        one.empty(204, "The object was deleted.");
-        one.object(202, STILL_APPLYING);
-    });
+    let remove =
+        route::delete(delete, CHANGE, "delete{Kind}", about).fails(&problems).with(|one| {
+            one.empty(204, "The object was deleted.");
+            one.object(202, STILL_APPLYING);
+        });
     Routes::new().add("/objects/{kind}/{*name}", [read, replace, change, remove])
 }
 

@@ -28,7 +28,10 @@ impl Declared {
 /// Returns the route of the document. The router provides the declarations as an extension.
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Returns this document.";
-    Routes::new().add("/openapi.json", [get(document, Access::Read(Role::Read), "openapi", about).good(about)])
+    Routes::new().add(
+        "/openapi.json",
+        [get(document, Access::Read(Role::Read), "openapi", about).good(about)],
+    )
 }
 
 /// `GET /v1/openapi.json`.

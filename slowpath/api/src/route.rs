@@ -5,12 +5,12 @@
 //! bodies, status codes, schemas and possible errors. A declaration adds the summary and the errors
 //! that are specific to the operation.
 
+use axum::Json;
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use axum::routing::MethodRouter;
-use axum::Json;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -100,7 +100,8 @@ impl<S> Route<S> {
         let (id, problems) = (id.to_owned(), COMMON_PROBLEMS.to_vec());
         let (detail, good) = ("", "");
         let more: fn(&mut Operation<'_>) = |_| {};
-        let declaration = Declaration { method, id, access, summary, detail, good, problems, types, more };
+        let declaration =
+            Declaration { method, id, access, summary, detail, good, problems, types, more };
         Route { handler, declaration }
     }
 

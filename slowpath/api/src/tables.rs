@@ -17,7 +17,8 @@ use crate::role::Role;
 use crate::route::{Operation, Page, Routes, Subject, get};
 
 pub(crate) fn routes() -> Routes<Api> {
-    let rows = get(rows, Access::Read(Role::Read), "table_{table}", "Rows of the table {table}.").with(page_of_rows);
+    let rows = get(rows, Access::Read(Role::Read), "table_{table}", "Rows of the table {table}.")
+        .with(page_of_rows);
     Routes::new().add("/tables/{table}", [rows])
 }
 

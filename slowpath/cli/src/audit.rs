@@ -1,5 +1,5 @@
-//! `weir audit`: shows the audit log, from slowpath or, if it does not run, from its files. Also the
-//! entries of commands that change the appliance without slowpath.
+//! `weir audit`: shows the audit log, from slowpath or, if it does not run, from its files. Also
+//! records commands that change the appliance without slowpath.
 
 use std::io::BufRead;
 use std::os::unix::fs::MetadataExt;
@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
+use api::AuditPage;
 use api::audit::files::Position;
-use api::audit::{AuditFiles, AuditFilter, AuditPage, Entry, ObjectChange, Outcome};
+use api::audit::{AuditFiles, AuditFilter, Entry, ObjectChange, Outcome};
 use clap::Args;
 use config::checked::Config;
 use slowpath::control::peer::user_name;
@@ -18,7 +19,6 @@ use super::options::{GlobalOptions, Output};
 use super::output::{print, print_next, put};
 use super::request::{self, RequestError, escaped, get_json};
 use super::table::Table;
-use super::{CliCommand, auto, nic, plane, tune, upgrade};
 
 /// Idle timeout of a followed stream: in effect none, since the user ends the command with Ctrl-C.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
@@ -83,7 +83,9 @@ pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String
         table.text()
     });
     if damaged > 0 {
-        eprintln!("weir: {damaged} lines of the audit log were cut off by a crash and are left out");
+        eprintln!(
+            "weir: {damaged} lines of the audit log were cut off by a crash and are left out"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -109,9 +111,8 @@ fn from_files(options: &GlobalOptions, args: &AuditArgs) -> Result<(Vec<Entry>, 
     };
     let files = AuditFiles::new(state, config.audit_max_bytes);
     let filter = AuditFilter::new(args.since, &args.who, &args.object);
-    let read = files.read(Position::default(), args.since, usize::MAX, |entry| {
-        filter.selects(entry)
-    });
+    let read =
+        files.read(Position::default(), args.since, usize::MAX, |entry| filter.selects(entry));
     let part = read.map_err(|error| format!("{}: {error}", files.folder().display()))?;
     Ok((part.entries, part.damaged))
 }
@@ -161,12 +162,7 @@ fn row(entry: &Entry) -> Vec<String> {
 }
 
 /// Records a change that a command makes without slowpath, with its result.
-pub fn record<T>(
-    config: &Config,
-    call: &str,
-    change: ObjectChange,
-    result: &Result<T, String>,
-) {
+pub fn record<T>(config: &Config, call: &str, change: ObjectChange, result: &Result<T, String>) {
     let mut entry = Entry::offline(call, &change.object);
     entry.changes.push(change);
     if let Err(error) = result {
@@ -198,45 +194,7 @@ fn caller() -> String {
     }
 }
 
-/// Returns the name and object of a command that changed the appliance without slowpath; `None` for
-/// all others, and for those that record their changes themselves. `began` is when it was started:
-/// `weir setup` writes its file only if it is told to.
-pub fn offline_change(command: &CliCommand, began: SystemTime) -> Option<(&'static str, String)> {
-    let is_written = |path: &Path| {
-        let modified = path.metadata().and_then(|about| about.modified());
-        // Times of files are those of the kernel's last tick.
-        modified.is_ok_and(|modified| modified + Duration::from_millis(20) >= began)
-    };
-    Some(match command {
-        CliCommand::Setup(args) if is_written(args.file()) => {
-            ("setup", format!("file{}", args.file().display()))
-        }
-        CliCommand::Restore(args) if args.writes() => ("restore", "configuration".to_owned()),
-        CliCommand::Auto(auto::AutoCommand::Save { .. }) => ("auto save", "auto_values".to_owned()),
-        CliCommand::Tune(tune::TuneCommand::Apply) => ("tune apply", "machine".to_owned()),
-        CliCommand::Tune(tune::TuneCommand::Revert) => ("tune revert", "machine".to_owned()),
-        CliCommand::Upgrade(upgrade::UpgradeCommand::Apply { .. }) => {
-            ("upgrade apply", "programs".to_owned())
-        }
-        CliCommand::Upgrade(upgrade::UpgradeCommand::Commit) => {
-            ("upgrade commit", "programs".to_owned())
-        }
-        CliCommand::Upgrade(upgrade::UpgradeCommand::Convert { .. }) => {
-            ("upgrade convert", "region".to_owned())
-        }
-        CliCommand::Hugepages(offline::HugepagesCommand::Apply(_)) => {
-            ("hugepages apply", "machine".to_owned())
-        }
-        CliCommand::Plane(plane::PlaneCommand::Decide(_)) => {
-            ("plane decide", "plane_file".to_owned())
-        }
-        CliCommand::Nic(nic::NicCommand::Bind(_)) => ("nic bind", "machine".to_owned()),
-        CliCommand::Nic(nic::NicCommand::Unbind(_)) => ("nic unbind", "machine".to_owned()),
-        _ => return None,
-    })
-}
-
-/// Records a command of [`offline_change`] with its result.
+/// Records a command that changed the appliance without slowpath, with its result.
 pub fn record_command(
     options: &GlobalOptions,
     (call, object): (&str, &str),

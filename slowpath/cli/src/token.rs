@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use api::Role;
-use api::audit::{Entry, ObjectChange};
+use api::audit::ObjectChange;
 use api::credentials::Settings;
 use api::named_tokens::{TokenLine, TokenStatus, check_name, hash, parse};
 use clap::Subcommand;
@@ -100,11 +100,8 @@ fn create(
     // The time is written to the second.
     let expires = expires.map(whole_seconds);
     let line = TokenLine { name: name.to_owned(), role, hash: hash(token.as_bytes()), expires };
-    let change = ObjectChange {
-        object: format!("tokens/{name}"),
-        before: None,
-        after: Some(shown(&line)),
-    };
+    let change =
+        ObjectChange { object: format!("tokens/{name}"), before: None, after: Some(shown(&line)) };
     let written = edit(path, |text, lines| {
         if lines.iter().any(|other| other.name == name) {
             return Err(format!(
@@ -319,7 +316,9 @@ mod tests {
         let (text, lines) = read(&path).unwrap();
         assert!(text.starts_with("# note\n") && lines.len() == 2, "{text}");
         // What would not be valid is not written.
-        assert!(edit(&path, |text, _| Ok(format!("{text}wrong\n"))).unwrap_err().contains("line 4"));
+        assert!(
+            edit(&path, |text, _| Ok(format!("{text}wrong\n"))).unwrap_err().contains("line 4")
+        );
         assert_eq!(read(&path).unwrap().0, text);
         std::fs::write(&path, "a read\n").unwrap();
         let error = edit(&path, |_, _| panic!("the file is not valid")).unwrap_err();

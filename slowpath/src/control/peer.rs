@@ -149,8 +149,8 @@ impl Peers {
                 Router::new().fallback(async move |request: Request| {
                     let problem = Problem::no_role(&name);
                     let transport = Transport { listener: Listener::Socket, source: "".into() };
-                    let caller = (&*name, transport);
-                    let entry = Entry::without_role(caller, &request, (&problem, 0));
+                    let why = (problem.status, problem.to_string(), 0);
+                    let entry = Entry::without_role((&name, transport), &request, why);
                     peers.audit.record_rejected(entry).await;
                     problem
                 })
@@ -198,7 +198,8 @@ mod tests {
 
     #[test]
     fn acl_has_the_layout_of_the_kernel() {
-        let path = std::path::Path::new("/dev/shm").join(format!("weir-acl-{}", std::process::id()));
+        let path =
+            std::path::Path::new("/dev/shm").join(format!("weir-acl-{}", std::process::id()));
         std::fs::write(&path, "").unwrap();
         let groups = Groups { admin: Some(20), operate: Some(10), read: None };
         assert!(groups.needs_acl());

@@ -95,7 +95,8 @@ impl Appliance {
 
     /// Opens a watch of services with a token, and reads its bookmark.
     fn watch(&self, token: &str) -> BufReader<TcpStream> {
-        let mut lines = BufReader::new(self.open(("GET", "/v1/objects/services?watch=true"), token));
+        let mut lines =
+            BufReader::new(self.open(("GET", "/v1/objects/services?watch=true"), token));
         read_until(&mut lines, "bookmark");
         lines
     }
@@ -300,7 +301,10 @@ fn missing_group_is_an_error_that_names_its_key() {
     let mut slowpath = folder.slowpath();
     assert!(!slowpath.0.wait().unwrap().success());
     let log = folder.log();
-    assert!(log.contains("control.read_group = \"weir-absent\"") && log.contains("groupadd"), "{log}");
+    assert!(
+        log.contains("control.read_group = \"weir-absent\"") && log.contains("groupadd"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -340,8 +344,7 @@ fn created_token_works_until_it_is_revoked_with_its_watches() {
     let calls: Vec<_> = entries.iter().map(|one| (&one["call"], &one["outcome"])).collect();
     let (done, failed) = (json!("done"), json!("failed"));
     let (create, revoke) = (json!("createToken"), json!("revokeToken"));
-    let expected =
-        [(&create, &done), (&create, &failed), (&revoke, &done), (&revoke, &failed)];
+    let expected = [(&create, &done), (&create, &failed), (&revoke, &done), (&revoke, &failed)];
     assert_eq!(calls, expected, "{entries:?}");
     assert_eq!(entries[0]["changes"][0]["after"], json!({ "role": "read" }));
     assert!(entries[0]["who"].as_str().unwrap().contains("uid=0(root)"), "{entries:?}");
@@ -425,7 +428,9 @@ fn metrics_have_tls_and_tokens_and_a_busy_port_stops_nothing_else() {
         stream.read_to_string(&mut text).unwrap();
         Answer::read(&text).unwrap_or_else(|| panic!("{text}"))
     };
-    eventually("the metrics", || check(client.connect(Ipv4Addr::LOCALHOST).is_ok(), || folder.log()));
+    eventually("the metrics", || {
+        check(client.connect(Ipv4Addr::LOCALHOST).is_ok(), || folder.log())
+    });
     for role in ROLES {
         let answer = scrape(&format!("{role}-token"));
         assert!(answer.status == 200 && answer.body.contains("weir_able"), "{role}: {answer:?}");
@@ -639,8 +644,10 @@ fn audit_log_is_followed_and_its_size_bounded() {
         assert_eq!(put(number), 200);
     }
     let audit = folder.path.join("state/audit");
-    let files: Vec<_> =
-        std::fs::read_dir(&audit).unwrap().map(|entry| entry.unwrap().metadata().unwrap()).collect();
+    let files: Vec<_> = std::fs::read_dir(&audit)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap())
+        .collect();
     assert!(files.len() > 2, "{}", files.len());
     let total: u64 = files.iter().map(std::fs::Metadata::len).sum();
     assert!(total <= 1 << 20, "{total}");

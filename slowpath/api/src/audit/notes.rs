@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use state::object::{Change, Key, Object, Objects};
 
-use super::entry::{Entry, ObjectChange, Reason};
+use super::entry::{Entry, ObjectChange};
+use crate::reason::Reason;
 
 /// Maximum size of a value before or after a change, in bytes of JSON.
 const MAX_VALUE: usize = 16 << 10;
@@ -99,8 +100,7 @@ impl Noted {
             return;
         }
         let object = format!("{}/{}", key.kind.plural(), key.name);
-        let (before, after) =
-            (before.map(|one| self.value(one)), after.map(|one| self.value(one)));
+        let (before, after) = (before.map(|one| self.value(one)), after.map(|one| self.value(one)));
         self.changes.push(ObjectChange { object, before, after });
     }
 
@@ -157,9 +157,8 @@ mod tests {
         notes.set(&large.key(), None, Some(&large));
         let omitted = entry(&notes).changes[0].after.clone().unwrap();
         assert!(omitted["omitted_bytes"].as_u64().unwrap() > MAX_VALUE as u64, "{omitted}");
-        let many = (0..MAX_OBJECTS + 3).map(|number| {
-            Change::put(service(&format!("s{number}"), &"y".repeat(1000)))
-        });
+        let many = (0..MAX_OBJECTS + 3)
+            .map(|number| Change::put(service(&format!("s{number}"), &"y".repeat(1000))));
         notes.set_all(&many.collect::<Vec<_>>(), &Objects::default());
         let entry = entry(&notes);
         assert_eq!((entry.changes.len(), entry.more_objects), (MAX_OBJECTS, 3));

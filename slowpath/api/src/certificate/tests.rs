@@ -22,7 +22,8 @@ fn pair(from: i32, until: i32) -> (String, String) {
 }
 
 fn parse(certificate: &str, key: &str) -> Result<Option<Validity>, IdentityError> {
-    Identity::parse((certificate.as_bytes(), key.as_bytes()), "api.tls_cert").map(|identity| identity.validity)
+    Identity::parse((certificate.as_bytes(), key.as_bytes()), "api.tls_cert")
+        .map(|identity| identity.validity)
 }
 
 #[test]

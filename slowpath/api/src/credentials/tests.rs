@@ -229,7 +229,11 @@ fn expired_certificate_and_exposed_files_are_warnings() {
     files.write_pair(2020);
     files.settle();
     assert_eq!((files.year().as_str(), files.status(API_TLS[0]).error), ("2020", None), "in force");
-    assert!(warnings(API_TLS[0])[0].contains("expired at 2020-01-01"), "{:?}", warnings(API_TLS[0]));
+    assert!(
+        warnings(API_TLS[0])[0].contains("expired at 2020-01-01"),
+        "{:?}",
+        warnings(API_TLS[0])
+    );
     let open = |name: &str, mode| {
         let path = files.folder.join(name);
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
