@@ -32,14 +32,21 @@ pub struct AuditArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     since: Option<SystemTime>,
     /// Show only entries of the token or user whose name contains this text
-    #[arg(long, value_name = "NAME", default_value = "")]
-    who: String,
+    #[arg(long, value_name = "NAME")]
+    who: Option<String>,
     /// Show only entries about this object, for example service/shop/web or tokens/ci
-    #[arg(long, value_name = "KIND/NAME", default_value = "")]
-    object: String,
+    #[arg(long, value_name = "KIND/NAME")]
+    object: Option<String>,
     /// Show new entries as they are written
     #[arg(long)]
     follow: bool,
+}
+
+impl AuditArgs {
+    /// Returns the texts of `--who` and `--object`; empty for all entries.
+    fn texts(&self) -> (&str, &str) {
+        (self.who.as_deref().unwrap_or_default(), self.object.as_deref().unwrap_or_default())
+    }
 }
 
 /// Parses a number with a unit: `90d`, `12h`, `30m`, `45s`.
@@ -66,7 +73,8 @@ fn parse_since(text: &str) -> Result<SystemTime, String> {
 /// Runs `weir audit`.
 pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String> {
     let socket = offline::socket(options)?;
-    let mut query = format!("who={}&object={}", escaped(&args.who), escaped(&args.object));
+    let (who, object) = args.texts();
+    let mut query = format!("who={}&object={}", escaped(who), escaped(object));
     if let Some(since) = args.since {
         query += &format!("&since={}", escaped(&config::rfc3339::format(since)));
     }
@@ -110,7 +118,8 @@ fn from_files(options: &GlobalOptions, args: &AuditArgs) -> Result<(Vec<Entry>, 
         return Err("no audit log is kept, because control.state is empty; see the journal".into());
     };
     let files = AuditFiles::new(state, config.audit_max_bytes);
-    let filter = AuditFilter::new(args.since, &args.who, &args.object);
+    let (who, object) = args.texts();
+    let filter = AuditFilter::new(args.since, who, object);
     let read =
         files.read(Position::default(), args.since, usize::MAX, |entry| filter.selects(entry));
     let part = read.map_err(|error| format!("{}: {error}", files.folder().display()))?;
