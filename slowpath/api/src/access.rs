@@ -11,9 +11,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use state::object::Kind;
 
-use crate::audit::{Audit, Entry, Notes, Reason};
+use crate::audit::{Audit, Entry, Notes};
 use crate::principal::Principal;
 use crate::problem::Problem;
+use crate::reason::Reason;
 use crate::role::Role;
 
 /// A call: its path, and who may make it.

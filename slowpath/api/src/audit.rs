@@ -7,13 +7,13 @@
 //!   `weir` without slowpath --------------------------^           |
 //!                                GET /v1/audit, `weir audit` <----'
 //! ```
-//! An entry is on disk before the response to a change is sent. A write that fails does not keep the
-//! change from being made: it is counted, and shown as a condition.
+//! An entry is on disk before the response to a change is sent. A write that fails does not keep
+//! the change from being made: it is counted, and shown as a condition.
 
 mod entry;
 pub mod files;
+mod filter;
 mod notes;
-mod routes;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,11 +24,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-pub use entry::{Entry, Outcome, Reason};
+pub use entry::{Entry, ObjectChange, Outcome};
 pub use files::AuditFiles;
+pub use filter::AuditFilter;
 pub use notes::Notes;
-pub(crate) use routes::routes;
-pub use routes::{AuditFilter, AuditPage};
 
 /// Maximum time that a response waits for its entry. A disk that hangs delays no more.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,8 +155,8 @@ impl Shared {
     }
 }
 
-/// Writes entries until all senders are gone. Entries that arrive while the disk is busy are written
-/// together.
+/// Writes entries until all senders are gone. Entries that arrive while the disk is busy are
+/// written together.
 fn write_all(
     files: &AuditFiles,
     entries: &Receiver<(String, oneshot::Sender<()>)>,

@@ -81,8 +81,8 @@ impl AuthFailures {
     }
 
     /// Counts a request with a token that is no longer accepted, and logs it like a failure, with
-    /// the same result. It does not use up the budget: a client that has not followed a replaced token guesses nothing, and
-    /// must not lock out other clients of its source.
+    /// the same result. It does not use up the budget: a client that has not followed a replaced
+    /// token guesses nothing, and must not lock out other clients of its source.
     pub fn outdated(&self, source: Source, now: Instant) -> Option<u64> {
         self.failures.fetch_add(1, Relaxed);
         let failures = self.sources.lock().note(source.key(), now)?;

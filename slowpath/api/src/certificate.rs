@@ -1,4 +1,5 @@
-//! TLS certificate of a listener: parsed from PEM, checked against its private key, with its validity.
+//! TLS certificate of a listener: parsed from PEM, checked against its private key, with its
+//! validity.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -486,12 +486,13 @@ impl Credentials {
             CredentialStatus { overlap_left, ..watched.token.status(TOKEN_KEY, path) }
         });
         let tokens_file = files.and_then(|files| files.tokens_file.as_deref());
-        let named = self
-            .named
-            .read()
-            .as_ref()
-            .zip(tokens_file)
-            .map(|(_, path)| watched.named.status(NAMED_KEY, path));
+        // The default file is not shown while it does not exist.
+        let is_shown = |named: &NamedTokens| {
+            let may_be_missing = files.is_some_and(TokenFiles::may_be_missing);
+            !named.is_empty() || !may_be_missing || watched.named.error.is_some()
+        };
+        let named = self.named.read().as_ref().is_some_and(is_shown);
+        let named = tokens_file.filter(|_| named).map(|path| watched.named.status(NAMED_KEY, path));
         let identities = self.api_identity.iter().chain(&self.metrics_identity);
         let identities = identities.filter_map(|one| {
             let validity = one.identity.read().as_ref()?.validity;

@@ -13,13 +13,15 @@
 //!   GET /v1/openapi.json          <-- generated from the Rust types
 //! ```
 //! Each operation declares the role that it needs (access.rs); changes and rejected callers are
-//! recorded (audit.rs). The endpoints of objects serve every [`state::object::Kind`] in the same way. Only sessions of
-//! sources and `?wait=` depend on the kinds: they concern services and backends. The running
-//! appliance is behind the trait [`Control`], so the crate depends on no region and no lcore.
+//! recorded (audit.rs). The endpoints of objects serve every [`state::object::Kind`] in the same
+//! way. Only sessions of sources and `?wait=` depend on the kinds: they concern services and
+//! backends. The running appliance is behind the trait [`Control`], so the crate depends on no
+//! region and no lcore.
 #![forbid(unsafe_code)]
 
 pub mod access;
 pub mod audit;
+mod audit_log;
 pub mod auth_failures;
 mod backup;
 mod body;
@@ -39,6 +41,7 @@ mod path;
 pub mod principal;
 mod problem;
 mod query;
+pub mod reason;
 mod role;
 mod route;
 pub mod serve;
@@ -65,6 +68,7 @@ use axum::{Extension, Router};
 use openapi::Declared;
 use route::Routes;
 
+pub use audit_log::AuditPage;
 pub use backup::{MAX_RESTORE_BYTES, RestoreAction, Restored, RestoredObject};
 pub use body::MAX_BODY_BYTES;
 pub use control::{Api, Control};
@@ -92,7 +96,7 @@ fn routes(api: &Api) -> Routes<Api> {
         .layer("store", |handler| handler.route_layer(guard.clone()))
         .merge(tables::routes())
         .merge(tokens_list::routes())
-        .merge(audit::routes())
+        .merge(audit_log::routes())
         .merge(openapi::routes())
 }
 

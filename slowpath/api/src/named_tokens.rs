@@ -13,10 +13,8 @@ use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
 use crate::role::Role;
-use crate::tokens::{EndedBy, Verdict};
+use crate::tokens::{EndedBy, TOKEN_FILE, Verdict};
 
-/// Name of the token of `api.token_file`, which no line may have.
-pub const TOKEN_FILE: &str = "token_file";
 /// Maximum number of lines with a token.
 pub const MAX_TOKENS: usize = 1024;
 /// Maximum number of revoked tokens that are recognized; the oldest is forgotten first.

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use state::object::{ChangeError, ErrorClass, TooOld};
 use state::sources;
 
-use crate::audit::Reason;
 use crate::principal::{Listener, Principal};
+use crate::reason::Reason;
 use crate::role::Role;
 use crate::tokens::EndedBy;
 
@@ -113,8 +113,8 @@ impl Problem {
     }
 
     pub(crate) fn token() -> Problem {
-        let detail = "send `Authorization: Bearer TOKEN` with the token of api.token_file or one of \
-                      api.tokens_file";
+        let detail = "send `Authorization: Bearer TOKEN` with the token of api.token_file or one \
+                      of api.tokens_file";
         Problem::new("token", detail)
     }
 
@@ -216,6 +216,11 @@ impl Problem {
         Problem::new("too-old", detail)
     }
 
+    fn reason(&self) -> Reason {
+        let name = self.problem_type.strip_prefix("urn:weir:").unwrap_or_default();
+        Reason { problem: name.into(), text: self.to_string().into() }
+    }
+
     fn code(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -294,7 +299,7 @@ impl From<sources::Error> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (code, methods) = (self.code(), self.methods);
-        let reason = Reason::from(&self);
+        let reason = self.reason();
         let mut response = (code, Json(self)).into_response();
         response.extensions_mut().insert(reason);
         let headers = response.headers_mut();

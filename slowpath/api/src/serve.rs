@@ -2,11 +2,11 @@
 //! every request.
 //!
 //! Connections are bounded in total and by source, and each of their phases has a timeout
-//! (handshake, head, body, response; see `listeners`). A request without an accepted token is answered
-//! with an error and its connection is closed, so that no further request on it is read. The token is
-//! compared in constant time and never logged. Token and certificate follow their files
-//! (`credentials.rs`): established connections go on, and a stream ends when the token that opened
-//! it is no longer accepted.
+//! (handshake, head, body, response; see `listeners`). A request without an accepted token is
+//! answered with an error and its connection is closed, so that no further request on it is read.
+//! The token is compared in constant time and never logged. Tokens and certificates follow their
+//! files (`credentials.rs`): established connections go on, and a stream ends when the token that
+//! opened it is no longer accepted.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -155,15 +155,16 @@ impl AuthState {
         if let Some(times) = logged {
             let source = connection.source.to_string().into();
             let transport = Transport { listener: self.listener, source };
-            let entry = Entry::without_role(("unknown", transport), &request, (&problem, times));
+            let why = (problem.status, problem.to_string(), times);
+            let entry = Entry::without_role(("unknown", transport), &request, why);
             self.audit.record_rejected(entry).await;
         }
         ([CLOSE], problem).into_response()
     }
 }
 
-/// Forwards requests that carry an accepted token. Other requests are answered with an error, and their
-/// connection is closed.
+/// Forwards requests that carry an accepted token. Other requests are answered with an error, and
+/// their connection is closed.
 async fn authenticate(
     State(state): State<AuthState>,
     Extension(connection): Extension<Connection>,

@@ -52,6 +52,7 @@ mod tests;
 
 const READ: Access = Access::Read(Role::Read);
 const CHANGE: Access = Access::Change(Role::Admin);
+const OPERATE: Access = Access::Change(Role::Operate);
 /// Access of requests that a source repeats and that change no object: they are not in the audit
 /// log.
 const STAGE: Access = Access::Read(Role::Admin);
@@ -70,7 +71,8 @@ pub(crate) fn routes() -> Routes<Api> {
     let about = "Commits the session: objects of the source that are not in it are removed.";
     let commit = post(commit, CHANGE, "commit", about).good("The list is committed.");
     let about = "Permits the removal for which the source's list is held.";
-    let confirm = post(confirm, Access::Change(Role::Operate), "confirm", about).good("The permitted removal.").detail(
+    let confirm = post(confirm, OPERATE, "confirm", about);
+    let confirm = confirm.good("The permitted removal.").detail(
         "The permission covers the next list that removes exactly these objects: files are read \
          again at once, a session must be committed again.",
     );

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
-use crate::named_tokens::TOKEN_FILE;
 use crate::role::Role;
 
+/// Name of the token, which no named token may have.
+pub(crate) const TOKEN_FILE: &str = "token_file";
 /// Maximum number of replaced tokens that are recognized; the oldest is forgotten first.
 const MAX_REPLACED: usize = 16;
 

@@ -1,5 +1,5 @@
-//! `weir audit`: shows the audit log, from slowpath or, if it does not run, from its files. Also the
-//! entries of commands that change the appliance without slowpath.
+//! `weir audit`: shows the audit log, from slowpath or, if it does not run, from its files. Also
+//! records commands that change the appliance without slowpath.
 
 use std::io::BufRead;
 use std::os::unix::fs::MetadataExt;
@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
+use api::AuditPage;
 use api::audit::files::Position;
-use api::audit::{AuditFiles, AuditFilter, AuditPage, Entry, ObjectChange, Outcome};
+use api::audit::{AuditFiles, AuditFilter, Entry, ObjectChange, Outcome};
 use clap::Args;
 use config::checked::Config;
 use slowpath::control::peer::user_name;
@@ -18,7 +19,6 @@ use super::options::{GlobalOptions, Output};
 use super::output::{print, print_next, put};
 use super::request::{self, RequestError, escaped, get_json};
 use super::table::Table;
-use super::{CliCommand, auto, nic, plane, tune, upgrade};
 
 /// Idle timeout of a followed stream: in effect none, since the user ends the command with Ctrl-C.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
@@ -32,14 +32,21 @@ pub struct AuditArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     since: Option<SystemTime>,
     /// Show only entries of the token or user whose name contains this text
-    #[arg(long, value_name = "NAME", default_value = "")]
-    who: String,
+    #[arg(long, value_name = "NAME")]
+    who: Option<String>,
     /// Show only entries about this object, for example service/shop/web or tokens/ci
-    #[arg(long, value_name = "KIND/NAME", default_value = "")]
-    object: String,
+    #[arg(long, value_name = "KIND/NAME")]
+    object: Option<String>,
     /// Show new entries as they are written
     #[arg(long)]
     follow: bool,
+}
+
+impl AuditArgs {
+    /// Returns the texts of `--who` and `--object`; empty for all entries.
+    fn texts(&self) -> (&str, &str) {
+        (self.who.as_deref().unwrap_or_default(), self.object.as_deref().unwrap_or_default())
+    }
 }
 
 /// Parses a number with a unit: `90d`, `12h`, `30m`, `45s`.
@@ -66,7 +73,8 @@ fn parse_since(text: &str) -> Result<SystemTime, String> {
 /// Runs `weir audit`.
 pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String> {
     let socket = offline::socket(options)?;
-    let mut query = format!("who={}&object={}", escaped(&args.who), escaped(&args.object));
+    let (who, object) = args.texts();
+    let mut query = format!("who={}&object={}", escaped(who), escaped(object));
     if let Some(since) = args.since {
         query += &format!("&since={}", escaped(&config::rfc3339::format(since)));
     }
@@ -110,7 +118,8 @@ fn from_files(options: &GlobalOptions, args: &AuditArgs) -> Result<(Vec<Entry>, 
         return Err("no audit log is kept, because control.state is empty; see the journal".into());
     };
     let files = AuditFiles::new(state, config.audit_max_bytes);
-    let filter = AuditFilter::new(args.since, &args.who, &args.object);
+    let (who, object) = args.texts();
+    let filter = AuditFilter::new(args.since, who, object);
     let read =
         files.read(Position::default(), args.since, usize::MAX, |entry| filter.selects(entry));
     let part = read.map_err(|error| format!("{}: {error}", files.folder().display()))?;
@@ -194,45 +203,7 @@ fn caller() -> String {
     }
 }
 
-/// Returns the name and object of a command that changed the appliance without slowpath; `None` for
-/// all others, and for those that record their changes themselves. `began` is when it was started:
-/// `weir setup` writes its file only if it is told to.
-pub fn offline_change(command: &CliCommand, began: SystemTime) -> Option<(&'static str, String)> {
-    let is_written = |path: &Path| {
-        let modified = path.metadata().and_then(|about| about.modified());
-        // Times of files are those of the kernel's last tick.
-        modified.is_ok_and(|modified| modified + Duration::from_millis(20) >= began)
-    };
-    Some(match command {
-        CliCommand::Setup(args) if is_written(args.file()) => {
-            ("setup", format!("file{}", args.file().display()))
-        }
-        CliCommand::Restore(args) if args.writes() => ("restore", "configuration".to_owned()),
-        CliCommand::Auto(auto::AutoCommand::Save { .. }) => ("auto save", "auto_values".to_owned()),
-        CliCommand::Tune(tune::TuneCommand::Apply) => ("tune apply", "machine".to_owned()),
-        CliCommand::Tune(tune::TuneCommand::Revert) => ("tune revert", "machine".to_owned()),
-        CliCommand::Upgrade(upgrade::UpgradeCommand::Apply { .. }) => {
-            ("upgrade apply", "programs".to_owned())
-        }
-        CliCommand::Upgrade(upgrade::UpgradeCommand::Commit) => {
-            ("upgrade commit", "programs".to_owned())
-        }
-        CliCommand::Upgrade(upgrade::UpgradeCommand::Convert { .. }) => {
-            ("upgrade convert", "region".to_owned())
-        }
-        CliCommand::Hugepages(offline::HugepagesCommand::Apply(_)) => {
-            ("hugepages apply", "machine".to_owned())
-        }
-        CliCommand::Plane(plane::PlaneCommand::Decide(_)) => {
-            ("plane decide", "plane_file".to_owned())
-        }
-        CliCommand::Nic(nic::NicCommand::Bind(_)) => ("nic bind", "machine".to_owned()),
-        CliCommand::Nic(nic::NicCommand::Unbind(_)) => ("nic unbind", "machine".to_owned()),
-        _ => return None,
-    })
-}
-
-/// Records a command of [`offline_change`] with its result.
+/// Records a command that changed the appliance without slowpath, with its result.
 pub fn record_command(
     options: &GlobalOptions,
     (call, object): (&str, &str),

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use api::Role;
-use api::audit::{Entry, ObjectChange};
+use api::audit::ObjectChange;
 use api::credentials::Settings;
 use api::named_tokens::{TokenLine, TokenStatus, check_name, hash, parse};
 use clap::Subcommand;

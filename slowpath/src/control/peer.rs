@@ -149,8 +149,8 @@ impl Peers {
                 Router::new().fallback(async move |request: Request| {
                     let problem = Problem::no_role(&name);
                     let transport = Transport { listener: Listener::Socket, source: "".into() };
-                    let caller = (&*name, transport);
-                    let entry = Entry::without_role(caller, &request, (&problem, 0));
+                    let why = (problem.status, problem.to_string(), 0);
+                    let entry = Entry::without_role((&name, transport), &request, why);
                     peers.audit.record_rejected(entry).await;
                     problem
                 })

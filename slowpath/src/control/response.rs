@@ -1,6 +1,6 @@
 //! Responses of the control socket: errors, and responses computed on a blocking thread.
 
-use api::audit::Reason;
+use api::reason::Reason;
 use axum::Json;
 use axum::extract::Extension;
 use axum::http::StatusCode;

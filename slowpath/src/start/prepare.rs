@@ -21,6 +21,8 @@ use super::StartError;
 /// Mode of the state directory: fastpath, which runs as root without the capability to ignore
 /// modes, may create the seed in it.
 const STATE_MODE: u32 = 0o770;
+/// Directory of the audit log in it.
+const AUDIT: &str = "audit";
 
 /// Creates the folders of region and control socket and the region's file for the group of the
 /// services, ends an upgrade that is no longer pending, removes the control socket of a slowpath
@@ -62,7 +64,19 @@ fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     // `folder` may lead elsewhere by now.
     let checked = by_descriptor(&directory);
     std::fs::set_permissions(&checked, Permissions::from_mode(STATE_MODE))?;
-    for entry in std::fs::read_dir(&checked)? {
+    give_files(Path::new(&checked), user, group)?;
+    // The audit log of commands that ran as root before slowpath.
+    let Ok((directory, about)) = open(&Path::new(&checked).join(AUDIT)) else { return Ok(()) };
+    if !about.is_dir() || (about.uid() != 0 && about.uid() != user) {
+        return Ok(());
+    }
+    give(&directory, user, group)?;
+    give_files(Path::new(&by_descriptor(&directory)), user, group)
+}
+
+/// Gives root's regular files in a directory to a user.
+fn give_files(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
         let (file, about) = open(&entry?.path())?;
         if about.uid() == 0 && about.is_file() && about.nlink() == 1 {
             give(&file, user, group)?;
@@ -113,6 +127,12 @@ mod tests {
         assert_eq!(owner(&file), (NOBODY, NOBODY));
         for path in [&victim, &link, &folder.join("inner")] {
             assert_eq!(owner(path), (0, 0), "{path:?}: files only, without following links");
+        }
+        std::fs::create_dir(folder.join("audit")).unwrap();
+        std::fs::write(folder.join("audit/log"), "").unwrap();
+        hand_over(&folder, NOBODY, Some(NOBODY)).unwrap();
+        for path in ["audit", "audit/log"] {
+            assert_eq!(owner(&folder.join(path)), (NOBODY, NOBODY), "{path}");
         }
         std::fs::hard_link(&victim, folder.join("hard")).unwrap();
         hand_over(&folder, NOBODY, Some(NOBODY)).unwrap();

@@ -1,6 +1,5 @@
 //! Entries of the audit log.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::extract::Request;
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::principal::{Listener, Principal, Transport};
-use crate::problem::Problem;
+use crate::reason::Reason;
 use crate::role::Role;
 
 /// Maximum length of texts that a client chooses, in bytes.
@@ -104,22 +103,6 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Why a response is an error, for the audit log: an extension of the response.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reason {
-    /// Type of the problem without `urn:weir:`; empty if it has none.
-    pub problem: Arc<str>,
-    /// What is wrong.
-    pub text: Arc<str>,
-}
-
-impl From<&Problem> for Reason {
-    fn from(problem: &Problem) -> Reason {
-        let name = problem.problem_type.strip_prefix("urn:weir:").unwrap_or_default();
-        Reason { problem: name.into(), text: problem.to_string().into() }
-    }
-}
-
 impl Entry {
     /// Creates the entry of a request, for now with the outcome `done`.
     pub(crate) fn new(principal: &Principal, operation: &str, request: &Request) -> Entry {
@@ -165,14 +148,14 @@ impl Entry {
     pub fn without_role(
         (name, transport): (&str, Transport),
         request: &Request,
-        (problem, times): (&Problem, u64),
+        (status, reason, times): (u16, String, u64),
     ) -> Entry {
         // The role is removed below.
         let principal = Principal { name: name.into(), role: Role::Metrics, transport };
         let mut entry = Entry::new(&principal, "authenticate", request);
         entry.role.clear();
         entry.times = times;
-        entry.denied(problem.status, problem.to_string());
+        entry.denied(status, reason);
         entry
     }
 

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use state::object::{Change, Key, Object, Objects};
 
-use super::entry::{Entry, ObjectChange, Reason};
+use super::entry::{Entry, ObjectChange};
+use crate::reason::Reason;
 
 /// Maximum size of a value before or after a change, in bytes of JSON.
 const MAX_VALUE: usize = 16 << 10;

@@ -1,6 +1,6 @@
 //! Endpoint of the audit log: pages, or a stream of new entries.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -10,12 +10,11 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use state::object::Kind;
 use tokio::sync::mpsc;
 
-use super::entry::Entry;
-use super::files::{AuditFiles, Part, Position};
 use crate::access::Access;
+use crate::audit::files::{Part, Position};
+use crate::audit::{AuditFiles, AuditFilter, Entry};
 use crate::control::Api;
 use crate::problem::Problem;
 use crate::query::{self, QueryParams};
@@ -73,47 +72,6 @@ pub struct AuditPage {
     #[serde(rename = "continue", default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub next: Option<String>,
-}
-
-/// Selects entries.
-#[derive(Clone, Debug, Default)]
-pub struct AuditFilter {
-    /// Only entries from this time on.
-    pub since: Option<SystemTime>,
-    /// Only entries whose `who` contains this text.
-    pub who: String,
-    /// Only entries about this object; empty for all.
-    object: String,
-}
-
-impl AuditFilter {
-    /// Creates a filter. Empty texts select all entries. `object` is `KIND/NAME`.
-    pub fn new(since: Option<SystemTime>, who: &str, object: &str) -> AuditFilter {
-        // A kind may be written in the forms that `weir get` accepts.
-        let object = match object.split_once('/') {
-            Some((kind, name)) => match kind.parse::<Kind>() {
-                Ok(kind) => format!("{}/{name}", kind.plural()),
-                Err(_) => object.to_owned(),
-            },
-            None => object.to_owned(),
-        };
-        AuditFilter { since, who: who.to_owned(), object }
-    }
-
-    /// Returns whether the filter selects the entry.
-    pub fn selects(&self, entry: &Entry) -> bool {
-        let is_since = || {
-            let time = config::rfc3339::parse(&entry.time);
-            self.since.is_none_or(|since| time.is_some_and(|time| time >= since))
-        };
-        let is_about = || {
-            let mut changes = entry.changes.iter();
-            self.object.is_empty()
-                || entry.object == self.object
-                || changes.any(|change| change.object == self.object)
-        };
-        entry.who.contains(&self.who) && is_about() && is_since()
-    }
 }
 
 /// `GET /v1/audit`.
@@ -198,28 +156,5 @@ async fn follow(
             () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = lines.closed() => return None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::audit::entry::ObjectChange;
-
-    #[test]
-    fn filters_select_by_time_caller_and_object() {
-        let mut entry = Entry::offline("restore", "restore");
-        entry.who = "uid=1000(ann)".to_owned();
-        let change = ObjectChange { object: "services/a/b".to_owned(), before: None, after: None };
-        entry.changes.push(change);
-        let selects =
-            |since, who: &str, object: &str| AuditFilter::new(since, who, object).selects(&entry);
-        assert!(selects(None, "", ""));
-        assert!(selects(None, "ann", "service/a/b") && selects(None, "", "services/a/b"));
-        assert!(selects(None, "", "restore"));
-        assert!(!selects(None, "bob", "") && !selects(None, "", "service/a/c"));
-        let now = SystemTime::now();
-        assert!(selects(Some(now - Duration::from_secs(60)), "", ""));
-        assert!(!selects(Some(now + Duration::from_secs(60)), "", ""));
     }
 }
