@@ -9,7 +9,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo play play-stop test test-affected fixtures fuzz miri loom asan oracle bench lab \
   lab-units guest nics tcp-ao dpdk debian13 check docs reference deb package-test upgrade-test \
-  boot-test image image-lock image-test infrastructure
+  boot-test image image-lock image-test infrastructure dashboards dashboards-write
 
 # The lab creates namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root; cargo runs as the calling user.
@@ -222,6 +222,21 @@ infrastructure: ## Check Terraform, Bicep and user data against the clouds' publ
 	@.ci/setup.sh infrastructure
 	WEIR="$(abspath $(wildcard $(TARGET_DIR)/debug/weir))" \
 	  node --test --test-reporter=spec tests/infrastructure/check.test.mjs
+
+# Two minutes, after the build: the panels need some history. The lab needs root.
+DASHBOARDS := node --test --test-reporter=spec --test-concurrency=1
+dashboards: ## Check rules and dashboards, and run them against a lab with a real Prometheus
+	@.ci/setup.sh dashboards
+	cargo build --workspace --bin playground --bin slowpath --bin fastpath --bin weir \
+	  --bin weir-aws --bin weir-azure
+	$(AS_ROOT) $(DASHBOARDS) tests/dashboards/check.test.mjs tests/dashboards/lab.test.mjs
+
+dashboards-write: ## Write rules and dashboards from their sources, and the pictures of the book
+	@.ci/setup.sh dashboards
+	node tests/dashboards/generate.mjs
+	cargo build --workspace --bin playground --bin slowpath --bin fastpath --bin weir \
+	  --bin weir-aws --bin weir-azure
+	$(AS_ROOT) env WEIR_PICTURES=write $(DASHBOARDS) tests/dashboards/lab.test.mjs
 
 docs: ## Build the book of docs/src as HTML into docs/book
 	@.ci/setup.sh docs

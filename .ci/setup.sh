@@ -9,7 +9,8 @@ if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
   exit 1
 fi
 
-# The purpose: `docs` needs mdbook only, `infrastructure` npm and Python, `dpdk` and `debian13` what
+# The purpose: `docs` needs mdbook only, `infrastructure` npm and Python, `dashboards` npm, a
+# Prometheus and a browser besides what the demo needs, `dpdk` and `debian13` what
 # builds DPDK or a chroot, `demo`, `demo xdp` and `deb` few packages, tests (no argument) all of
 # these, `guest`, `package-test`, `boot-test`, `image` and `check` some in addition.
 purpose=${1-}
@@ -39,6 +40,10 @@ elif [[ $purpose == dpdk ]]; then
 elif [[ $purpose == deb ]]; then
   # Programs are stripped with binutils; dpkg-shlibdeps finds the packages of shared libraries.
   packages+=(binutils dpkg-dev)
+elif [[ $purpose == dashboards ]]; then
+  # A BGP neighbor, certificates, and what draws and reduces the pictures of the book.
+  packages+=(prometheus bird2 openssl chromium fonts-dejavu-core pngquant)
+  command -v npm > /dev/null || packages+=(nodejs npm)
 elif [[ $purpose != demo ]]; then
   packages+=(
     # dpdk-testpmd, the generator and a reference of the benchmarks.
@@ -183,6 +188,21 @@ if [[ $purpose == infrastructure ]]; then
   exit 0
 fi
 
+# For `make dashboards`: Grafana's types, and a compiler that checks them.
+if [[ $purpose == dashboards ]]; then
+  cd "$(dirname "${BASH_SOURCE[0]}")/.."
+  tools=.tools/dashboards
+  state=$(sha256sum tests/dashboards/package-lock.json)
+  if [[ $(cat "$tools/installed" 2> /dev/null) != "$state" ]]; then
+    echo "setup: installing the types of Grafana into $tools (seconds, 50 MB)"
+    rm -rf "$tools"
+    mkdir -p "$tools"
+    cp tests/dashboards/package{,-lock}.json "$tools"
+    npm ci --prefix "$tools" --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps
+    echo "$state" > "$tools/installed"
+  fi
+fi
+
 if ! command -v cargo > /dev/null; then
   echo "setup: no cargo in PATH; install Rust 1.95 or later: https://rustup.rs" >&2
   exit 1
@@ -226,7 +246,7 @@ if [[ $(PATH=.tools/bin:$PATH bpf-linker --version 2> /dev/null) != "bpf-linker 
   rm -r target/bpf-linker
 fi
 
-if [[ $purpose =~ ^(demo|deb)$ ]]; then
+if [[ $purpose =~ ^(demo|deb|dashboards)$ ]]; then
   exit 0
 fi
 

@@ -129,6 +129,9 @@ cp -r config/examples/*.{toml,yaml,nft} config/{aws,azure,instances.json,KEYS.md
   config/{user-data,web-server}.yaml "$examples"
 find "$examples" -type f -exec chmod 644 {} +
 ln -s ../../weir/examples "$doc/examples"
+# Rules for Prometheus and dashboards for Grafana, which reads the latter in place.
+cp -r config/{prometheus,grafana} "$root/usr/share/weir"
+find "$root/usr/share/weir"/{prometheus,grafana} -type f -exec chmod 644 {} +
 formats=$("$programs/weir" upgrade formats)
 layout=$(sed -n 's/^own //p' <<< "$formats")
 store=$(sed -n 's/^store //p' <<< "$formats")
