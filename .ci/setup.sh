@@ -198,7 +198,7 @@ if [[ $purpose == dashboards ]]; then
     rm -rf "$tools"
     mkdir -p "$tools"
     cp tests/dashboards/package{,-lock}.json "$tools"
-    npm ci --prefix "$tools" --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps
+    (cd "$tools" && npm ci --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps)
     echo "$state" > "$tools/installed"
   fi
 fi

@@ -7,7 +7,13 @@ import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { dashboardFaults, runbookFaults, selectors, unclassified, unknownMetrics } from './checks.mjs';
+import {
+  dashboardFaults,
+  runbookFaults,
+  selectors,
+  unclassified,
+  unknownMetrics,
+} from './checks.mjs';
 import { ROOT, differences } from './generate.mjs';
 import { DASHBOARDS, SPECS } from './panels.mjs';
 import { REASONS } from './reasons.mjs';
@@ -21,7 +27,10 @@ const DECLARED = JSON.parse(read('docs/src/reference/metrics.json'));
 const RECORDED = RECORDINGS.map(({ record }) => record);
 const MODULES = join(ROOT, '.tools/dashboards/node_modules');
 const PAGES = Object.fromEntries(
-  [...new Set(ALERTS.map(({ page }) => page))].map((page) => [page, read(`docs/src/operate/${page}.md`)]),
+  [...new Set(ALERTS.map(({ page }) => page))].map((page) => [
+    page,
+    read(`docs/src/operate/${page}.md`),
+  ]),
 );
 
 const folder = mkdtempSync(join(tmpdir(), 'weir-prometheus-'));
@@ -41,7 +50,9 @@ const expressions = () => [
     panels.flatMap(({ targets }) => (targets ?? []).map(({ expr }) => expr)),
   ),
   ...Object.values(DASHBOARDS).flatMap(({ templating }) =>
-    templating.list.flatMap(({ query }) => /label_values\((.*),/.exec(query?.query ?? '')?.[1] ?? []),
+    templating.list.flatMap(
+      ({ query }) => /label_values\((.*),/.exec(query?.query ?? '')?.[1] ?? [],
+    ),
   ),
 ];
 
@@ -60,20 +71,25 @@ test('finds a metric and a label that do not exist', () => {
   assert.match(unknownIn(['rate(weir_drop_total[5m])'])[0], /no metric weir_drop_total/);
   assert.match(unknownIn(['weir_drops_total{cause="x"}'])[0], /no label cause/);
   assert.deepEqual(unknownIn(['sum by (cause) (weir_drops_total{reason="x"}) / on (weir) up']), []);
-  assert.deepEqual(selectors('a_b + weir_able{job="$job"}'), [{ name: 'weir_able', labels: ['job'] }]);
+  assert.deepEqual(selectors('a_b + weir_able{job="$job"}'), [
+    { name: 'weir_able', labels: ['job'] },
+  ]);
 });
 
 /** Words of the book that look like metrics. */
 const NO_METRICS = ['weir_backup'];
 
 test('every metric that the book names is in the reference', () => {
-  const names = (text) => [...text.matchAll(/`(weir_[a-z0-9_]*[a-z0-9])(?=[`{ ])/g)].map(([, name]) => name);
+  const names = (text) =>
+    [...text.matchAll(/`(weir_[a-z0-9_]*[a-z0-9])(?=[`{ ])/g)].map(([, name]) => name);
   const folder = join(ROOT, 'docs/src');
   const pages = readdirSync(folder, { recursive: true }).filter(
     (path) => path.endsWith('.md') && !path.startsWith('reference/'),
   );
   const all = pages.flatMap((path) =>
-    names(read(`docs/src/${path}`)).filter((name) => !NO_METRICS.includes(name)).map((name) => [path, name]),
+    names(read(`docs/src/${path}`))
+      .filter((name) => !NO_METRICS.includes(name))
+      .map((name) => [path, name]),
   );
   assert.ok(all.length > 5);
   none(all.flatMap(([path, name]) => unknownIn([name]).map((fault) => `${path}: ${fault}`)));
@@ -87,7 +103,10 @@ test('finds drop reasons without a class, and classes without a reason', () => {
   const page = read('docs/src/reference/drop-reasons.md');
   const { no_route: _, ...without } = REASONS;
   assert.match(unclassified(without, page).join(), /no class for no_route/);
-  assert.match(unclassified({ ...REASONS, no_road: 'fault' }, page).join(), /no_road is no drop reason/);
+  assert.match(
+    unclassified({ ...REASONS, no_road: 'fault' }, page).join(),
+    /no_road is no drop reason/,
+  );
   assert.match(unclassified({ ...REASONS, no_route: 'bad' }, page).join(), /no class bad/);
 });
 
@@ -100,7 +119,10 @@ test('finds a missing, a superfluous and an incomplete runbook', () => {
   const faults = (text) => runbookFaults([alert], { [alert.page]: text }).join();
   assert.match(faults('# T\n'), /0 runbooks/);
   assert.match(faults(`## ${alert.alert}\n\nShort.\n`), /too short.*escalate/);
-  assert.match(faults(`${PAGES[alert.page].split('## ', 2).join('## ')}## WeirNothing\n\nText.\n`), /no alert WeirNothing/);
+  assert.match(
+    faults(`${PAGES[alert.page].split('## ', 2).join('## ')}## WeirNothing\n\nText.\n`),
+    /no alert WeirNothing/,
+  );
 });
 
 test('alerts are complete, and every alert has a panel that links to its runbook', () => {
@@ -121,12 +143,18 @@ test('alerts are complete, and every alert has a panel that links to its runbook
 test('promtool accepts the rules and the example of a configuration', () => {
   writeFileSync(join(folder, 'weir-token'), '');
   writeFileSync(join(folder, 'weir-ca.pem'), '');
-  for (const args of [['rules', 'recording.yml', 'alerts.yml'], ['config', 'prometheus.yml']]) {
+  for (const args of [
+    ['rules', 'recording.yml', 'alerts.yml'],
+    ['config', 'prometheus.yml'],
+  ]) {
     const { status, output } = promtool('check', ...args);
     assert.equal(status, 0, output);
   }
   const { output } = promtool('check', 'rules', 'recording.yml', 'alerts.yml');
-  assert.match(output, new RegExp(`${RECORDINGS.length} rules found[^]*${ALERTS.length} rules found`));
+  assert.match(
+    output,
+    new RegExp(`${RECORDINGS.length} rules found[^]*${ALERTS.length} rules found`),
+  );
 });
 
 test('every alert fires for its series, and does not for others', () => {
@@ -137,8 +165,14 @@ test('every alert fires for its series, and does not for others', () => {
 
 test('finds an alert that does not fire, and one that fires always', () => {
   const text = read('config/prometheus/alerts.yml');
-  for (const [from, to] of [['weir_able == 0', 'weir_able == 2'], ['weir_able == 0', 'weir_able >= 0']]) {
-    writeFileSync(join(folder, 'broken.yml'), text.replace(`\n          ${from}\n`, `\n          ${to}\n`));
+  for (const [from, to] of [
+    ['weir_able == 0', 'weir_able == 2'],
+    ['weir_able == 0', 'weir_able >= 0'],
+  ]) {
+    writeFileSync(
+      join(folder, 'broken.yml'),
+      text.replace(`\n          ${from}\n`, `\n          ${to}\n`),
+    );
     const tests = alertTests(['recording.yml', 'broken.yml'], 'WeirNotAble');
     writeFileSync(join(folder, 'test.yml'), tests);
     const { status, output } = promtool('test', 'rules', 'test.yml');
@@ -159,11 +193,26 @@ const changed = (change) => {
 
 test('finds inconsistent dashboards', () => {
   const faults = (change) => dashboardFaults(changed(change)).join();
-  assert.match(faults((board) => (board.panels[2].gridPos.x = 0)), /overlaps/);
-  assert.match(faults((board) => (board.panels[1].description = '')), /no description/);
-  assert.match(faults((board) => (board.panels[1].targets[0].expr = 'weir_able')), /not limited to the job/);
-  assert.match(faults((board) => (board.panels[1].targets[0].expr += '$host')), /no variable host/);
-  assert.match(faults((board) => (board.uid = 'weir-service')), /same uid/);
+  assert.match(
+    faults((board) => (board.panels[2].gridPos.x = 0)),
+    /overlaps/,
+  );
+  assert.match(
+    faults((board) => (board.panels[1].description = '')),
+    /no description/,
+  );
+  assert.match(
+    faults((board) => (board.panels[1].targets[0].expr = 'weir_able')),
+    /not limited to the job/,
+  );
+  assert.match(
+    faults((board) => (board.panels[1].targets[0].expr += '$host')),
+    /no variable host/,
+  );
+  assert.match(
+    faults((board) => (board.uid = 'weir-service')),
+    /same uid/,
+  );
 });
 
 test("dashboards have the types of Grafana's schema", () => {
@@ -188,11 +237,20 @@ test("finds dashboards that do not have the types of Grafana's schema", () => {
   const boards = mutations.map((mutation, n) => [`board ${n}`, changed(mutation)['fleet.json']]);
   const errors = typeErrors(Object.fromEntries(boards), MODULES);
   for (const n of mutations.keys()) {
-    assert.ok(errors.some((error) => error.startsWith(`board ${n}: `)), `${mutations[n]}: no error`);
+    assert.ok(
+      errors.some((error) => error.startsWith(`board ${n}: `)),
+      `${mutations[n]}: no error`,
+    );
   }
 });
 
 test('the example of provisioning names the folder of the package', () => {
-  assert.match(read('config/grafana/provisioning/weir.yaml'), /path: \/usr\/share\/weir\/grafana\/dashboards\n/);
-  assert.match(read('package/deb.sh'), /usr\/share\/weir\/grafana/);
+  assert.match(
+    read('config/grafana/provisioning/weir.yaml'),
+    /path: \/usr\/share\/weir\/grafana\/dashboards\n/,
+  );
+  assert.match(
+    read('package/deb.sh'),
+    /cp -r config\/\{prometheus,grafana\} "\$root\/usr\/share\/weir"/,
+  );
 });

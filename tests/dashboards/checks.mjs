@@ -24,7 +24,9 @@ export function selectors(expr) {
 export function unknownMetrics(expr, declared, recorded) {
   const find = (name) =>
     declared.find((one) => one.name === name) ??
-    declared.find((one) => one.type === 'histogram' && name.replace(/_(bucket|sum|count)$/, '') === one.name);
+    declared.find(
+      (one) => one.type === 'histogram' && name.replace(/_(bucket|sum|count)$/, '') === one.name,
+    );
   return selectors(expr).flatMap(({ name, labels }) => {
     if (FOREIGN.has(name) || recorded.includes(name)) return [];
     const metric = find(name);
@@ -43,7 +45,9 @@ export function unclassified(reasons, page) {
   return [
     ...missing.map((reason) => `tests/dashboards/reasons.mjs: no class for ${reason}`),
     ...superfluous.map((reason) => `tests/dashboards/reasons.mjs: ${reason} is no drop reason`),
-    ...wrong.map(([reason, className]) => `tests/dashboards/reasons.mjs: ${reason}: no class ${className}`),
+    ...wrong.map(
+      ([reason, className]) => `tests/dashboards/reasons.mjs: ${reason}: no class ${className}`,
+    ),
   ];
 }
 
@@ -59,13 +63,16 @@ export function runbookFaults(alerts, pages) {
   for (const { alert, page } of alerts) {
     const found = sections.filter(([, title]) => title === alert);
     if (found.length !== 1 || found[0][0] !== page) {
-      faults.push(`${alert}: ${found.length} runbooks (${found.map(([at]) => at)}), expected one in ${page}.md`);
+      faults.push(
+        `${alert}: ${found.length} runbooks (${found.map(([at]) => at)}), expected one in ${page}.md`,
+      );
       continue;
     }
     const text = found[0][2];
     // What it means and what to look at is prose; these parts can be recognized.
     if (text.split(/\s+/).length < 30) faults.push(`${page}.md: ${alert}: too short for a runbook`);
-    if (!text.includes('*Escalate*')) faults.push(`${page}.md: ${alert}: does not say when to escalate`);
+    if (!text.includes('*Escalate*'))
+      faults.push(`${page}.md: ${alert}: does not say when to escalate`);
   }
   for (const [page, title] of sections) {
     if (!alerts.some(({ alert }) => alert === title)) faults.push(`${page}.md: no alert ${title}`);
@@ -103,7 +110,8 @@ export function dashboardFaults(dashboards) {
       if (panel.type !== 'table' && !panel.fieldConfig.defaults.unit) faults.push(`${at}: no unit`);
       for (const { expr } of panel.targets) {
         for (const [, name] of expr.matchAll(/\$(\w+)/g)) {
-          if (name !== '__rate_interval' && !variables.includes(name)) faults.push(`${at}: no variable ${name}`);
+          if (name !== '__rate_interval' && !variables.includes(name))
+            faults.push(`${at}: no variable ${name}`);
         }
         if (!expr.includes('job="$job"')) faults.push(`${at}: ${expr} is not limited to the job`);
       }

@@ -13,7 +13,18 @@ const HEX = {
   purple: '#8f4fc0',
   transparent: 'transparent',
 };
-const PALETTE = ['#3f9e4d', '#d9a400', '#2f6fd0', '#f58220', '#d93a4a', '#8f4fc0', '#1f9aa8', '#8a6d3b', '#c2569b', '#5b6b7a'];
+const PALETTE = [
+  '#3f9e4d',
+  '#d9a400',
+  '#2f6fd0',
+  '#f58220',
+  '#d93a4a',
+  '#8f4fc0',
+  '#1f9aa8',
+  '#8a6d3b',
+  '#c2569b',
+  '#5b6b7a',
+];
 
 const escape = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -29,7 +40,11 @@ export function format(value, unit) {
     const step = steps.find(([size]) => Math.abs(value) >= size) ?? [1, ''];
     return `${digits(value / (step[0] || 1))}${step[1]}${base}`;
   };
-  const SI = [[1e9, ' G'], [1e6, ' M'], [1e3, ' k']];
+  const SI = [
+    [1e9, ' G'],
+    [1e6, ' M'],
+    [1e3, ' k'],
+  ];
   switch (unit) {
     case 'percentunit':
       return `${digits(value * 100)}%`;
@@ -38,9 +53,19 @@ export function format(value, unit) {
     case 'ops':
       return scaled(SI, Math.abs(value) >= 1000 ? '/s' : ' /s');
     case 'Bps':
-      return scaled([[1e9, ' GB/s'], [1e6, ' MB/s'], [1e3, ' kB/s'], [0, ' B/s']]);
+      return scaled([
+        [1e9, ' GB/s'],
+        [1e6, ' MB/s'],
+        [1e3, ' kB/s'],
+        [0, ' B/s'],
+      ]);
     case 'bytes':
-      return scaled([[1 << 30, ' GiB'], [1 << 20, ' MiB'], [1024, ' KiB'], [0, ' B']]);
+      return scaled([
+        [1 << 30, ' GiB'],
+        [1 << 20, ' MiB'],
+        [1024, ' KiB'],
+        [0, ' B'],
+      ]);
     case 's': {
       const size = Math.abs(value);
       if (size === 0) return '0 s';
@@ -63,7 +88,8 @@ const step = (thresholds, value) =>
 
 function colorOf(panel, legend, index) {
   const match = panel.fieldConfig.overrides.find(
-    ({ matcher }) => matcher.id === 'byRegexp' && new RegExp(matcher.options.slice(1, -1)).test(legend),
+    ({ matcher }) =>
+      matcher.id === 'byRegexp' && new RegExp(matcher.options.slice(1, -1)).test(legend),
   );
   return match ? HEX[match.properties[0].value.fixedColor] : PALETTE[index % PALETTE.length];
 }
@@ -73,7 +99,9 @@ function drawSeries(panel, answers, [width, height]) {
   const lines = answers.flatMap(({ target, series }) =>
     series.map(({ metric, values }) => ({
       legend: legendOf(target.legendFormat, metric),
-      points: values.map(([time, value]) => [time, Number(value)]).filter(([, v]) => Number.isFinite(v)),
+      points: values
+        .map(([time, value]) => [time, Number(value)])
+        .filter(([, v]) => Number.isFinite(v)),
     })),
   );
   lines.sort((a, b) => a.legend.localeCompare(b.legend, 'en', { numeric: true }));
@@ -95,10 +123,14 @@ function drawSeries(panel, answers, [width, height]) {
   const limits = (defaults.thresholds?.steps ?? []).filter(({ value }) => value !== null);
   let top = Math.max(...values, 0) * 1.08 || 1;
   // An axis of whole numbers needs no fractions.
-  if (defaults.unit === 'short' && values.every(Number.isInteger)) top = Math.max(4, Math.ceil(top / 4) * 4);
+  if (defaults.unit === 'short' && values.every(Number.isInteger))
+    top = Math.max(4, Math.ceil(top / 4) * 4);
+  // Without a value above 0, the axis shows the limits.
+  if (limits.length && !values.some((value) => value > 0)) top = limits.at(-1).value * 1.5;
   if (defaults.max !== undefined) top = Math.max(defaults.max, ...values);
   const [left, right, bottom, above] = [62, 8, 20, 6];
-  const legendHeight = 14 * Math.min(2, Math.ceil(shown.reduce((w, l) => w + 26 + l.legend.length * 5.6, 0) / width));
+  const legendHeight =
+    14 * Math.min(2, Math.ceil(shown.reduce((w, l) => w + 26 + l.legend.length * 5.6, 0) / width));
   const chart = height - legendHeight - bottom - above;
   const x = (time) => left + ((time - from) / (to - from || 1)) * (width - left - right);
   const y = (value) => above + chart - (Math.min(value, top) / top) * chart;
@@ -106,30 +138,45 @@ function drawSeries(panel, answers, [width, height]) {
   for (let n = 0; n <= 4; n += 1) {
     const at = y((top * n) / 4);
     parts.push(`<line x1="${left}" x2="${width - right}" y1="${at}" y2="${at}" stroke="#e4e7eb"/>`);
-    parts.push(`<text x="${left - 6}" y="${at + 3.5}" text-anchor="end">${format((top * n) / 4, defaults.unit)}</text>`);
+    parts.push(
+      `<text x="${left - 6}" y="${at + 3.5}" text-anchor="end">${format((top * n) / 4, defaults.unit)}</text>`,
+    );
   }
   for (let n = 0; n <= 3; n += 1) {
     const time = from + ((to - from) * n) / 3;
     const text = new Date(time * 1000).toISOString().slice(11, 19);
     const anchor = ['start', 'middle', 'middle', 'end'][n];
-    parts.push(`<text x="${x(time)}" y="${height - legendHeight - 5}" text-anchor="${anchor}">${text}</text>`);
+    parts.push(
+      `<text x="${x(time)}" y="${height - legendHeight - 5}" text-anchor="${anchor}">${text}</text>`,
+    );
   }
   shown.forEach((line, index) => {
     const color = colorOf(panel, line.legend, index);
-    const path = line.points.map(([time, value], n) => `${n ? 'L' : 'M'}${x(time).toFixed(1)} ${y(value).toFixed(1)}`).join('');
+    line.color = color;
+    // In a stack, a line without values would cover the one below.
+    if (stack && line.points.every(([, value, low]) => value === low)) return;
+    const path = line.points
+      .map(([time, value], n) => `${n ? 'L' : 'M'}${x(time).toFixed(1)} ${y(value).toFixed(1)}`)
+      .join('');
     const back = stack
-      ? [...line.points].reverse().map(([time, , low]) => `L${x(time).toFixed(1)} ${y(low).toFixed(1)}`).join('')
+      ? [...line.points]
+          .reverse()
+          .map(([time, , low]) => `L${x(time).toFixed(1)} ${y(low).toFixed(1)}`)
+          .join('')
       : `L${x(line.points.at(-1)[0])} ${y(0)}L${x(line.points[0][0])} ${y(0)}`;
     parts.push(`<path d="${path}${back}Z" fill="${color}" opacity="${stack ? 0.4 : 0.07}"/>`);
     parts.push(`<path d="${path}" fill="none" stroke="${color}" stroke-width="1.4"/>`);
-    line.color = color;
   });
   if (defaults.custom.thresholdsStyle.mode === 'line') {
     for (const { value, color } of limits.filter(({ value }) => value <= top)) {
-      parts.push(`<line x1="${left}" x2="${width - right}" y1="${y(value)}" y2="${y(value)}" stroke="${HEX[color]}" stroke-dasharray="5 4"/>`);
+      parts.push(
+        `<line x1="${left}" x2="${width - right}" y1="${y(value)}" y2="${y(value)}" stroke="${HEX[color]}" stroke-dasharray="5 4"/>`,
+      );
     }
   }
-  const legend = shown.map(({ legend: text, color }) => `<span><i style="background:${color}"></i>${escape(text)}</span>`);
+  const legend = shown.map(
+    ({ legend: text, color }) => `<span><i style="background:${color}"></i>${escape(text)}</span>`,
+  );
   return (
     `<svg width="${width}" height="${height - legendHeight}">${parts.join('')}</svg>` +
     `<div class="legend" style="height:${legendHeight}px">${legend.join('')}</div>`
@@ -147,7 +194,8 @@ function drawStat(panel, answers, [, height]) {
 
 function drawTable(panel, answers) {
   const organize = panel.transformations.find(({ id }) => id === 'organize').options;
-  const column = (n) => organize.renameByName[answers.length === 1 ? 'Value' : `Value #${answers[n].target.refId}`];
+  const column = (n) =>
+    organize.renameByName[answers.length === 1 ? 'Value' : `Value #${answers[n].target.refId}`];
   const labels = Object.keys(organize.renameByName).filter((name) => !name.startsWith('Value'));
   const rows = new Map();
   answers.forEach(({ series }, n) => {
@@ -157,13 +205,21 @@ function drawTable(panel, answers) {
       rows.get(key).values[n] = Number(value[1]);
     }
   });
-  const hidden = answers.map((_, n) => answers.length === 1 && organize.excludeByName.Value && n === 0);
-  const head = [...labels.map((label) => organize.renameByName[label]), ...answers.map((_, n) => column(n)).filter((_, n) => !hidden[n])];
+  const hidden = answers.map(
+    (_, n) => answers.length === 1 && organize.excludeByName.Value && n === 0,
+  );
+  const head = [
+    ...labels.map((label) => organize.renameByName[label]),
+    ...answers.map((_, n) => column(n)).filter((_, n) => !hidden[n]),
+  ];
   const cell = (row, n) => {
-    const override = panel.fieldConfig.overrides.find(({ matcher }) => matcher.options === column(n));
+    const override = panel.fieldConfig.overrides.find(
+      ({ matcher }) => matcher.options === column(n),
+    );
     const property = (id) => override?.properties.find((one) => one.id === id)?.value;
     const steps = property('thresholds');
-    const color = steps && row.values[n] !== undefined ? HEX[step(steps, row.values[n])] : 'inherit';
+    const color =
+      steps && row.values[n] !== undefined ? HEX[step(steps, row.values[n])] : 'inherit';
     return `<td style="color:${color}">${format(row.values[n], property('unit'))}</td>`;
   };
   const body = [...rows.values()].map(

@@ -45,7 +45,9 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   if (process.argv[2] === '--check') {
     const paths = differences();
     if (paths.length) {
-      console.error(`not what the generator writes; run make dashboards-write: ${paths.join(', ')}`);
+      console.error(
+        `not what the generator writes; run make dashboards-write: ${paths.join(', ')}`,
+      );
       process.exit(1);
     }
   } else {

@@ -25,7 +25,9 @@ function mayMatch(legend, pattern) {
   const label = /^\{\{(\w+)\}\}/.exec(legend)?.[1];
   if (label === undefined) return new RegExp(pattern).test(legend);
   const arms = /gress/.test(pattern);
-  return label === 'arm' ? arms : ['state', 'result', 'outcome', 'verdict'].includes(label) && !arms;
+  return label === 'arm'
+    ? arms
+    : ['state', 'result', 'outcome', 'verdict'].includes(label) && !arms;
 }
 
 const overrides = (legends) =>
@@ -102,7 +104,10 @@ export function series(title, description, unit, queries, options = {}) {
 export function stat(title, description, unit, expr, options = {}) {
   const { w = 4, h = 4, steps = [], base = 'green', texts, alert, without, legend } = options;
   const mapping = Object.fromEntries(
-    Object.entries(texts ?? {}).map(([value, [text, color]], index) => [value, { text, color, index }]),
+    Object.entries(texts ?? {}).map(([value, [text, color]], index) => [
+      value,
+      { text, color, index },
+    ]),
   );
   return {
     w,
@@ -156,7 +161,11 @@ export function table(title, description, labels, columns, options = {}) {
       type: 'table',
       title,
       description,
-      targets: targets(columns.map(([, , expr]) => [expr, '']), true, true),
+      targets: targets(
+        columns.map(([, , expr]) => [expr, '']),
+        true,
+        true,
+      ),
       transformations: [
         { id: 'merge', options: {} },
         {
@@ -244,13 +253,29 @@ const queryVariable = (name, label, query, options) => ({
   ...options,
 });
 
-const ALL = { multi: true, includeAll: true, allValue: '.*', current: { text: ['All'], value: ['$__all'] } };
+const ALL = {
+  multi: true,
+  includeAll: true,
+  allValue: '.*',
+  current: { text: ['All'], value: ['$__all'] },
+};
 
 /** The variables, by name. */
 const VARIABLES = {
-  datasource: { name: 'datasource', label: 'Data source', type: 'datasource', query: 'prometheus', hide: 0 },
+  datasource: {
+    name: 'datasource',
+    label: 'Data source',
+    type: 'datasource',
+    query: 'prometheus',
+    hide: 0,
+  },
   job: queryVariable('job', 'Job', 'label_values(weir_able, job)'),
-  instances: queryVariable('instance', 'Appliance', 'label_values(weir_able{job="$job"}, instance)', ALL),
+  instances: queryVariable(
+    'instance',
+    'Appliance',
+    'label_values(weir_able{job="$job"}, instance)',
+    ALL,
+  ),
   instance: queryVariable('instance', 'Appliance', 'label_values(weir_able{job="$job"}, instance)'),
   service: queryVariable(
     'service',
@@ -290,7 +315,13 @@ export function dashboard({ uid, title, description, variables, rows }) {
     y += height;
   }
   const link = {
-    ...{ type: 'dashboards', title: 'Weir', tags: ['weir'], asDropdown: true, icon: 'external link' },
+    ...{
+      type: 'dashboards',
+      title: 'Weir',
+      tags: ['weir'],
+      asDropdown: true,
+      icon: 'external link',
+    },
     ...{ includeVars: true, keepTime: true, targetBlank: false, tooltip: '', url: '' },
   };
   return {
@@ -327,5 +358,7 @@ export function dashboard({ uid, title, description, variables, rows }) {
 /** Returns, by dashboard and panel, why a lab has no data for it. */
 export const withoutData = (spec) =>
   new Map(
-    spec.rows.flatMap(([, row]) => row.filter((one) => one.without).map((one) => [one.panel.title, one.without])),
+    spec.rows.flatMap(([, row]) =>
+      row.filter((one) => one.without).map((one) => [one.panel.title, one.without]),
+    ),
   );

@@ -18,13 +18,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { ROOT } from './generate.mjs';
 
-const PROGRAMS = process.env.WEIR_PROGRAMS ?? join(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
+/** The folder of the programs, by default that of cargo's profile `dev`. */
+const PROGRAMS =
+  process.env.WEIR_PROGRAMS ?? join(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
 const AWS = 'http://127.0.0.1:4566';
 const AZURE = 'https://localhost:4567';
 /** The label of the appliance. */
 export const INSTANCE = 'weir-1';
 const PROMETHEUS = 'http://127.0.0.1:19090';
-const [SUBSCRIPTION, CONSUMER] = ['aa', 'bb'].map((end) => `00000000-0000-0000-0000-0000000000${end}`);
+const [SUBSCRIPTION, CONSUMER] = ['aa', 'bb'].map(
+  (end) => `00000000-0000-0000-0000-0000000000${end}`,
+);
 const GUEST = `/subscriptions/${CONSUMER}/resourceGroups/guest`;
 const SPOKE = `${GUEST}/providers/Microsoft.Network/virtualNetworks/spoke`;
 
@@ -53,6 +57,12 @@ backends = [{ address = "10.0.2.11", port = 8080 }, { address = "10.0.2.12", por
 
 /** The same services without backends: the broken lab. */
 const EMPTY = SERVICES.replaceAll(/^backends = \[.*?\]$/gms, 'backends = []');
+
+/** The same services while a backend is in maintenance. */
+const MAINTENANCE = SERVICES.replace(
+  '"10.0.2.13", port = 8080 }',
+  '"10.0.2.13", port = 8080, state = "maintenance" }',
+);
 
 const sections = (folder, secrets) => `
 [aws]
@@ -88,7 +98,9 @@ const OBJECTS = [
           local_asn: 65001,
           listen_port: 179,
           advertisements: [{ services: { match_labels: { announce: 'yes' } } }],
-          neighbors: [{ address: '10.0.2.11', asn: 65002, hold_s: 9, keepalive_s: 3, bfd: { enabled: true } }],
+          neighbors: [
+            { address: '10.0.2.11', asn: 65002, hold_s: 9, keepalive_s: 3, bfd: { enabled: true } },
+          ],
         },
       ],
     },
@@ -104,6 +116,19 @@ const OBJECTS = [
         zones: [{ name: 'shop.internal', records: ['api'] }],
       },
     },
+  },
+];
+
+const INVENTORY = [
+  {
+    kind: 'Service',
+    name: 'lab/mail',
+    spec: { mode: 'nat', frontends: [{ address: '203.0.113.30', port: 25, protocol: 'tcp' }] },
+  },
+  {
+    kind: 'Backends',
+    name: 'lab/mail',
+    spec: { service: 'lab/mail', endpoints: [{ address: '10.0.2.14', port: 8080 }] },
   },
 ];
 
@@ -159,10 +184,13 @@ export class Lab {
 
   async #start() {
     for (const name of ['playground', 'slowpath', 'fastpath', 'weir', 'weir-aws', 'weir-azure']) {
-      if (!existsSync(join(PROGRAMS, name))) throw new Error(`no ${name} in ${PROGRAMS}: make dashboards`);
+      if (!existsSync(join(PROGRAMS, name)))
+        throw new Error(`no ${name} in ${PROGRAMS}: make dashboards`);
     }
     this.environment = {
       ...process.env,
+      // Where the playground finds the daemons.
+      WEIR_BIN_DIR: PROGRAMS,
       AWS_ENDPOINT_URL: AWS,
       AWS_EC2_METADATA_SERVICE_ENDPOINT: AWS,
       SSL_CERT_FILE: this.#path('azure.pem'),
@@ -170,7 +198,9 @@ export class Lab {
     };
     this.play = this.#path('play');
     this.#playground('start');
-    this.folder = /--config (\S*)\/weir.toml/.exec(readFileSync(join(this.play, 'bin/weir'), 'utf8'))[1];
+    this.folder = /--config (\S*)\/weir.toml/.exec(
+      readFileSync(join(this.play, 'bin/weir'), 'utf8'),
+    )[1];
     this.#secrets();
     await this.#clouds();
     await this.#neighbor();
@@ -208,7 +238,9 @@ export class Lab {
     closeSync(log);
     child.on('exit', (code, signal) => {
       if (!this.#stopping) {
-        console.error(`${program} ended: ${code ?? signal}\n${readFileSync(this.#path(name), 'utf8')}`);
+        console.error(
+          `${program} ended: ${code ?? signal}\n${readFileSync(this.#path(name), 'utf8')}`,
+        );
       }
     });
     this.#processes.push(child);
@@ -219,7 +251,15 @@ export class Lab {
     const folder = this.#path('secrets');
     mkdirSync(folder, { mode: 0o700 });
     const options = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1'];
-    options.push('-nodes', '-days', '90', '-subj', '/CN=lab', '-addext', 'subjectAltName=IP:127.0.0.1');
+    options.push(
+      '-nodes',
+      '-days',
+      '90',
+      '-subj',
+      '/CN=lab',
+      '-addext',
+      'subjectAltName=IP:127.0.0.1',
+    );
     options.push('-keyout', join(folder, 'key.pem'), '-out', join(folder, 'cert.pem'));
     execFileSync('openssl', options, { stdio: 'ignore' });
     writeFileSync(join(folder, 'token'), `${'t'.repeat(43)}\n`, { mode: 0o600 });
@@ -252,7 +292,13 @@ export class Lab {
     const link = JSON.parse(await this.run('appliance', 'ip', '-json', 'link', 'show', 'weir-in'));
     const ingress = aws.instances[0].interfaces[1];
     Object.assign(ingress, { mac: link[0].address, addresses: ['10.0.1.10'] });
-    Object.assign(aws.groups[0], { interval: 2, timeout: 1, healthy: 2, unhealthy: 2, health_path: '/' });
+    Object.assign(aws.groups[0], {
+      interval: 2,
+      timeout: 1,
+      healthy: 2,
+      unhealthy: 2,
+      health_path: '/',
+    });
     aws.groups[0].attributes['deregistration_delay.timeout_seconds'] = '0';
     azure.groups.push(GUEST);
     azure.resources.push({
@@ -269,8 +315,16 @@ export class Lab {
     });
     writeFileSync(this.#path('aws.json'), JSON.stringify(aws));
     writeFileSync(this.#path('azure.json'), JSON.stringify(azure));
-    this.#spawn('appliance', join(PROGRAMS, 'weir-aws'), ['--world', this.#path('aws.json'), '--probe']);
-    this.#spawn('appliance', join(PROGRAMS, 'weir-azure'), ['--world', this.#path('azure.json'), ...ca]);
+    this.#spawn('appliance', join(PROGRAMS, 'weir-aws'), [
+      '--world',
+      this.#path('aws.json'),
+      '--probe',
+    ]);
+    this.#spawn('appliance', join(PROGRAMS, 'weir-azure'), [
+      '--world',
+      this.#path('azure.json'),
+      ...ca,
+    ]);
   }
 
   async #neighbor() {
@@ -308,9 +362,25 @@ export class Lab {
     this.#spawn('appliance', 'bash', ['-c', api]);
   }
 
+  /** Writes the objects, and a service in a session of the source `inventory`. */
   async #apply() {
     writeFileSync(this.#path('objects.json'), JSON.stringify(OBJECTS));
     await this.run('weir', 'apply', '-f', this.#path('objects.json'));
+    const send = async (method, path, body) => {
+      const options = ['--silent', '--show-error', '--fail-with-body', '--request', method];
+      const socket = [
+        '--unix-socket',
+        join(this.folder, 'control.sock'),
+        `http://weir/v1/sources/inventory/${path}`,
+      ];
+      const data = ['--header', 'Content-Type: application/json', '--data', JSON.stringify(body)];
+      return JSON.parse(
+        (await this.run('appliance', 'curl', ...options, ...data, ...socket)) || '{}',
+      );
+    };
+    const { session } = await send('POST', 'sessions', { revision: '1', lease_s: 3600 });
+    await send('PUT', `sessions/${session}/chunks/0`, INVENTORY);
+    await send('POST', `sessions/${session}/commit?wait=5s`, {});
   }
 
   /** Starts Prometheus in the appliance's namespace, with these rule files, scraping each second. */
@@ -318,7 +388,12 @@ export class Lab {
     const config = {
       global: { scrape_interval: '1s', evaluation_interval: '1s' },
       rule_files: rules,
-      scrape_configs: [{ job_name: 'weir', static_configs: [{ targets: ['127.0.0.1:19100'], labels: { instance: INSTANCE } }] }],
+      scrape_configs: [
+        {
+          job_name: 'weir',
+          static_configs: [{ targets: ['127.0.0.1:19100'], labels: { instance: INSTANCE } }],
+        },
+      ],
     };
     writeFileSync(this.#path('prometheus.json'), JSON.stringify(config));
     this.#spawn('appliance', 'prometheus', [
@@ -331,9 +406,17 @@ export class Lab {
 
   async #get(path, parameters) {
     const data = Object.entries(parameters).flatMap(([k, v]) => ['--data-urlencode', `${k}=${v}`]);
-    const text = await this.run('appliance', 'curl', '--silent', '--get', ...data, PROMETHEUS + path);
+    const text = await this.run(
+      'appliance',
+      'curl',
+      '--silent',
+      '--get',
+      ...data,
+      PROMETHEUS + path,
+    );
     const answer = JSON.parse(text);
-    if (answer.status !== 'success') throw new Error(`${answer.error} in ${JSON.stringify(parameters)}`);
+    if (answer.status !== 'success')
+      throw new Error(`${answer.error} in ${JSON.stringify(parameters)}`);
     return answer.data.result ?? answer.data;
   }
 
@@ -352,11 +435,19 @@ export class Lab {
     return this.#get('/api/v1/alerts', {}).then((data) => data.alerts);
   }
 
+  /** Sets a backend to maintenance, or back. */
+  maintain(begins) {
+    writeFileSync(join(this.folder, 'services.toml'), begins ? MAINTENANCE : SERVICES);
+  }
+
   /** Breaks the lab: no service has a backend, and the BGP neighbor ends. */
   async break() {
     this.#stopping = true;
     writeFileSync(join(this.folder, 'services.toml'), EMPTY);
     this.bird.kill();
+    // New connections, which the loss is measured by.
+    const attempt = 'curl --silent --max-time 0.3 http://203.0.113.10/ &';
+    this.#spawn('client', 'sh', ['-c', `while :; do ${attempt.repeat(8)} wait; done`]);
   }
 
   /** Ends everything. The appliance is first, while the clouds still serve. */

@@ -63,7 +63,8 @@ const constant = (name, labels, value) => s(name, labels, `${value}x60`);
 /** A counter that grows by this much a minute, for an hour. */
 const growing = (name, labels, perMinute) => s(name, labels, `0+${perMinute}x60`);
 
-const rx = (perMinute) => growing('weir_packets_total', { arm: 'ingress', direction: 'rx' }, perMinute);
+const rx = (perMinute) =>
+  growing('weir_packets_total', { arm: 'ingress', direction: 'rx' }, perMinute);
 const drop = (reason, perMinute) =>
   growing('weir_drops_total', { arm: 'ingress', reason }, perMinute);
 const NO_MISSES = growing('weir_nic_missed_packets_total', { arm: 'ingress' }, 0);
@@ -112,7 +113,8 @@ export const GROUPS = [
         expr: 'weir_able == 0',
         for: '1m',
         summary: '{{ $labels.instance }} is not able to serve',
-        description: 'Its health probes fail, so it gets no new flows. `weir status` has the reasons.',
+        description:
+          'Its health probes fail, so it gets no new flows. `weir status` has the reasons.',
         ...flag('weir_able', {}, 0),
       },
       {
@@ -168,7 +170,11 @@ export const GROUPS = [
         summary: 'A NIC of {{ $labels.instance }} is unstable',
         description: '{{ $value | humanize }} resets, removals, stalls and link losses in an hour.',
         fires: ['resets', 'removals', 'send_stalls', 'link_losses'].map((name) =>
-          s(`weir_nic_${name}_total`, { arm: 'ingress' }, name === 'resets' ? '0+1x10 10x50' : '0x60'),
+          s(
+            `weir_nic_${name}_total`,
+            { arm: 'ingress' },
+            name === 'resets' ? '0+1x10 10x50' : '0x60',
+          ),
         ),
         quiet: ['resets', 'removals', 'send_stalls', 'link_losses'].map((name) =>
           s(`weir_nic_${name}_total`, { arm: 'ingress' }, name === 'resets' ? '0x9 1x50' : '0x60'),
@@ -247,7 +253,8 @@ export const GROUPS = [
         expr: 'weir:drops_mismatched:rate5m > 0.001 * weir:packets_received:rate5m > 1',
         for: '10m',
         summary: '{{ $labels.instance }} drops packets of gateways or backends it does not know',
-        description: '{{ $value | humanize }} packets/s have a source, port, VNI or option that is not configured.',
+        description:
+          '{{ $value | humanize }} packets/s have a source, port, VNI or option that is not configured.',
         fires: [rx(600_000), drop('wrong_vni', 60_000)],
         quiet: [rx(600_000), drop('wrong_vni', 60)],
       },
@@ -282,7 +289,8 @@ export const GROUPS = [
         severity: 'ticket',
         expr: 'weir:service_drops:ratio_rate5m > 0.01 and rate(weir_service_drops_total[5m]) > 1',
         for: '10m',
-        summary: 'Service {{ $labels.service }} drops {{ $value | humanizePercentage }} on {{ $labels.instance }}',
+        summary:
+          'Service {{ $labels.service }} drops {{ $value | humanizePercentage }} on {{ $labels.instance }}',
         description: 'Packets were dropped after they matched this service.',
         fires: [
           growing('weir_service_packets_total', { service: 'shop/web' }, 60_000),
@@ -300,7 +308,8 @@ export const GROUPS = [
           'weir_backends{state="unhealthy"} / ignoring (state)' +
           ' sum without (state) (weir_backends) > 0.25',
         for: '5m',
-        summary: '{{ $value | humanizePercentage }} of the backends of {{ $labels.instance }} are unhealthy',
+        summary:
+          '{{ $value | humanizePercentage }} of the backends of {{ $labels.instance }} are unhealthy',
         description: 'Their health checks fail from this appliance.',
         fires: [
           constant('weir_backends', { state: 'healthy' }, 2),
@@ -321,8 +330,14 @@ export const GROUPS = [
         for: '0m',
         summary: '{{ $labels.instance }} reset {{ $value | humanize }} connections in five minutes',
         description: 'Their backends failed or were removed: clients see broken connections.',
-        fires: [growing('weir_flows_reset_total', {}, 200), constant('weir_table_entries', FLOWS, 5_000)],
-        quiet: [growing('weir_flows_reset_total', {}, 10), constant('weir_table_entries', FLOWS, 5_000)],
+        fires: [
+          growing('weir_flows_reset_total', {}, 200),
+          constant('weir_table_entries', FLOWS, 5_000),
+        ],
+        quiet: [
+          growing('weir_flows_reset_total', {}, 10),
+          constant('weir_table_entries', FLOWS, 5_000),
+        ],
       },
       {
         alert: 'WeirFlowsMoved',
@@ -334,8 +349,14 @@ export const GROUPS = [
         for: '0m',
         summary: '{{ $labels.instance }} moved {{ $value | humanize }} flows in five minutes',
         description: 'Their backends failed or were removed; the new backend may not know them.',
-        fires: [growing('weir_flows_moved_total', {}, 200), constant('weir_table_entries', FLOWS, 5_000)],
-        quiet: [growing('weir_flows_moved_total', {}, 10), constant('weir_table_entries', FLOWS, 5_000)],
+        fires: [
+          growing('weir_flows_moved_total', {}, 200),
+          constant('weir_table_entries', FLOWS, 5_000),
+        ],
+        quiet: [
+          growing('weir_flows_moved_total', {}, 10),
+          constant('weir_table_entries', FLOWS, 5_000),
+        ],
       },
       {
         alert: 'WeirNextHopsUnresolved',
@@ -353,11 +374,11 @@ export const GROUPS = [
       {
         alert: 'WeirDefect',
         severity: 'ticket',
-        expr:
-          'sum without (arm, reason) (increase(weir_drops_total{reason=~"undecided|stage_missing"}[15m])) > 0',
+        expr: 'sum without (arm, reason) (increase(weir_drops_total{reason=~"undecided|stage_missing"}[15m])) > 0',
         for: '0m',
         summary: '{{ $labels.instance }} met a defect of Weir',
-        description: 'Packets reached a state that is always a defect, or XDP programs are missing.',
+        description:
+          'Packets reached a state that is always a defect, or XDP programs are missing.',
         fires: [drop('undecided', 1)],
         quiet: [drop('undecided', 0), drop('no_flow', 60)],
       },
@@ -402,9 +423,9 @@ export const GROUPS = [
         severity: 'ticket',
         expr: 'weir:table_entries:ratio > 0.8',
         for: '10m',
-        summary: 'Table {{ $labels.table }} of {{ $labels.instance }} is {{ $value | humanizePercentage }} full',
-        description:
-          'A full table of flows drops new NAT flows; other full tables reject changes.',
+        summary:
+          'Table {{ $labels.table }} of {{ $labels.instance }} is {{ $value | humanizePercentage }} full',
+        description: 'A full table of flows drops new NAT flows; other full tables reject changes.',
         fires: [
           constant('weir_table_entries', FLOWS, 900),
           constant('weir_table_capacity', FLOWS, 1_000),
@@ -431,7 +452,8 @@ export const GROUPS = [
         severity: 'ticket',
         expr: 'weir:nat_ports:ratio > 0.8',
         for: '10m',
-        summary: '{{ $value | humanizePercentage }} of the NAT ports of {{ $labels.instance }} are in use',
+        summary:
+          '{{ $value | humanizePercentage }} of the NAT ports of {{ $labels.instance }} are in use',
         description: 'Scope {{ $labels.scope }}. When none is left, new flows are dropped.',
         fires: [
           constant('weir_nat_ports', { scope: 'highest_backend' }, 900),
@@ -460,7 +482,8 @@ export const GROUPS = [
         expr: 'sum without (arm, reason) (rate(weir_drops_total{reason="new_flow_limited"}[5m])) > 1',
         for: '5m',
         summary: '{{ $labels.instance }} limits new flows',
-        description: '{{ $value | humanize }} packets/s exceed flows.nat_new_per_s: a flood, or a low limit.',
+        description:
+          '{{ $value | humanize }} packets/s exceed flows.nat_new_per_s: a flood, or a low limit.',
         fires: [drop('new_flow_limited', 600)],
         quiet: [drop('new_flow_limited', 6)],
       },
@@ -509,8 +532,10 @@ export const GROUPS = [
         severity: 'ticket',
         expr: 'time() - weir_source_list_timestamp_seconds{source!="file"} > 86400',
         for: '15m',
-        summary: 'Source {{ $labels.source }} gave {{ $labels.instance }} no complete list for a day',
-        description: 'Its last list is {{ $value | humanizeDuration }} old: its producer may be gone.',
+        summary:
+          'Source {{ $labels.source }} gave {{ $labels.instance }} no complete list for a day',
+        description:
+          'Its last list is {{ $value | humanizeDuration }} old: its producer may be gone.',
         // The time of promtool's tests begins at 0.
         fires: [constant('weir_source_list_timestamp_seconds', { source: 'inventory' }, -90_000)],
         quiet: [
@@ -535,8 +560,12 @@ export const GROUPS = [
         summary: 'The certificate {{ $labels.secret }} of {{ $labels.instance }} expires soon',
         description: 'It is valid for another {{ $value | humanizeDuration }}.',
         // The time of promtool's tests begins at 0.
-        fires: [s('weir_secret_expiry_timestamp_seconds', { secret: 'api.tls' }, `${86_400 * 10}x120`)],
-        quiet: [s('weir_secret_expiry_timestamp_seconds', { secret: 'api.tls' }, `${86_400 * 20}x120`)],
+        fires: [
+          s('weir_secret_expiry_timestamp_seconds', { secret: 'api.tls' }, `${86_400 * 10}x120`),
+        ],
+        quiet: [
+          s('weir_secret_expiry_timestamp_seconds', { secret: 'api.tls' }, `${86_400 * 20}x120`),
+        ],
         at: '100m',
       },
       {
@@ -544,7 +573,8 @@ export const GROUPS = [
         severity: 'page',
         expr: 'weir_secret_expiry_timestamp_seconds - time() < 86400',
         for: '5m',
-        summary: 'The certificate {{ $labels.secret }} of {{ $labels.instance }} expires within a day',
+        summary:
+          'The certificate {{ $labels.secret }} of {{ $labels.instance }} expires within a day',
         description: 'It is valid for another {{ $value | humanizeDuration }} (negative: expired).',
         fires: [constant('weir_secret_expiry_timestamp_seconds', { secret: 'api.tls' }, 3_600)],
         quiet: [constant('weir_secret_expiry_timestamp_seconds', { secret: 'api.tls' }, 864_000)],
@@ -648,7 +678,8 @@ export const GROUPS = [
         severity: 'page',
         expr: 'weir_cloud_tunnels_differ == 1',
         for: '2m',
-        summary: 'Tunnels of gateway {{ $labels.gateway }} differ from its pool on {{ $labels.instance }}',
+        summary:
+          'Tunnels of gateway {{ $labels.gateway }} differ from its pool on {{ $labels.instance }}',
         description: 'Ports or VNIs differ: packets of the gateway are dropped.',
         ...flag('weir_cloud_tunnels_differ', { gateway: 'azure' }, 1),
       },
@@ -667,11 +698,15 @@ export const GROUPS = [
       {
         alert: 'WeirCloudFinding',
         severity: 'ticket',
-        expr: 'increase(weir_cloud_findings_total[15m]) > 0',
+        // A finding's series begins with its first occurrence, which `increase` does not see.
+        expr:
+          'increase(weir_cloud_findings_total[15m]) > 0' +
+          ' or (weir_cloud_findings_total unless weir_cloud_findings_total offset 15m)',
         for: '0m',
         summary: 'Finding about the cloud on {{ $labels.instance }}: {{ $labels.finding }}',
         description: '`weir cloud status` shows its text and remedy.',
-        ...growth('weir_cloud_findings_total', { finding: 'cross_zone' }),
+        fires: [s('weir_cloud_findings_total', { finding: 'cross_zone' }, '_x15 1x45')],
+        quiet: [s('weir_cloud_findings_total', { finding: 'cross_zone' }, '1x60')],
       },
       {
         alert: 'WeirBgpSessionDown',
@@ -710,7 +745,8 @@ export const GROUPS = [
           ' and on (job, instance, router, neighbor) weir_bgp_session_state == 1',
         for: '5m',
         summary: '{{ $labels.instance }} advertises no route to {{ $labels.neighbor }}',
-        description: 'The session is established and the appliance is able, but it gets no traffic.',
+        description:
+          'The session is established and the appliance is able, but it gets no traffic.',
         fires: [
           constant('weir_bgp_advertised_routes', family, 0),
           constant('weir_bgp_session_state', neighbor, 1),
@@ -739,7 +775,10 @@ export const GROUPS = [
         for: '0m',
         summary: '{{ $labels.neighbor }} sends malformed UPDATEs to {{ $labels.instance }}',
         description: 'Attributes were discarded, or routes treated as withdrawn.',
-        ...growth('weir_bgp_malformed_updates_total', { ...neighbor, treatment: 'attribute-discard' }),
+        ...growth('weir_bgp_malformed_updates_total', {
+          ...neighbor,
+          treatment: 'attribute-discard',
+        }),
       },
       {
         alert: 'WeirPrivateLinkNotAvailable',

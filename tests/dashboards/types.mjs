@@ -52,9 +52,20 @@ export function typeErrors(dashboards, modules) {
       text += `export const board${begins.length}: Board = ${JSON.stringify(dashboard, null, 1)};\n`;
     }
     writeFileSync(join(folder, 'dashboards.ts'), text);
-    const options = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--pretty', 'false'];
+    const options = [
+      '--noEmit',
+      '--strict',
+      '--skipLibCheck',
+      '--module',
+      'nodenext',
+      '--pretty',
+      'false',
+    ];
     const tsc = join(modules, 'typescript/bin/tsc');
-    const run = spawnSync('node', [tsc, ...options, 'dashboards.ts'], { cwd: folder, encoding: 'utf8' });
+    const run = spawnSync('node', [tsc, ...options, 'dashboards.ts'], {
+      cwd: folder,
+      encoding: 'utf8',
+    });
     if (run.status === 0) return [];
     const errors = [...run.stdout.matchAll(/^dashboards\.ts\((\d+),\d+\): (.*)$/gm)];
     // Errors of other files, or of the compiler itself.
