@@ -294,7 +294,7 @@ export const FLEET = {
               `count by (alertname, severity) (ALERTS{${ALL},alertstate="firing"})`,
             ],
           ],
-          { w: 8, h: 5, without: 'no alert fires in a healthy lab' },
+          { w: 8, h: 5 },
         ),
       ],
     ],
@@ -510,11 +510,26 @@ export const APPLIANCE = {
           quantiles('weir_metrics_scrape_duration_seconds', ONE),
         ),
         series(
+          'Lost records',
+          'Entries of the audit log, events and log lines that are lost, and log lines left out by their limit.',
+          'ops',
+          [
+            [rate('weir_audit_lost_total', ONE), 'audit'],
+            [rate('weir_events_lost_total', ONE), 'events'],
+            [rate('weir_log_lost_lines_total', ONE), 'log lines'],
+            [
+              `sum(rate(weir_log_suppressed_total{${ONE}}[$__rate_interval])) or vector(0)`,
+              'left out',
+            ],
+          ],
+          { h: 6, alert: ['WeirAuditLost', 'WeirHistoryLost'] },
+        ),
+        series(
           'API requests',
           'By status.',
           'ops',
           [[sum('status', rate('weir_api_request_duration_seconds_count', ONE)), '{{status}}']],
-          { w: 6, h: 6 },
+          { h: 6 },
         ),
         series(
           'Rejected tokens',
@@ -524,7 +539,7 @@ export const APPLIANCE = {
             [rate('weir_api_auth_failures_total', ONE), 'failed'],
             [rate('weir_api_auth_limited_total', ONE), 'limited'],
           ],
-          { w: 6, h: 6, alert: 'WeirApiAuthFailures' },
+          { h: 6, alert: 'WeirApiAuthFailures' },
         ),
         table(
           'Sources',
@@ -539,7 +554,7 @@ export const APPLIANCE = {
               { values: [[1, 'orange']], base: 'green' },
             ],
           ],
-          { w: 6, h: 6, alert: ['WeirSourceHeld', 'WeirSourceStale'] },
+          { w: 12, h: 6, alert: ['WeirSourceHeld', 'WeirSourceStale'] },
         ),
         table(
           'Certificates',
@@ -559,7 +574,7 @@ export const APPLIANCE = {
               },
             ],
           ],
-          { w: 6, h: 6, alert: ['WeirCertificateExpiresSoon', 'WeirCertificateExpired'] },
+          { w: 12, h: 6, alert: ['WeirCertificateExpiresSoon', 'WeirCertificateExpired'] },
         ),
       ],
     ],

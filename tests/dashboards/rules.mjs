@@ -605,6 +605,31 @@ export const GROUPS = [
         ],
       },
       {
+        alert: 'WeirAuditLost',
+        severity: 'ticket',
+        expr: 'increase(weir_audit_lost_total[15m]) > 0',
+        for: '0m',
+        summary: 'The audit log of {{ $labels.instance }} is incomplete',
+        description: '{{ $value | humanize }} entries could not be written in 15 minutes.',
+        ...growth('weir_audit_lost_total', {}),
+      },
+      {
+        alert: 'WeirHistoryLost',
+        severity: 'ticket',
+        expr: 'increase(weir_events_lost_total[15m]) + increase(weir_log_lost_lines_total[15m]) > 0',
+        for: '0m',
+        summary: 'Events or log lines of {{ $labels.instance }} are lost',
+        description: '{{ $value | humanize }} of them in 15 minutes.',
+        fires: [
+          growing('weir_events_lost_total', {}, 0),
+          growing('weir_log_lost_lines_total', {}, 6),
+        ],
+        quiet: [
+          growing('weir_events_lost_total', {}, 0),
+          growing('weir_log_lost_lines_total', {}, 0),
+        ],
+      },
+      {
         alert: 'WeirListenerDown',
         severity: 'page',
         expr: 'weir_listener_up == 0',
