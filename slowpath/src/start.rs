@@ -109,7 +109,11 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
         tracing::info!(event = "region_note", %note, "region opened");
     }
     if config.plane == Plane::Dpdk && !region.in_huge_pages() {
-        tracing::warn!(event = "region_in_small_pages", path = %config.region.path.display(), "region is in 4 kB pages");
+        tracing::warn!(
+            event = "region_in_small_pages",
+            path = %config.region.path.display(),
+            "region is in 4 kB pages"
+        );
     }
     Ok(region)
 }

@@ -75,7 +75,12 @@ impl AuthFailures {
     pub fn failed(&self, source: Source, now: Instant) {
         self.failures.fetch_add(1, Relaxed);
         if let Some(failures) = self.sources.lock().failed(source.key(), now) {
-            tracing::warn!(event = "api_token_wrong", %source, failures, "API requests rejected: wrong or missing token");
+            tracing::warn!(
+                event = "api_token_wrong",
+                %source,
+                failures,
+                "API requests rejected: wrong or missing token"
+            );
         }
     }
 
@@ -85,7 +90,12 @@ impl AuthFailures {
     pub fn outdated(&self, source: Source, now: Instant) {
         self.failures.fetch_add(1, Relaxed);
         if let Some(failures) = self.sources.lock().note(source.key(), now) {
-            tracing::warn!(event = "api_token_outdated", %source, failures, "API requests rejected: replaced token");
+            tracing::warn!(
+                event = "api_token_outdated",
+                %source,
+                failures,
+                "API requests rejected: replaced token"
+            );
         }
     }
 }

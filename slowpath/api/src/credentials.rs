@@ -141,7 +141,11 @@ impl Watch {
             Err(error) => {
                 if in_force {
                     self.rejected += 1;
-                    tracing::warn!(event = "secret_rejected", %error, "secret file rejected, the previous secret stays");
+                    tracing::warn!(
+                        event = "secret_rejected",
+                        %error,
+                        "secret file rejected, the previous secret stays"
+                    );
                 }
                 self.error = Some(error);
             }
@@ -246,7 +250,12 @@ impl Credentials {
         let replaced = tokens.replace(token, overlap, now);
         if replaced {
             let overlap_s = overlap.as_secs();
-            tracing::info!(event = "api_token_replaced", file = %path.display(), overlap_s, "API token replaced");
+            tracing::info!(
+                event = "api_token_replaced",
+                file = %path.display(),
+                overlap_s,
+                "API token replaced"
+            );
         }
         Ok(replaced)
     }
@@ -265,7 +274,12 @@ impl Credentials {
         let until = identity.validity.map(|validity| config::rfc3339::format(validity.until));
         if self.identity.write().replace(identity).is_some() {
             let valid_until = until.as_deref().unwrap_or("unknown");
-            tracing::info!(event = "tls_certificate_replaced", file = %tls.cert.display(), valid_until, "TLS certificate replaced");
+            tracing::info!(
+                event = "tls_certificate_replaced",
+                file = %tls.cert.display(),
+                valid_until,
+                "TLS certificate replaced"
+            );
         }
         Ok(true)
     }
