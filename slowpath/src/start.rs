@@ -214,15 +214,10 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     history().inspect(|history| history.close());
     runtime.shutdown_timeout(RESPONSE_TIMEOUT);
     store.close();
-    let ended = match await_threads(&config, loop_gone, store_ended) {
+    match await_threads(&config, loop_gone, store_ended) {
         true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
         false => served,
-    };
-    match &ended {
-        Ok(()) => tracing::info!(event = "slowpath_stopped", "slowpath stopped"),
-        Err(error) => tracing::error!(event = "slowpath_failed", %error, "slowpath failed"),
     }
-    ended
 }
 
 /// Removes the control socket, and waits for the threads to end, at most for [`JOIN_TIMEOUT`].
