@@ -30,8 +30,13 @@ fn segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
+/// File that a writer locks, so that a second process does not write to the folder.
+const LOCK: &str = "lock";
+
 /// The writer of a folder.
 pub struct SegmentWriter {
+    /// Locked while this exists.
+    _lock: File,
     folder: PathBuf,
     max_bytes: u64,
     file: File,
@@ -46,9 +51,13 @@ impl SegmentWriter {
     /// end of the newest segment is cut off.
     ///
     /// # Errors
-    /// Fails if the disk does.
+    /// Fails if the disk does, or if another process writes to the folder.
     pub fn open(folder: &Path, max_bytes: u64) -> io::Result<SegmentWriter> {
         fs::create_dir_all(folder)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o640);
+        let lock = options.open(folder.join(LOCK))?;
+        lock.try_lock()?;
         let found = segments(folder)?;
         let mut last = None;
         // A segment whose records are all damaged has no number to continue with.
@@ -67,7 +76,8 @@ impl SegmentWriter {
         };
         let len = complete_len(&path)?;
         file.set_len(len)?;
-        Ok(SegmentWriter { folder: folder.to_owned(), max_bytes, file, path, len, next_number })
+        let folder = folder.to_owned();
+        Ok(SegmentWriter { _lock: lock, folder, max_bytes, file, path, len, next_number })
     }
 
     /// Returns the number of the next record.
@@ -273,11 +283,13 @@ mod tests {
         let content = fs::read(&path).unwrap();
         let whole = content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for cut in whole..content.len() {
+            drop(writer);
             fs::write(&path, &content[..cut]).unwrap();
-            let mut writer = SegmentWriter::open(&folder, 1 << 20).unwrap();
+            writer = SegmentWriter::open(&folder, 1 << 20).unwrap();
             assert_eq!(add(&mut writer, "c"), 2, "cut at {cut}");
             assert_eq!(numbers(&folder), (vec![1, 2], 0), "cut at {cut}");
         }
+        drop(writer);
         // Pages that never reached the disk are zero after a loss of power.
         let mut torn = content.clone();
         torn[whole + 3..].fill(0);
@@ -309,6 +321,8 @@ mod tests {
         // A damaged newest segment does not make numbers start anew.
         let (_, newest) = segments(&folder).unwrap().pop().unwrap();
         fs::write(&newest, "damaged\n").unwrap();
+        assert!(SegmentWriter::open(&folder, 16_000).is_err(), "another one writes");
+        drop(writer);
         let next = SegmentWriter::open(&folder, 16_000).unwrap().next_number();
         assert!(next > found[0] && next <= 1001, "{next}");
         fs::remove_dir_all(&folder).unwrap();

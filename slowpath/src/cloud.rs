@@ -80,7 +80,12 @@ pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<CloudHandle>, C
     let (end, left) = oneshot::channel();
     tokio::spawn(async move {
         let reason = task.await;
-        tracing::info!(event = "cloud_lifecycle_ended", cloud, outcome = %reason, "cloud lifecycle ended");
+        tracing::info!(
+            event = "cloud_lifecycle_ended",
+            cloud,
+            outcome = %reason,
+            "cloud lifecycle ended"
+        );
         let _ = end.send(());
     });
     Ok(Some(CloudHandle { signals, left, _cancel: cancel }))

@@ -8,8 +8,8 @@
 //!   starts a trace on the lcores;
 //! - `GET /db/TABLE`: rows of a table of the control state;
 //! - `GET /maps`: content of the region, in the format of `weir maps dump`;
-//! - `GET /events`: records of the history, a line of JSON each; with `follow=true`, further ones as
-//!   they come;
+//! - `GET /events`: records of the history, a line of JSON each; with `follow=true`, further ones
+//!   as they come;
 //! - `GET /log/level`: the log levels in force;
 //! - `GET /objects/KIND`: stored objects with their status;
 //! - `POST /explain`: how packets would be handled;
@@ -18,8 +18,9 @@
 //!   `/bgp/routes/advertised` and `/bgp/policies`: state of BGP.
 //!
 //! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`,
-//! `PUT /log/level`, `PUT /store/format`, which ends the way back to a version that has an earlier one, and
-//! `PUT /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a connection.
+//! `PUT /log/level`, `PUT /store/format`, which ends the way back to a version that has an earlier
+//! one, and `PUT /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a
+//! connection.
 //!
 //! The socket belongs to the user as which slowpath runs. Its mode is 0600, or 0660 with the group
 //! `control.group` if that is set; with `control.operate_group` or `control.read_group`, an ACL

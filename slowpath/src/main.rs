@@ -70,7 +70,12 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let watched = file.map(|file| ConfigFile::new(file, &cli.set, config.plane));
-    exit_code(slowpath::start::run(config, watched))
+    let ended = slowpath::start::run(config, watched);
+    match &ended {
+        Ok(()) => tracing::info!(event = "slowpath_stopped", "slowpath stopped"),
+        Err(error) => tracing::error!(event = "slowpath_failed", %error, "slowpath failed"),
+    }
+    exit_code(ended)
 }
 
 fn exit_code(result: Result<(), StartError>) -> ExitCode {

@@ -112,7 +112,11 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
         tracing::info!(event = "region_note", %note, "region opened");
     }
     if config.plane == Plane::Dpdk && !region.in_huge_pages() {
-        tracing::warn!(event = "region_in_small_pages", path = %config.region.path.display(), "region is in 4 kB pages");
+        tracing::warn!(
+            event = "region_in_small_pages",
+            path = %config.region.path.display(),
+            "region is in 4 kB pages"
+        );
     }
     Ok(region)
 }
@@ -218,15 +222,10 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     history().inspect(|history| history.close());
     runtime.shutdown_timeout(RESPONSE_TIMEOUT);
     store.close();
-    let ended = match await_threads(&config, loop_gone, store_ended) {
+    match await_threads(&config, loop_gone, store_ended) {
         true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
         false => served,
-    };
-    match &ended {
-        Ok(()) => tracing::info!(event = "slowpath_stopped", "slowpath stopped"),
-        Err(error) => tracing::error!(event = "slowpath_failed", %error, "slowpath failed"),
     }
-    ended
 }
 
 /// Removes the control socket, and waits for the threads to end, at most for [`JOIN_TIMEOUT`].

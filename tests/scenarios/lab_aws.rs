@@ -261,7 +261,7 @@ fn shut_down(
     beyond.stop_requests();
     assert_all_continued(&[("web", web.finish()?), ("beyond", beyond.finish()?)]);
     let log = wait_for_exit(&mut weir)?;
-    assert!(log.contains("cloud lifecycle ended cloud=\"AWS\" outcome=Drained"), "{log}");
+    assert!(log.contains("cloud lifecycle ended cloud=AWS outcome=Drained"), "{log}");
     assert_eq!(aws.state(), Some(State::Draining), "deregistration ended before the delay");
     let calls = aws.emulator.take_calls();
     let counts = ["RegisterTargets", "DeregisterTargets"].map(|name| aws.calls(name, &calls));

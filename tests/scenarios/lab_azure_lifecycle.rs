@@ -300,7 +300,7 @@ fn wait_for_exit(azure: &Azure, weir: &mut Weir) -> Outcome {
     let status = slowpath.wait(SOON)?;
     let log = slowpath.log();
     assert!(status.success(), "{status}\n{}", slowpath.log_tail());
-    assert!(log.contains("cloud lifecycle ended cloud=\"Azure\" outcome=Drained"), "{log}");
+    assert!(log.contains("cloud lifecycle ended cloud=Azure outcome=Drained"), "{log}");
     let interface = network("networkInterfaces", "weir-0-data");
     let interface = azure.emulator.with(|state| state.find(&interface).cloned());
     let body = interface.ok_or("the interface does not exist")?.body;

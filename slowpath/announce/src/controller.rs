@@ -238,7 +238,11 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
             };
             let result = self.reconcile();
             if let Err(error) = &result {
-                tracing::warn!(event = "bgp_policy_incomplete", %error, "BGP policy not applied completely");
+                tracing::warn!(
+                    event = "bgp_policy_incomplete",
+                    %error,
+                    "BGP policy not applied completely"
+                );
             }
             // A deadline of the applier that has passed must not trigger the next round at once
             // after a failed one.

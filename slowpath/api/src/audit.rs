@@ -147,7 +147,11 @@ impl Shared {
             Err(cause) => {
                 self.lost.fetch_add(count as u64, Relaxed);
                 if error.as_ref() != Some(&cause) {
-                    tracing::error!(event = "audit_unwritten", error = %cause, "audit log not written");
+                    tracing::error!(
+                        event = "audit_unwritten",
+                        error = %cause,
+                        "audit log not written"
+                    );
                 }
                 *error = Some(cause);
             }

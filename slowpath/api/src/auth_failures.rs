@@ -76,7 +76,12 @@ impl AuthFailures {
     pub fn failed(&self, source: Source, now: Instant) -> Option<u64> {
         self.failures.fetch_add(1, Relaxed);
         let failures = self.sources.lock().failed(source.key(), now)?;
-        tracing::warn!(event = "api_token_wrong", %source, failures, "API requests rejected: wrong or missing token");
+        tracing::warn!(
+            event = "api_token_wrong",
+            %source,
+            failures,
+            "API requests rejected: wrong or missing token"
+        );
         Some(failures)
     }
 
@@ -86,7 +91,12 @@ impl AuthFailures {
     pub fn outdated(&self, source: Source, now: Instant) -> Option<u64> {
         self.failures.fetch_add(1, Relaxed);
         let failures = self.sources.lock().note(source.key(), now)?;
-        tracing::warn!(event = "api_token_outdated", %source, failures, "API requests rejected: replaced token");
+        tracing::warn!(
+            event = "api_token_outdated",
+            %source,
+            failures,
+            "API requests rejected: replaced token"
+        );
         Some(failures)
     }
 }

@@ -152,7 +152,12 @@ impl ListenerIdentity {
         let until = identity.validity.map(|validity| config::rfc3339::format(validity.until));
         if self.identity.write().replace(identity).is_some() {
             let valid_until = until.as_deref().unwrap_or("unknown");
-            tracing::info!(event = "tls_certificate_replaced", file = %cert.display(), valid_until, "TLS certificate replaced");
+            tracing::info!(
+                event = "tls_certificate_replaced",
+                file = %cert.display(),
+                valid_until,
+                "TLS certificate replaced"
+            );
         }
         Ok(true)
     }
@@ -231,7 +236,11 @@ impl Watch {
             Err(error) => {
                 if in_force {
                     self.rejected += 1;
-                    tracing::warn!(event = "secret_rejected", %error, "secret file rejected, the previous secret stays");
+                    tracing::warn!(
+                        event = "secret_rejected",
+                        %error,
+                        "secret file rejected, the previous secret stays"
+                    );
                 }
                 self.error = Some(error);
             }
@@ -408,7 +417,12 @@ impl Credentials {
         let replaced = tokens.replace(token, overlap, now);
         if replaced {
             let overlap_s = overlap.as_secs();
-            tracing::info!(event = "api_token_replaced", file = %path.display(), overlap_s, "API token replaced");
+            tracing::info!(
+                event = "api_token_replaced",
+                file = %path.display(),
+                overlap_s,
+                "API token replaced"
+            );
         }
         Ok(replaced)
     }
@@ -426,7 +440,13 @@ impl Credentials {
         let ended = named.get_or_insert_default().replace(lines);
         if !is_first {
             let ended = ended.join(", ");
-            tracing::info!(event = "api_tokens_replaced", file = %path.display(), count, %ended, "API tokens replaced");
+            tracing::info!(
+                event = "api_tokens_replaced",
+                file = %path.display(),
+                count,
+                %ended,
+                "API tokens replaced"
+            );
         }
         Ok(true)
     }

@@ -111,7 +111,12 @@ async fn serve_connection(
     match tokio::time::timeout(connection.timeouts().handshake, tls.accept(stream)).await {
         Ok(Ok(stream)) => listeners::http(stream, connection, app, Http::KeepAlive).await,
         Ok(Err(error)) => {
-            tracing::debug!(event = "api_handshake_failed", from = %connection.source, %error, "TLS handshake failed");
+            tracing::debug!(
+                event = "api_handshake_failed",
+                from = %connection.source,
+                %error,
+                "TLS handshake failed"
+            );
         }
         Err(_) => connection.timed_out(Timeout::Handshake),
     }

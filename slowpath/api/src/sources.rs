@@ -224,7 +224,12 @@ async fn commit(
         let (committed, batch) = match sources.commit(&source, session, &fields, objects, now) {
             Err(Error::Held(held)) if !dry_run => {
                 let record = held.record(objects, now.wall);
-                tracing::warn!(event = "source_list_held", %source, reason = %held, "source list held");
+                tracing::warn!(
+                    event = "source_list_held",
+                    %source,
+                    reason = %held,
+                    "source list held"
+                );
                 store_write::write_blocking(api, WriteRequest::new(record, now.wall))?;
                 return Err(Error::Held(held).into());
             }
@@ -264,7 +269,12 @@ async fn confirm(
     let confirmed = with_sources(&api, move |api, sources, objects, now| {
         let (confirmed, batch) = sources.confirm(&source, objects, now)?;
         store_write::write_blocking(api, WriteRequest::new(batch, now.wall))?;
-        tracing::warn!(event = "removal_confirmed", %source, removed = confirmed.removed, "removal confirmed");
+        tracing::warn!(
+            event = "removal_confirmed",
+            %source,
+            removed = confirmed.removed,
+            "removal confirmed"
+        );
         Ok(confirmed)
     });
     confirmed.await.map(Json)
@@ -330,7 +340,11 @@ pub async fn watch_leases(api: Api) {
         interval.tick().await;
         let api = api.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || tick(&api)).await {
-            tracing::error!(event = "source_leases_unchecked", %error, "checking source leases failed");
+            tracing::error!(
+                event = "source_leases_unchecked",
+                %error,
+                "checking source leases failed"
+            );
         }
     }
 }
@@ -343,11 +357,20 @@ fn tick(api: &Api) {
         let texts: Vec<String> = batch.iter().filter_map(log_text).collect();
         match store_write::write_blocking(api, WriteRequest::new(batch, now.wall)) {
             Ok(_) => {
-                tracing::warn!(event = "source_leases_expired", changes = %texts.join("; "), "source leases expired")
+                tracing::warn!(
+                    event = "source_leases_expired",
+                    changes = %texts.join("; "),
+                    "source leases expired"
+                )
             }
             Err(error) => {
                 let changes = texts.join("; ");
-                tracing::error!(event = "source_leases_unstored", %changes, %error, "expired source leases not stored, retrying");
+                tracing::error!(
+                    event = "source_leases_unstored",
+                    %changes,
+                    %error,
+                    "expired source leases not stored, retrying"
+                );
             }
         }
     }

@@ -303,7 +303,11 @@ fn apply_output(params: &DriverParams, session: &mut Session, output: Output, no
             tracing::info!(event = "bfd_session_down", %neighbor, %reason, "BFD session down")
         }
         Change::Held => {
-            tracing::info!(event = "bfd_neighbor_held", %neighbor, "BFD neighbor is administratively down")
+            tracing::info!(
+                event = "bfd_neighbor_held",
+                %neighbor,
+                "BFD neighbor is administratively down"
+            )
         }
     }
     // The receiver may be gone.

@@ -98,11 +98,20 @@ impl Session {
                 // address may be back.
                 self.socket = None;
                 if self.last_error.is_none() {
-                    tracing::warn!(event = "bfd_packet_unsent", neighbor = %self.key, error = %why, "BFD packet not sent");
+                    tracing::warn!(
+                        event = "bfd_packet_unsent",
+                        neighbor = %self.key,
+                        error = %why,
+                        "BFD packet not sent"
+                    );
                 }
             }
             None if self.last_error.is_some() => {
-                tracing::info!(event = "bfd_packets_sent_again", neighbor = %self.key, "BFD packets are sent again");
+                tracing::info!(
+                    event = "bfd_packets_sent_again",
+                    neighbor = %self.key,
+                    "BFD packets are sent again"
+                );
             }
             None => {}
         }

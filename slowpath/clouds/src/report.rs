@@ -173,7 +173,14 @@ impl Report {
         };
         let known = &mut self.findings[at];
         if known.text != text {
-            tracing::warn!(event = "cloud_finding", finding = name, cloud = %self.cloud, %text, %remedy, "cloud finding");
+            tracing::warn!(
+                event = "cloud_finding",
+                finding = name,
+                cloud = %self.cloud,
+                %text,
+                %remedy,
+                "cloud finding"
+            );
         }
         (known.text, known.remedy) = (text, remedy);
         known.times += 1;
@@ -182,7 +189,12 @@ impl Report {
     /// Sets the error, and logs it if it is new.
     pub fn set_error(&mut self, error: String) {
         if self.error != error {
-            tracing::error!(event = "cloud_failed", cloud = %self.cloud, %error, "cloud integration failed");
+            tracing::error!(
+                event = "cloud_failed",
+                cloud = %self.cloud,
+                %error,
+                "cloud integration failed"
+            );
         }
         self.error = error;
     }

@@ -152,7 +152,13 @@ pub async fn with_retries<T, F: Future<Output = Result<T, AttemptError>>>(
         let Step::Wait(next) = retry.step(since, failed.error.kind, failed.after) else {
             return Err(failed);
         };
-        tracing::debug!(event = "cloud_call_retried", operation = failed.error.operation, code = failed.error.code, pause = ?next, "cloud call failed, retrying");
+        tracing::debug!(
+            event = "cloud_call_retried",
+            operation = failed.error.operation,
+            code = failed.error.code,
+            pause = ?next,
+            "cloud call failed, retrying"
+        );
         tokio::select! {
             biased;
             () = cancelled(&mut cancel) => return Err(failed),

@@ -227,7 +227,13 @@ impl<L: Lifecycle> Runner<L> {
             if let Some(no_answer) = error.no_answer()
                 && let Some(location) = self.journaled_location().await
             {
-                tracing::warn!(event = "cloud_location_from_file", cloud = L::CLOUD, location = %L::name(&location), %error, "no response from the cloud: using the location in the state file");
+                tracing::warn!(
+                    event = "cloud_location_from_file",
+                    cloud = L::CLOUD,
+                    location = %L::name(&location),
+                    %error,
+                    "no response from the cloud: using the location in the state file"
+                );
                 self.report.error.clear();
                 return (location, Some(no_answer.clone()));
             }

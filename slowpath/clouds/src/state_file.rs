@@ -33,7 +33,12 @@ pub fn read<T: DeserializeOwned>(file: Option<&Path>) -> Option<T> {
 pub fn write(file: Option<&Path>, value: &impl Serialize) {
     let Some(file) = file else { return };
     if let Err(error) = enqueue(file, value) {
-        tracing::warn!(event = "cloud_state_unwritten", file = %file.display(), %error, "cloud state file not written");
+        tracing::warn!(
+            event = "cloud_state_unwritten",
+            file = %file.display(),
+            %error,
+            "cloud state file not written"
+        );
     }
 }
 

@@ -237,10 +237,22 @@ impl Checker {
         let Verdict { service, endpoint, healthy } = &verdict;
         match healthy {
             true => {
-                tracing::info!(event = "backend_healthy", backend = %endpoint, %service, %reason, "backend healthy")
+                tracing::info!(
+                    event = "backend_healthy",
+                    backend = %endpoint,
+                    %service,
+                    %reason,
+                    "backend healthy"
+                )
             }
             false => {
-                tracing::warn!(event = "backend_unhealthy", backend = %endpoint, %service, %reason, "backend unhealthy")
+                tracing::warn!(
+                    event = "backend_unhealthy",
+                    backend = %endpoint,
+                    %service,
+                    %reason,
+                    "backend unhealthy"
+                )
             }
         }
         self.inputs.counters.state_changed(*healthy);

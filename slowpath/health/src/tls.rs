@@ -72,7 +72,12 @@ fn load_roots(from: &Authorities) -> Result<RootCertStore, String> {
             )
         }
         Some(_) => {
-            tracing::warn!(event = "health_ca_unusable", file = %from.file.display(), %cause, "CA file of a service not usable");
+            tracing::warn!(
+                event = "health_ca_unusable",
+                file = %from.file.display(),
+                %cause,
+                "CA file of a service not usable"
+            );
             UNUSABLE.to_owned()
         }
     };

@@ -127,7 +127,13 @@ impl Conditions {
                 tracing::info!(event = "listening_again", key, %address, "listening again");
             }
             (_, Some(error)) => {
-                tracing::error!(event = "not_listening", key, %address, %error, "not listening, retrying");
+                tracing::error!(
+                    event = "not_listening",
+                    key,
+                    %address,
+                    %error,
+                    "not listening, retrying"
+                );
                 let since = before.as_ref().map_or_else(Instant::now, |failing| failing.since);
                 *before = Some(Failing { error, since });
             }

@@ -103,7 +103,12 @@ where
         if error.is_timeout() {
             connection.timed_out(Timeout::Head);
         }
-        tracing::debug!(event = "http_connection_failed", from = %connection.source, %error, "connection ended with an error");
+        tracing::debug!(
+            event = "http_connection_failed",
+            from = %connection.source,
+            %error,
+            "connection ended with an error"
+        );
     }
 }
 

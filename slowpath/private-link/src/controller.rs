@@ -170,7 +170,12 @@ impl Controller {
                     let (name, next) = match ended {
                         CompletedCall::Answered(ended) => ended,
                         CompletedCall::Panicked(name, error) => {
-                            tracing::error!(event = "private_link_panicked", object = %name, %error, "private link round panicked");
+                            tracing::error!(
+                                event = "private_link_panicked",
+                                object = %name,
+                                %error,
+                                "private link round panicked"
+                            );
                             (name, Next::BackOff)
                         }
                     };
@@ -220,7 +225,12 @@ impl Controller {
         match saved.await {
             Ok(()) => round.next,
             Err(error) => {
-                tracing::warn!(event = "private_link_unstored", object = %object.name, %error, "private link status not stored");
+                tracing::warn!(
+                    event = "private_link_unstored",
+                    object = %object.name,
+                    %error,
+                    "private link status not stored"
+                );
                 Next::BackOff
             }
         }

@@ -126,7 +126,11 @@ impl Lease {
         if error != self.error
             && let Some(error) = &error
         {
-            tracing::warn!(event = "private_link_lease_failed", %error, "private link lease not read or renewed");
+            tracing::warn!(
+                event = "private_link_lease_failed",
+                %error,
+                "private link lease not read or renewed"
+            );
         }
         self.error = error;
     }

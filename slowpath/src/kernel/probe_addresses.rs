@@ -90,7 +90,11 @@ impl ProbeAddresses {
         self.last_settled = (settled != Ok(false)).then_some((now, revision));
         match &settled {
             Err(why) if !self.failed => {
-                tracing::error!(event = "probe_addresses_failed", error = %why, "probe source addresses not updated")
+                tracing::error!(
+                    event = "probe_addresses_failed",
+                    error = %why,
+                    "probe source addresses not updated"
+                )
             }
             Ok(_) if self.failed => tracing::info!(
                 event = "probe_addresses_set",

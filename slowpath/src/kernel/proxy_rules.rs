@@ -93,7 +93,11 @@ impl ProxyRules {
         let settled = self.settle(tables, now);
         match &settled {
             Err(e) if !self.failed => {
-                tracing::error!(event = "proxy_rules_failed", error = %e, "routing rules for proxies not set")
+                tracing::error!(
+                    event = "proxy_rules_failed",
+                    error = %e,
+                    "routing rules for proxies not set"
+                )
             }
             Ok(()) if self.failed => {
                 tracing::info!(event = "proxy_rules_set", "routing rules for proxies are set again")

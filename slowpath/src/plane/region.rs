@@ -225,7 +225,11 @@ impl<'r> RegionPlane<'r> {
     /// Rolls back to the last commit.
     fn discard(&mut self) {
         if let Err(e) = self.writer.abort() {
-            tracing::error!(event = "tables_not_rolled_back", error = %e, "tables not rolled back to the last commit");
+            tracing::error!(
+                event = "tables_not_rolled_back",
+                error = %e,
+                "tables not rolled back to the last commit"
+            );
         }
         self.broken = None;
         self.hops_idle = true;
@@ -280,7 +284,12 @@ impl<'r> RegionPlane<'r> {
             known: resolved.mac.is_some(),
         };
         if let Err(error) = self.writer.set_next_hop(id, &hop) {
-            tracing::warn!(event = "next_hop_unwritten", address = %resolved.to, %error, "next hop not written");
+            tracing::warn!(
+                event = "next_hop_unwritten",
+                address = %resolved.to,
+                %error,
+                "next hop not written"
+            );
         }
     }
 

@@ -42,7 +42,11 @@ impl Reconcile<'_> {
                 HealthEvent::Verdict(Verdict { service, endpoint, healthy }) => {
                     let written = transaction.update_backend_health(service, endpoint, *healthy);
                     if let Err(gone) = written {
-                        tracing::debug!(event = "health_verdict_late", error = %gone, "health verdict for a removed backend");
+                        tracing::debug!(
+                            event = "health_verdict_late",
+                            error = %gone,
+                            "health verdict for a removed backend"
+                        );
                     }
                 }
                 HealthEvent::Unchecked(service, endpoint) => {

@@ -43,7 +43,11 @@ impl Reconcile<'_> {
                 match answer {
                     Ok(()) => drop(self.desired.apply(&[], time.wall)),
                     Err(worse) => {
-                        tracing::error!(event = "rollback_rejected", error = %worse, "rollback of the services rejected");
+                        tracing::error!(
+                            event = "rollback_rejected",
+                            error = %worse,
+                            "rollback of the services rejected"
+                        );
                     }
                 }
                 self.services = services;
@@ -101,7 +105,11 @@ impl Reconcile<'_> {
     pub(super) fn commit_done(&mut self, outcome: Result<(), PlaneError>, time: Now) {
         let Some(Uncommitted { services, config }) = self.uncommitted.take() else {
             if let Err(error) = outcome {
-                tracing::error!(event = "commit_rejected", %error, "commit rejected, the tables are unchanged");
+                tracing::error!(
+                    event = "commit_rejected",
+                    %error,
+                    "commit rejected, the tables are unchanged"
+                );
             }
             return;
         };

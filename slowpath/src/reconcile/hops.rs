@@ -60,7 +60,12 @@ impl Hops {
             Event::PathMtu { next_hop, mtu } => {
                 let to = plane.next_hop(next_hop).map(|(_, addr)| addr.to_string());
                 let to = to.unwrap_or_else(|| format!("next hop {next_hop}"));
-                tracing::warn!(event = "path_mtu_low", destination = %to, mtu, "path MTU is below the interface MTU");
+                tracing::warn!(
+                    event = "path_mtu_low",
+                    destination = %to,
+                    mtu,
+                    "path MTU is below the interface MTU"
+                );
                 self.path_mtus.record(next_hop, now);
             }
             Event::Switched { .. } | Event::TraceStage { .. } => {}

@@ -181,7 +181,11 @@ impl Intake {
             false => self.read_config(same, now),
         };
         if let Err(error) = followed {
-            tracing::error!(event = "gateway_settings_rejected", %error, "settings reported by the gateway rejected");
+            tracing::error!(
+                event = "gateway_settings_rejected",
+                %error,
+                "settings reported by the gateway rejected"
+            );
         }
     }
 
@@ -285,7 +289,11 @@ impl Intake {
 
     /// Rejects a configuration; the one in force stays.
     fn reject_config(&mut self, error: String) {
-        tracing::error!(event = "configuration_rejected", %error, "configuration rejected; previous one stays in force");
+        tracing::error!(
+            event = "configuration_rejected",
+            %error,
+            "configuration rejected; previous one stays in force"
+        );
         self.of_config.error = Some(error);
         if self.pending_config.is_some() {
             self.drop_pending_config();
@@ -308,7 +316,12 @@ impl Intake {
 
     fn reject_services(&mut self, error: String) {
         let path = self.files.services().display();
-        tracing::error!(event = "services_rejected", %path, %error, "services file rejected; the previous services stay in force");
+        tracing::error!(
+            event = "services_rejected",
+            %path,
+            %error,
+            "services file rejected; the previous services stay in force"
+        );
         self.of_services.error = Some(error);
     }
 

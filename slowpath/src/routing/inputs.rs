@@ -115,7 +115,11 @@ impl StateSource for Inputs {
         self.store.submit(WriteRequest::new(batch, SystemTime::now()), move |answer| {
             writing.store(false, Ordering::Relaxed);
             if let Err(error) = answer {
-                tracing::debug!(event = "bgp_conditions_unwritten", %error, "conditions of BGP policies not written");
+                tracing::debug!(
+                    event = "bgp_conditions_unwritten",
+                    %error,
+                    "conditions of BGP policies not written"
+                );
             }
         });
     }

@@ -197,7 +197,11 @@ impl Desired {
         let wake = Arc::clone(&self.wake);
         self.store.submit(WriteRequest::new(record, now), move |noted| {
             if let Err(wrong) = noted {
-                tracing::error!(event = "held_removal_unrecorded", error = %wrong, "held removal not recorded");
+                tracing::error!(
+                    event = "held_removal_unrecorded",
+                    error = %wrong,
+                    "held removal not recorded"
+                );
             }
             // The receiver is gone if the control loop is.
             let _ = answer.send(Err(error));
@@ -336,7 +340,11 @@ impl Desired {
             WriteRequest { batch, now, complete_sources: vec![key.source] },
             |answer| {
                 if let Err(error) = answer {
-                    tracing::warn!(event = "appliance_object_unwritten", %error, "appliance object not updated");
+                    tracing::warn!(
+                        event = "appliance_object_unwritten",
+                        %error,
+                        "appliance object not updated"
+                    );
                 }
             },
         );
@@ -348,13 +356,27 @@ impl Desired {
         for change in verdicts {
             match &change.verdict {
                 Verdict::Accepted => {
-                    tracing::info!(event = "object_accepted", object = %change.key, "object accepted")
+                    tracing::info!(
+                        event = "object_accepted",
+                        object = %change.key,
+                        "object accepted"
+                    )
                 }
                 Verdict::Shadowed(by) => {
-                    tracing::warn!(event = "object_shadowed", object = %change.key, preferred = %by, "object shadowed by a preferred source");
+                    tracing::warn!(
+                        event = "object_shadowed",
+                        object = %change.key,
+                        preferred = %by,
+                        "object shadowed by a preferred source"
+                    );
                 }
                 Verdict::Rejected(error) => {
-                    tracing::error!(event = "object_rejected", object = %change.key, %error, "object rejected");
+                    tracing::error!(
+                        event = "object_rejected",
+                        object = %change.key,
+                        %error,
+                        "object rejected"
+                    );
                 }
             }
             batch.push(change.into_change(now));
@@ -400,7 +422,13 @@ impl Desired {
         }
         if !condition.message.is_empty() {
             let detail = &condition.message;
-            tracing::warn!(event = "service_condition_false", %service, condition = aspect, %detail, "service condition is false");
+            tracing::warn!(
+                event = "service_condition_false",
+                %service,
+                condition = aspect,
+                %detail,
+                "service condition is false"
+            );
         }
         let change = Change::Status { key, observed, conditions: vec![condition] };
         write_statuses(&self.store, vec![change], now);
@@ -467,7 +495,12 @@ fn mark_unhealthy(transaction: &mut Transaction<'_>, unhealthy: &[(Address, Endp
             && !judged
             && transaction.update_backend_health(name, endpoint, false) == Ok(true)
         {
-            tracing::info!(event = "backend_kept_unhealthy", service = %name, backend = %endpoint, "backend kept unhealthy after the restart");
+            tracing::info!(
+                event = "backend_kept_unhealthy",
+                service = %name,
+                backend = %endpoint,
+                "backend kept unhealthy after the restart"
+            );
         }
     }
 }

@@ -35,7 +35,11 @@ pub fn prepare(config: &Config) -> Result<(), StartError> {
     let user = user_id("region.user", region.user.as_deref()).map_err(OpenError::from)?;
     let group = group_id("region.group", region.group.as_deref()).map_err(OpenError::from)?;
     if let Err(error) = hugepages::upgrade::end_obsolete_pending(config) {
-        tracing::warn!(event = "upgrade_state_left", %error, "state of an ended upgrade not removed");
+        tracing::warn!(
+            event = "upgrade_state_left",
+            %error,
+            "state of an ended upgrade not removed"
+        );
     }
     hugepages::prepare_region(config)?;
     remove_stale_socket(socket);

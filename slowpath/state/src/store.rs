@@ -143,7 +143,11 @@ impl<D: Disk> Store<D> {
         if tail == Tail::Found
             && let Err(error) = store.cut_tail()
         {
-            warn!(event = "store_cut_failed", %error, "interrupted write at the end of the store's log not cut");
+            warn!(
+                event = "store_cut_failed",
+                %error,
+                "interrupted write at the end of the store's log not cut"
+            );
         }
         store
     }
@@ -209,7 +213,11 @@ impl<D: Disk> Store<D> {
         if self.log > self.min_snapshot_log.max(2 * self.snapshot)
             && let Err(error) = self.write_snapshot()
         {
-            warn!(event = "store_snapshot_failed", %error, "store snapshot failed, log not shortened");
+            warn!(
+                event = "store_snapshot_failed",
+                %error,
+                "store snapshot failed, log not shortened"
+            );
         }
         answers
     }

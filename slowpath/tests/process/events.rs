@@ -1,5 +1,5 @@
-//! Tests of the history of events and of the log: over kills, on a full disk, with a log that is not
-//! read.
+//! Tests of the history of events and of the log: over kills, on a full disk, with a log that is
+//! not read.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -61,7 +61,13 @@ impl<S: Speaker> Announcer<S> {
                 && before.get(named) != Some(read)
             {
                 rejected += u64::from(before.contains_key(named));
-                tracing::warn!(event = "bgp_secret_unusable", key = "bgp.secrets", password = ?named, %cause, "BGP key is not usable");
+                tracing::warn!(
+                    event = "bgp_secret_unusable",
+                    key = "bgp.secrets",
+                    password = ?named,
+                    %cause,
+                    "BGP key is not usable"
+                );
             }
         }
         self.key_counts.record(rejected, &self.passwords);

@@ -181,7 +181,12 @@ impl Inner {
     /// Passes the settings of a path to the driver, if it runs.
     fn set(&mut self, key: &Key, settings: bfd::Settings) {
         if let Some(Err(error)) = self.bfd.as_ref().map(|bfd| bfd.set(key.clone(), settings)) {
-            tracing::warn!(event = "bfd_session_invalid", session = %key, %error, "BFD session has invalid settings");
+            tracing::warn!(
+                event = "bfd_session_invalid",
+                session = %key,
+                %error,
+                "BFD session has invalid settings"
+            );
             self.last_error = Some(format!("{key}: {error}"));
         }
     }

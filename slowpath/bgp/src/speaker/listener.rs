@@ -145,7 +145,12 @@ impl Listener {
                 // The connection was closed meanwhile, or the kernel is out of resources.
                 Err(error) => {
                     let address = self.listen_address.at;
-                    tracing::warn!(event = "bgp_accept_failed", %address, %error, "BGP listener cannot accept a connection");
+                    tracing::warn!(
+                        event = "bgp_accept_failed",
+                        %address,
+                        %error,
+                        "BGP listener cannot accept a connection"
+                    );
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -182,7 +187,11 @@ impl Listener {
         let last_error = format!("cannot listen on {at}: {error}{hint}");
         let mut inner = self.inner.lock();
         if inner.last_error.as_ref() != Some(&last_error) {
-            tracing::warn!(event = "bgp_listener_closed", error = %last_error, "BGP listener is not open");
+            tracing::warn!(
+                event = "bgp_listener_closed",
+                error = %last_error,
+                "BGP listener is not open"
+            );
             inner.last_error = Some(last_error);
         }
     }
@@ -219,7 +228,12 @@ impl Listener {
             Ok(id) => drop(context.spawn(serve(peer_task, id, stream))),
             // The connection was closed meanwhile.
             Err(error) => {
-                tracing::debug!(event = "bgp_connection_refused", %from, %error, "accepted BGP connection was closed")
+                tracing::debug!(
+                    event = "bgp_connection_refused",
+                    %from,
+                    %error,
+                    "accepted BGP connection was closed"
+                )
             }
         }
     }
@@ -242,7 +256,13 @@ impl Inner {
         let minimum =
             peers.map(|peer_task| socket::minimum_ttl(&peer_task.config().settings)).min();
         if let Err(error) = socket::set_minimum_ttl(socket, at.is_ipv4(), minimum.unwrap_or(0)) {
-            tracing::warn!(event = "bgp_ttl_unset", address = %at, ?minimum, %error, "BGP listener has no minimum TTL");
+            tracing::warn!(
+                event = "bgp_ttl_unset",
+                address = %at,
+                ?minimum,
+                %error,
+                "BGP listener has no minimum TTL"
+            );
         }
     }
 
@@ -260,7 +280,12 @@ impl Inner {
         match installed.replace(socket, address, transport.as_ref()) {
             Ok(()) => drop(self.keyless.remove(&address)),
             Err(error) => {
-                tracing::warn!(event = "bgp_key_uninstalled", peer = %address, %error, "BGP key not installed, peer is refused");
+                tracing::warn!(
+                    event = "bgp_key_uninstalled",
+                    peer = %address,
+                    %error,
+                    "BGP key not installed, peer is refused"
+                );
                 let last_error = format!(
                     "cannot install the key of {address}: {error}; its connections are refused"
                 );

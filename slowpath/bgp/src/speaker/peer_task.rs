@@ -206,14 +206,31 @@ impl PeerTask {
         match (before, after) {
             (before, after) if before == after => {}
             (_, State::Established) => {
-                tracing::info!(event = "bgp_session_established", %peer, local_asn, "BGP session established");
+                tracing::info!(
+                    event = "bgp_session_established",
+                    %peer,
+                    local_asn,
+                    "BGP session established"
+                );
             }
             (State::Established, _) => {
                 let reason = last_end_reason(machine.history());
-                tracing::warn!(event = "bgp_session_closed", %peer, local_asn, %reason, "BGP session closed");
+                tracing::warn!(
+                    event = "bgp_session_closed",
+                    %peer,
+                    local_asn,
+                    %reason,
+                    "BGP session closed"
+                );
             }
             _ => {
-                tracing::debug!(event = "bgp_state_changed", %peer, local_asn, state = %after, "BGP state changed")
+                tracing::debug!(
+                    event = "bgp_state_changed",
+                    %peer,
+                    local_asn,
+                    state = %after,
+                    "BGP state changed"
+                )
             }
         }
     }
@@ -251,7 +268,13 @@ impl PeerTask {
     fn record_error(&self, inner: &mut Inner, last_error: String) {
         if inner.last_error.as_ref() != Some(&last_error) {
             let PeerKey { local_asn, peer } = self.key;
-            tracing::warn!(event = "bgp_connection_failed", %peer, local_asn, error = %last_error, "BGP connection failed");
+            tracing::warn!(
+                event = "bgp_connection_failed",
+                %peer,
+                local_asn,
+                error = %last_error,
+                "BGP connection failed"
+            );
             inner.last_error = Some(last_error);
         }
     }

@@ -102,7 +102,12 @@ fn progress(object: &Object) -> LinkProgress {
     LinkProgress::deserialize(&**stored).unwrap_or_else(|error| {
         // Nothing is lost: the controller finds the resources at Azure by their names and tags.
         let key = object.key();
-        tracing::error!(event = "private_link_status_invalid", object = %key, %error, "stored private link status invalid, starting anew");
+        tracing::error!(
+            event = "private_link_status_invalid",
+            object = %key,
+            %error,
+            "stored private link status invalid, starting anew"
+        );
         LinkProgress::default()
     })
 }
@@ -133,7 +138,11 @@ impl StoredLinks {
             if !batch.is_empty() {
                 let (_, written) = self.store.request(WriteRequest::new(batch, now));
                 if let Ok(Err(error)) = written.await {
-                    tracing::debug!(event = "private_link_conditions_unstored", %error, "conditions of shadowed private links not stored");
+                    tracing::debug!(
+                        event = "private_link_conditions_unstored",
+                        %error,
+                        "conditions of shadowed private links not stored"
+                    );
                 }
             }
             if revision.changed().await.is_err() {
@@ -245,10 +254,22 @@ impl ObjectStore for StoredLinks {
         let Event { warning, reason, message } = event;
         match warning {
             true => {
-                tracing::warn!(event = "private_link_problem", object = name, %reason, detail = %message, "private link problem");
+                tracing::warn!(
+                    event = "private_link_problem",
+                    object = name,
+                    %reason,
+                    detail = %message,
+                    "private link problem"
+                );
             }
             false => {
-                tracing::info!(event = "private_link_event", object = name, %reason, detail = %message, "private link event");
+                tracing::info!(
+                    event = "private_link_event",
+                    object = name,
+                    %reason,
+                    detail = %message,
+                    "private link event"
+                );
             }
         }
         let event = LinkEvent {

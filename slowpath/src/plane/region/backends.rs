@@ -144,7 +144,11 @@ impl RegionPlane<'_> {
         self.writer.reclaim(|what| referred.contains(&what));
         let marked = self.mark_removed(is_named);
         if let Err(error) = marked.and_then(|()| self.remove_drained_backends(&referred, now)) {
-            tracing::warn!(event = "reclaim_failed", %error, "drained backends and tunnels not removed yet");
+            tracing::warn!(
+                event = "reclaim_failed",
+                %error,
+                "drained backends and tunnels not removed yet"
+            );
             self.discard();
         }
         self.remove_idle_hops();
@@ -200,7 +204,12 @@ impl RegionPlane<'_> {
         for (key, id) in gone {
             if let Some(id) = id.filter(|id| self.writer.prepared().backend(*id).is_some()) {
                 self.writer.remove_backend(id)?;
-                tracing::info!(event = "drained_backend_removed", address = %key.addr, port = key.port, "drained backend removed");
+                tracing::info!(
+                    event = "drained_backend_removed",
+                    address = %key.addr,
+                    port = key.port,
+                    "drained backend removed"
+                );
             }
             self.draining.remove(&key);
             self.hops_idle = true;
@@ -221,7 +230,12 @@ impl RegionPlane<'_> {
         for id in idle.collect::<Vec<_>>() {
             self.hops_changed = true;
             if let Err(error) = self.writer.remove_next_hop(id) {
-                tracing::debug!(event = "next_hop_unremoved", next_hop = id, %error, "next hop not removed yet");
+                tracing::debug!(
+                    event = "next_hop_unremoved",
+                    next_hop = id,
+                    %error,
+                    "next hop not removed yet"
+                );
                 self.hops_idle = true;
             }
         }
