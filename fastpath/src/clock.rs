@@ -5,9 +5,12 @@ use tables::counters::ITERATIONS_PER_SAMPLE;
 use tables::region::Region;
 use tables::token_bucket::SECOND_NS;
 
-/// Iterations of the poll loop between two reads of the clock; an iteration takes microseconds. Each
-/// read is followed by a sample.
-const ITERATIONS_PER_READ: u32 = ITERATIONS_PER_SAMPLE;
+/// Iterations of the poll loop between two reads of the clock; an iteration takes microseconds.
+const ITERATIONS_PER_READ: u32 = 64;
+
+/// Reads of the clock of which one is followed by a sample. A sample reads the time twice, which
+/// takes as long as many bursts where the machine has no fast clock.
+const READS_PER_SAMPLE: u32 = ITERATIONS_PER_SAMPLE / ITERATIONS_PER_READ;
 
 /// The iteration after a read of the clock that is sampled. It is not the one of the read itself,
 /// which does work that others don't.
@@ -37,6 +40,8 @@ pub struct Clock {
     iterations: u32,
     /// Number of iterations at which the clock is read next.
     due: u32,
+    /// Number of reads of the clock since the last sample.
+    reads: u32,
     /// When the sampled iteration began.
     sampled: Instant,
     base_ms: u64,
@@ -54,6 +59,7 @@ impl Clock {
             base_s,
             iterations: 0,
             due: ITERATIONS_PER_READ,
+            reads: 0,
             sampled: started,
             base_ms,
             elapsed_us: 0,
@@ -80,7 +86,11 @@ impl Clock {
                 Tick::SampleBegins
             }
             ITERATIONS_PER_READ => {
-                (self.iterations, self.due) = (0, SAMPLED);
+                self.reads += 1;
+                self.iterations = 0;
+                if self.reads == READS_PER_SAMPLE {
+                    (self.reads, self.due) = (0, SAMPLED);
+                }
                 self.set_elapsed(now.duration_since(self.started).as_micros() as u64)
             }
             _ => {
@@ -140,18 +150,19 @@ mod tests {
     use tables::layout::Sizes;
 
     #[test]
-    fn one_iteration_in_64_is_sampled_and_none_with_other_work() {
+    fn one_iteration_in_1024_is_sampled_and_none_with_other_work() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let mut clock = Clock::new(&region);
-        let ticks: Vec<Tick> = (0..1 + 10 * ITERATIONS_PER_READ).map(|_| clock.tick()).collect();
-        let at = |is: fn(&Tick) -> bool| {
-            ticks.iter().enumerate().filter(move |(_, tick)| is(tick)).map(|(n, _)| n + 1)
+        let ticks: Vec<Tick> = (0..2 + 5 * ITERATIONS_PER_SAMPLE).map(|_| clock.tick()).collect();
+        let at = |is: fn(&Tick) -> bool| -> Vec<usize> {
+            let all = ticks.iter().enumerate().filter(move |(_, tick)| is(tick));
+            all.map(|(n, _)| n + 1).collect()
         };
-        let reads: Vec<usize> = at(|t| matches!(t, Tick::Read | Tick::NewSecond)).collect();
-        assert_eq!(reads, (1..=10).map(|n| n * 64).collect::<Vec<_>>());
-        let begins: Vec<usize> = at(|t| *t == Tick::SampleBegins).collect();
-        assert_eq!(begins, (1..=10).map(|n| n * 64 + 1).collect::<Vec<_>>());
-        let ends: Vec<usize> = at(|t| matches!(t, Tick::Sampled(_))).collect();
-        assert_eq!(ends, (1..10).map(|n| n * 64 + 2).collect::<Vec<_>>());
+        let every = |step, count: usize, after| -> Vec<usize> {
+            (1..=count).map(|n| n * step + after).collect()
+        };
+        assert_eq!(at(|t| matches!(t, Tick::Read | Tick::NewSecond)), every(64, 80, 0));
+        assert_eq!(at(|t| *t == Tick::SampleBegins), every(1024, 5, 1));
+        assert_eq!(at(|t| matches!(t, Tick::Sampled(_))), every(1024, 5, 2));
     }
 }

@@ -46,7 +46,7 @@ const LCORE_COUNTERS: usize = 16 - 2;
 /// Number of buckets of bursts by their number of packets: 1, 2, up to 4, 8, 16, 32, and more.
 pub const BURST_BUCKETS: usize = 7;
 /// Number of iterations of the poll loop of which one is sampled.
-pub const ITERATIONS_PER_SAMPLE: u32 = 64;
+pub const ITERATIONS_PER_SAMPLE: u32 = 1024;
 /// Number of buckets of sampled iterations by their duration.
 pub const ITERATION_BUCKETS: usize = 8;
 /// Upper bounds of these buckets in nanoseconds; the last bucket has none.

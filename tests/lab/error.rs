@@ -34,9 +34,6 @@ pub enum LabError {
         /// The crate that builds it.
         package: String,
     },
-    /// A series of the metrics differs from its declaration.
-    #[error("/metrics: {0}; see slowpath/src/metrics/declared.rs")]
-    Undeclared(String),
     /// A command failed.
     #[error("{location}: `{command}` failed ({status}): {stderr}")]
     Command {

@@ -12,8 +12,7 @@ use control_client::{Request, StatusCode};
 use patience::{TimeoutError, poll};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use slowpath::metrics::declared::compare;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -382,18 +381,14 @@ impl Weir {
         }
     }
 
-    /// Returns the values of all metrics. Fails if a series is not as declared.
+    /// Returns the values of all metrics.
     pub fn metrics(&self) -> Result<Metrics> {
-        let text = self.get("/metrics")?;
-        match compare(&text).differences.into_iter().next() {
-            Some(difference) => Err(LabError::Undeclared(difference)),
-            None => Ok(Metrics::parse(&text)),
-        }
+        Ok(Metrics::parse(&self.metrics_text()?))
     }
 
-    /// Returns the names of the declared metrics that have samples.
-    pub fn sampled_metrics(&self) -> Result<BTreeSet<String>> {
-        Ok(compare(&self.get("/metrics")?).sampled)
+    /// Returns the text of a scrape of the metrics.
+    pub fn metrics_text(&self) -> Result<String> {
+        self.get("/metrics")
     }
 }
 

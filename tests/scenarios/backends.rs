@@ -158,7 +158,8 @@ fn dead_or_hung_backends_get_no_new_flows_and_no_verdict_is_lost() -> Outcome {
 
 /// Asserts that each metric of a data plane has samples, with values that agree.
 fn assert_data_plane_is_measured(weir: &Weir, metrics: &Metrics) -> Result<(), Box<dyn Error>> {
-    let sampled = weir.sampled_metrics()?;
+    let found = declared::compare(&weir.metrics_text()?);
+    assert!(found.differences.is_empty(), "{:#?}", found.differences);
     let is_dpdk = metrics.sum("weir_lcore_iterations_total", &[]) > 0.0;
     // Statistics by queue exist where the driver counts them: `make nics`.
     let of_hardware = ["weir_nic_queue_received_packets_total", "weir_nic_driver_stat"];
@@ -172,7 +173,7 @@ fn assert_data_plane_is_measured(weir: &Weir, metrics: &Metrics) -> Result<(), B
         };
         let is_of_plane = of_plane.iter().any(|prefix| one.name.starts_with(prefix));
         if is_expected && is_of_plane && !of_hardware.contains(&one.name.as_str()) {
-            assert!(sampled.contains(&one.name), "{} has no sample", one.name);
+            assert!(found.sampled.contains(&one.name), "{} has no sample", one.name);
         }
     }
     if is_dpdk {

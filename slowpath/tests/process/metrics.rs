@@ -202,7 +202,7 @@ fn many_services(folder: &Folder, count: u32) {
         let (high, low) = (n / 250, n % 250 + 1);
         writeln!(
             text,
-            "[[service]]\nname = \"shop/s{n}\"\nmode = \"nat\"\n\
+            "[[service]]\nname = \"shop/s{n}\"\nmode = \"nat\"\ntable_size = 251\n\
              frontends = [{{address = \"198.18.{high}.{low}\", port = 80, protocol = \"tcp\"}}]\n\
              backends = [{{address = \"10.97.2.11\", port = {p}}}, \
              {{address = \"10.97.2.12\", port = {p}}}]",
@@ -219,10 +219,9 @@ fn many_services(folder: &Folder, count: u32) {
 fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
     let folder = Folder::new("metrics-slow");
     let config = folder.config();
-    let region = "[region]\nmax_services = 6000\nmax_frontends = 6000\nmax_backends = 12000\n\
-                  nat_maps = 12000\nmax_next_hops = 64\ncounted_services = 4000\n\
-                  counted_backends = 9000\n";
-    folder.write("weir.toml", &config.replace("[nat]", &format!("{region}[nat]")));
+    let limits = "max_flows = 1024\nmax_services = 6000\nmax_frontends = 6000\nmax_backends = 12000\nnat_maps = 12000\n\
+                  counted_services = 4000\ncounted_backends = 9000\n";
+    folder.write("weir.toml", &config.replace("max_flows = 1024\n", limits));
     many_services(&folder, 5_000);
     let _slowpath = folder.slowpath();
     let minute = Duration::from_secs(60);
