@@ -657,6 +657,12 @@ pub static EVENTS: &[EventKind] = &[
         "Correct the MTU on the path.",
     ),
     logged(
+        ("peer_groups_ignored", Debug, "too many groups, ignored"),
+        &["user"],
+        "A caller of the control socket is in more groups than can be read; only its user counts.",
+        "Give the user a role, if the role of a group is missing.",
+    ),
+    logged(
         (
             "private_link_conditions_unstored",
             Debug,

@@ -34,6 +34,9 @@ pub const QUEUE: usize = 8192;
 /// How long the end of the process waits for the thread.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// Target of the lines of the audit log, which are not limited.
+const AUDIT: &str = "audit";
+
 /// The log of this process.
 static LOG: OnceLock<Log> = OnceLock::new();
 
@@ -86,7 +89,7 @@ impl Log {
 
     /// Queues a line unless its event has reached the limit. Never blocks.
     fn write(&self, line: Line) {
-        let is_limited = line.severity > Severity::Debug;
+        let is_limited = line.severity > Severity::Debug && line.target != AUDIT;
         let event = line.fields.event.as_deref().unwrap_or(limit::UNNAMED);
         if is_limited && !self.limiter.admits(event, &line.fields.subject(), Instant::now()) {
             return;

@@ -91,6 +91,9 @@ impl<'a> Visit<'a> for Calls {
 
 /// Compares a call with its declaration.
 fn check(severity: Severity, arguments: &[String]) -> Result<(), String> {
+    // A call may name its target before the event.
+    let has_target = arguments.first().is_some_and(|first| first.starts_with("target :"));
+    let arguments = &arguments[usize::from(has_target)..];
     let first = arguments.first().and_then(|first| first.strip_prefix("event = "));
     let name = first.and_then(literal).ok_or("the first argument is not event = \"...\"")?;
     let kind = find(&name).ok_or(format!("`{name}` is not declared in events/src/list.rs"))?;

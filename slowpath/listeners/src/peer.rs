@@ -32,7 +32,11 @@ impl Peer {
         let credentials = getsockopt(socket, PeerCredentials)?;
         let groups = match supplementary_groups(socket) {
             Err(Errno::ERANGE) => {
-                tracing::debug!(user = credentials.uid(), "too many groups, ignored");
+                tracing::debug!(
+                    event = "peer_groups_ignored",
+                    user = credentials.uid(),
+                    "too many groups, ignored"
+                );
                 Vec::new()
             }
             groups => groups?,

@@ -55,6 +55,11 @@ fn the_history_has_drains_backends_sessions_and_restarts_also_after_a_kill() -> 
     let before = events(&bgp_lab)?;
     bgp_lab.weir.kill_fastpath()?;
     bgp_lab.weir.start_fastpath()?;
+    patience::eventually("the second start of the data plane", || {
+        let log = bgp_lab.weir.fastpath.as_ref().map(|process| process.log()).unwrap_or_default();
+        let starts = log.matches("event=data_plane_ready").count();
+        patience::check(starts == 2, || log)
+    });
     bgp_lab.weir.start_slowpath()?;
     recorded(&bgp_lab, "slowpath_ended_uncleanly")?;
     let attached = patience::eventually("the restart of the data plane", || {
