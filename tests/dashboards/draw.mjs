@@ -94,7 +94,19 @@ function colorOf(panel, legend, index) {
   return match ? HEX[match.properties[0].value.fixedColor] : PALETTE[index % PALETTE.length];
 }
 
-function drawSeries(panel, answers, [width, height]) {
+/** Seconds without a sample that interrupt a line. */
+const GAP = 5;
+
+function segments(points) {
+  const all = [];
+  for (const point of points) {
+    if (all.length && point[0] - all.at(-1).at(-1)[0] <= GAP) all.at(-1).push(point);
+    else all.push([point]);
+  }
+  return all;
+}
+
+function drawSeries(panel, answers, [width, height], range) {
   const { defaults } = panel.fieldConfig;
   const lines = answers.flatMap(({ target, series }) =>
     series.map(({ metric, values }) => ({
@@ -106,8 +118,7 @@ function drawSeries(panel, answers, [width, height]) {
   );
   lines.sort((a, b) => a.legend.localeCompare(b.legend, 'en', { numeric: true }));
   const shown = lines.filter(({ points }) => points.length);
-  const times = shown.flatMap(({ points }) => points.map(([time]) => time));
-  const [from, to] = [Math.min(...times), Math.max(...times)];
+  const [from, to] = range;
   const stack = defaults.custom.stacking.mode === 'normal';
   const sums = new Map();
   if (stack) {
@@ -155,17 +166,16 @@ function drawSeries(panel, answers, [width, height]) {
     line.color = color;
     // In a stack, a line without values would cover the one below.
     if (stack && line.points.every(([, value, low]) => value === low)) return;
-    const path = line.points
-      .map(([time, value], n) => `${n ? 'L' : 'M'}${x(time).toFixed(1)} ${y(value).toFixed(1)}`)
-      .join('');
-    const back = stack
-      ? [...line.points]
-          .reverse()
-          .map(([time, , low]) => `L${x(time).toFixed(1)} ${y(low).toFixed(1)}`)
-          .join('')
-      : `L${x(line.points.at(-1)[0])} ${y(0)}L${x(line.points[0][0])} ${y(0)}`;
-    parts.push(`<path d="${path}${back}Z" fill="${color}" opacity="${stack ? 0.4 : 0.07}"/>`);
-    parts.push(`<path d="${path}" fill="none" stroke="${color}" stroke-width="1.4"/>`);
+    // A line ends where samples are missing.
+    for (const points of segments(line.points)) {
+      const at = ([time, value]) => `${x(time).toFixed(1)} ${y(value).toFixed(1)}`;
+      const path = `M${points.map(at).join('L')}`;
+      const lower = [...points].reverse().map(([time, , low = 0]) => at([time, low]));
+      parts.push(
+        `<path d="${path}L${lower.join('L')}Z" fill="${color}" opacity="${stack ? 0.4 : 0.07}"/>`,
+        `<path d="${path}" fill="none" stroke="${color}" stroke-width="1.4"/>`,
+      );
+    }
   });
   if (defaults.custom.thresholdsStyle.mode === 'line') {
     for (const { value, color } of limits.filter(({ value }) => value <= top)) {
@@ -255,6 +265,10 @@ const [CELL, LINE, TOP] = [WIDTH / 24, 26, 40];
  * panel that has none, `reasons` says why.
  */
 export function page(dashboard, answers, reasons) {
+  const times = [...answers.values()]
+    .flat()
+    .flatMap(({ series }) => series.flatMap(({ values }) => (values ?? []).map(([time]) => time)));
+  const range = [Math.min(...times), Math.max(...times)];
   const bottom = Math.max(...dashboard.panels.map(({ gridPos: { y, h } }) => y + h));
   const boxes = dashboard.panels.map((panel) => {
     const { x, y, w, h } = panel.gridPos;
@@ -266,7 +280,7 @@ export function page(dashboard, answers, reasons) {
     const empty = results.every(({ series }) => series.length === 0);
     const content = empty
       ? `<div class="none">no data here: ${escape(reasons.get(panel.title) ?? '')}</div>`
-      : draw(panel, results, size);
+      : draw(panel, results, size, range);
     return `<div class="panel" style="${at}"><b>${escape(panel.title)}</b>${content}</div>`;
   });
   const html = `<!doctype html><meta charset="utf-8"><style>${STYLE}</style><h1>${escape(dashboard.title)}</h1>${boxes.join('')}`;

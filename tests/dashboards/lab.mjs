@@ -358,7 +358,7 @@ export class Lab {
   #clients() {
     const loop = 'while :; do curl --silent --max-time 0.3 http://203.0.113.20/; sleep 0.2; done';
     this.#spawn('client', 'sh', ['-c', loop]);
-    const api = `while :; do curl --silent --insecure -H "Authorization: Bearer ${'t'.repeat(43)}" https://127.0.0.1:18443/v1/services; sleep 1; done`;
+    const api = `while :; do curl --silent --insecure -H "Authorization: Bearer ${'t'.repeat(43)}" https://127.0.0.1:18443/v1/objects/services; sleep 1; done`;
     this.#spawn('appliance', 'bash', ['-c', api]);
   }
 

@@ -530,7 +530,7 @@ export const GROUPS = [
       {
         alert: 'WeirSourceStale',
         severity: 'ticket',
-        expr: 'time() - weir_source_list_timestamp_seconds{source!="file"} > 86400',
+        expr: 'time() - weir_source_list_timestamp_seconds{source!~"configuration|file|kubernetes-file"} > 86400',
         for: '15m',
         summary:
           'Source {{ $labels.source }} gave {{ $labels.instance }} no complete list for a day',
@@ -541,6 +541,7 @@ export const GROUPS = [
         quiet: [
           constant('weir_source_list_timestamp_seconds', { source: 'inventory' }, -3_600),
           constant('weir_source_list_timestamp_seconds', { source: 'file' }, -90_000),
+          constant('weir_source_list_timestamp_seconds', { source: 'kubernetes-file' }, -90_000),
         ],
       },
       {
