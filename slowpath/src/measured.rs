@@ -86,3 +86,14 @@ impl Measured {
         self.committed_ms.load(Ordering::Relaxed) as f64 / 1000.0
     }
 }
+
+/// Returns the number of observations in a histogram, which only its encoding shows.
+#[cfg(test)]
+fn observations(histogram: &prometheus_client::metrics::histogram::Histogram) -> u64 {
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register("observed", "A histogram.", histogram.clone());
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("observed_count "));
+    count.and_then(|count| count.parse().ok()).unwrap_or(u64::MAX)
+}

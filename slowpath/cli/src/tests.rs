@@ -19,6 +19,7 @@ fn a_status() -> Status {
         cloud: "aws: ready, 10.0.1.11 is healthy".into(),
         listeners: Vec::new(),
         secrets: Vec::new(),
+        audit: AuditStatus::default(),
         bgp: "2 of 2 sessions established".into(),
         generation: 7,
         acknowledged: 7,

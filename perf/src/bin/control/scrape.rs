@@ -48,7 +48,7 @@ pub fn measure(load: Load, count: u32) -> Result<Scrapes, String> {
     let config: Arc<Config> = Arc::new(config::from_toml(CONFIG).map_err(|e| e.render())?);
     let shared = Arc::new(Shared::default());
     shared.publish_tables(PublishedTables::new(control.tables(), Vec::new()));
-    let live = Arc::new(Live::new(region, config, shared));
+    let live = Arc::new(Live::new(region, config, shared, Default::default()));
     let scrape = || {
         let began = thread_time()?;
         let text = metrics::text(&live).map_err(|e| e.to_string())?;

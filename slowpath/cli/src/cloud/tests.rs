@@ -35,6 +35,7 @@ fn cloud_status() -> CloudStatus {
             operation: "RegisterTargets".into(),
             outcome: "ok".into(),
             times: 1,
+            ..CallCount::default()
         }],
         ..Report::default()
     };
