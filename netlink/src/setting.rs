@@ -154,8 +154,8 @@ impl Netlink {
         let marked = self.marked_addresses(dev);
         let marked = marked
             .map_err(|source| ChangeError { command: format!("address show dev {dev}"), source })?;
-        // Deleted before the others are added: with an IPv4 address, the kernel deletes those of the
-        // same network that were added after it.
+        // Deleted before the others are added: with an IPv4 address, the kernel deletes those of
+        // the same network that were added after it.
         for addr in marked.into_iter().filter(|addr| !addresses.contains(addr)) {
             self.apply(Verb::Delete, &Setting::Address(addr, dev.to_owned()))?;
         }

@@ -4,8 +4,8 @@
 //! The response is OpenMetrics if the client accepts it, as Prometheus does, and the older text
 //! format otherwise. Names and help texts of counters come from the lists in `tables`.
 //!
-//! At most one scrape is computed at a time (`scraper.rs`). It reads snapshots, and no lock that the
-//! control loop takes is held while a client reads.
+//! At most one scrape is computed at a time (`scraper.rs`). It reads snapshots, and no lock that
+//! the control loop takes is held while a client reads.
 
 use std::fmt;
 use std::sync::Arc;

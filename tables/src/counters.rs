@@ -9,9 +9,9 @@
 //! page:  arm 0 | arm 1 | verdicts | others | drops of arm 0 | drops of arm 1 | services | backends
 //! words:    16      16        16       16               64               64     8 each     8 each
 //! ```
-//! The last words of four blocks are not counters but parts of two histograms: those of the verdicts
-//! count bursts by their number of packets, those of the arms sampled iterations by their duration,
-//! and the last two of the others the nanoseconds of all sampled iterations.
+//! The last words of four blocks are not counters but parts of two histograms: those of the
+//! verdicts count bursts by their number of packets, those of the arms sampled iterations by their
+//! duration, and the last two of the others the nanoseconds of all sampled iterations.
 //!
 //! A line has eight words. The first `region.counted_services` services have one line each; all
 //! others share one line that follows. The same holds for backends, so that every packet is

@@ -2,8 +2,8 @@
 //! waited for it.
 //!
 //! A request takes the text of a computation that began after the request arrived, or computes it.
-//! However many clients scrape at once, at most two computations follow an arrival, and slow clients
-//! hold nothing but the text.
+//! However many clients scrape at once, at most two computations follow an arrival, and slow
+//! clients hold nothing but the text.
 
 use std::fmt;
 use std::sync::Arc;

@@ -202,8 +202,9 @@ metrics! {
     PROCESS_START Gauge "process_start_time_seconds" [] Always
         "Time at which slowpath started, in seconds since 1970.";
     DATA_PLANE_CPU Counter "weir_data_plane_cpu_seconds" [] SeenProcess
-        "CPU time that the process of the data plane used, in seconds. With DPDK, poll loops always \
-         use a whole CPU each: see weir_lcore_busy_ratio. With XDP, the kernel's share is not in it.";
+        "CPU time that the process of the data plane used, in seconds. With DPDK, poll loops \
+         always use a whole CPU each: see weir_lcore_busy_ratio. With XDP, the kernel's share is \
+         not in it.";
     DATA_PLANE_MEMORY Gauge "weir_data_plane_resident_memory_bytes" [] SeenProcess
         "Resident memory of the data plane's process in bytes, without huge pages. The sandbox of \
          the package's units hides it; the unit's cgroup has it there.";
@@ -220,7 +221,8 @@ metrics! {
 
     // Traffic.
     PACKETS Counter "weir_packets" ["arm", "direction"] Always
-        "Packets by arm and direction: rx + from_kernel + originated = tx + to_kernel + weir_drops.";
+        "Packets by arm and direction: rx + from_kernel + originated = tx + to_kernel + \
+         weir_drops.";
     BYTES Counter "weir_bytes" ["arm", "direction"] Always
         "Bytes by arm and direction, without the frame check sequence.";
     KERNEL_LOST Counter "weir_kernel_lost_packets" ["arm"] Always
@@ -241,8 +243,8 @@ metrics! {
         "Backends of a service by state, as in weir_backends. With none healthy and none draining, \
          new flows are dropped as no_backend.";
     SERVICE_BACKEND_UP Gauge "weir_service_backend_up" ["service", "backend"] Always
-        "1 if the backend takes new flows of the service, else 0. Joins the series of services with \
-         those of backends.";
+        "1 if the backend takes new flows of the service, else 0. Joins the series of services \
+         with those of backends.";
     SERVICE_PACKETS Counter "weir_service_packets" ["service"] Always
         "Packets of a service forwarded, both directions.";
     SERVICE_BYTES Counter "weir_service_bytes" ["service"] Always
@@ -270,8 +272,8 @@ metrics! {
     COMMITTED Gauge "weir_table_commit_timestamp_seconds" [] Always
         "Time of the last commit by this slowpath, in seconds since 1970; 0 before the first one.";
     TABLE_ENTRIES Gauge "weir_table_entries" ["table"] Always
-        "Entries in use of a table of the region. Near weir_table_capacity, raise the table's limit \
-         in [region]; for flows it is region.max_flows.";
+        "Entries in use of a table of the region. Near weir_table_capacity, raise the table's \
+         limit in [region]; for flows it is region.max_flows.";
     TABLE_CAPACITY Gauge "weir_table_capacity" ["table"] Always
         "Capacity of a table of the region in entries.";
     NAT_PORTS Gauge "weir_nat_ports" ["scope"] Always
@@ -355,8 +357,8 @@ metrics! {
     PROBE_DURATION Histogram "weir_health_probe_duration_seconds" ["result"] Always
         "Duration of probes of backends by result, as in weir_health_probes.";
     HEALTH_CHANGES Counter "weir_health_verdict_changes" ["verdict"] Always
-        "Changes of the health verdict of a backend of a service, by the new verdict; `weir health` \
-         shows causes.";
+        "Changes of the health verdict of a backend of a service, by the new verdict; `weir \
+         health` shows causes.";
     HEALTH_BACKENDS Gauge "weir_health_backends" ["state"] Always
         "Probed backends by health state, counted once per service.";
 
@@ -396,8 +398,8 @@ metrics! {
     LOG_LOST Counter "weir_log_lost_lines" [] Always
         "Log lines lost because the reader of the log did not accept them in time.";
     AUDIT_LOST Counter "weir_audit_lost" [] Always
-        "Entries of the audit log that could not be written to control.state; `weir status` has the \
-         error.";
+        "Entries of the audit log that could not be written to control.state; `weir status` has \
+         the error.";
     EVENTS_LOST Counter "weir_events_lost" [] Always
         "Events missing in the history, because they came too fast or the disk failed.";
     SECRET_REJECTED Gauge "weir_secret_rejected" ["secret"] Secrets

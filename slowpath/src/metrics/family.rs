@@ -149,8 +149,8 @@ impl Family<'_, '_> {
     }
 }
 
-/// Encodes one sample. Without labels it is encoded as the family's, because the encoder would write
-/// empty braces.
+/// Encodes one sample. Without labels it is encoded as the family's, because the encoder would
+/// write empty braces.
 fn labeled<const N: usize>(
     encoder: &mut MetricEncoder<'_>,
     labels: &[(&'static str, &str); N],

@@ -49,7 +49,8 @@ mod tests {
     #[test]
     fn names_types_units_and_exemplars_are_those_of_the_older_format() {
         let open = "# HELP a A counter.\n# TYPE a counter\na_total{x=\"y # z\"} 1\n\
-                    # HELP b_seconds A time.\n# TYPE b_seconds histogram\n# UNIT b_seconds seconds\n\
+                    # HELP b_seconds A time.\n# TYPE b_seconds histogram\n\
+                    # UNIT b_seconds seconds\n\
                     b_seconds_bucket{le=\"1\"} 2 # {generation=\"7\"} 0.5\n\
                     # HELP c Info.\n# TYPE c info\nc_info{v=\"1\"} 1\n\
                     # HELP d Any.\n# TYPE d unknown\nd 3\n# EOF\n";
