@@ -1,10 +1,13 @@
 //! The declaration of an event.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::Level;
 
 /// Severity of an event, in ascending order. The level of its log line.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// For the diagnosis of Weir itself; not logged by default.

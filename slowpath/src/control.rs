@@ -8,8 +8,6 @@
 //!   starts a trace on the lcores;
 //! - `GET /db/TABLE`: rows of a table of the control state;
 //! - `GET /maps`: content of the region, in the format of `weir maps dump`;
-//! - `GET /events`: records of the history, a line of JSON each; with `follow=true`, further ones
-//!   as they come;
 //! - `GET /log/level`: the log levels in force;
 //! - `GET /objects/KIND`: stored objects with their status;
 //! - `POST /explain`: how packets would be handled;
@@ -30,7 +28,6 @@
 mod db;
 pub mod explain;
 pub mod flows;
-mod history;
 pub mod listening;
 mod log;
 pub mod peer;
@@ -177,7 +174,6 @@ fn calls_of_live() -> Calls<Arc<Live>> {
         .add(Call::new("get", "/trace", "trace", OPERATE), get(trace))
         .add(read("/db/{table}", "db"), get(db::table))
         .add(read("/maps", "maps"), get(db::maps))
-        .add(read("/events", "events"), get(history::events))
         .add(read("/log/level", "logLevel"), get(log::level))
         .add(Call::new("put", "/log/level", "setLogLevel", OPERATE), put(log::set_level))
         .add(read("/objects/{kind}", "objects"), get(db::objects))
@@ -231,7 +227,7 @@ pub async fn serve(
 async fn unknown() -> Response {
     let error = "no such path; available: /v1, /status, /services, /flows, /drops, /nics, /health, \
                  /checks, /cloud, /bgp, /private-links, /private-links-connections, /db, /maps, \
-                 /objects, /explain, /metrics, /trace, /events, /log/level, /drain, /store";
+                 /objects, /explain, /metrics, /trace, /log/level, /drain, /store";
     error_response(StatusCode::NOT_FOUND, error.to_owned())
 }
 

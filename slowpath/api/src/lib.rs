@@ -9,6 +9,7 @@
 //!   GET /v1/tables/TABLE          <-- tables
 //!   /v1/sources/SOURCE/...        --> complete list of a source, in a session (sources.rs)
 //!   GET /v1/tokens, /v1/audit     <-- named tokens; the audit log
+//!   GET /v1/events                <-- the history of events
 //!   GET /v1/...                   <-- documents registered by the appliance (documents.rs)
 //!   GET /v1/openapi.json          <-- generated from the Rust types
 //! ```
@@ -30,6 +31,7 @@ mod condition;
 mod control;
 pub mod credentials;
 mod documents;
+mod event_log;
 mod fields;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
@@ -97,6 +99,7 @@ fn routes(api: &Api) -> Routes<Api> {
         .merge(tables::routes())
         .merge(tokens_list::routes())
         .merge(audit_log::routes())
+        .merge(event_log::routes())
         .merge(openapi::routes())
 }
 

@@ -62,7 +62,7 @@ pub fn run(options: &GlobalOptions, args: &EventsArgs) -> Result<ExitCode, Strin
 fn online(options: &GlobalOptions, socket: &Path, args: &EventsArgs) -> Result<(), RequestError> {
     let EventsArgs { since, until, kind, severity, follow, kinds: _ } = args;
     let named = [("since", since), ("until", until), ("kind", kind), ("severity", severity)];
-    let mut path = format!("/events?follow={follow}");
+    let mut path = format!("/v1/events?watch={follow}");
     for (name, value) in named {
         if let Some(value) = value {
             path += &format!("&{name}={}", escaped(value));
