@@ -79,7 +79,7 @@ impl LossCounters {
             Ok(opened) => opened,
             Err(error) => {
                 let warning =
-                    format!("warning: losses behind the XDP programs are not counted: {error}");
+                    format!("losses behind the XDP programs are not counted: {error}");
                 (LossCounters { ebpf: None, reported: Default::default() }, vec![warning])
             }
         }
@@ -102,7 +102,7 @@ impl LossCounters {
             if let Err(error) = tracepoint.attach(&mut ebpf, &events) {
                 let names: Vec<&str> = tracepoint.losses.iter().map(|loss| loss.name()).collect();
                 warnings.push(format!(
-                    "warning: not counted: {}: tracepoint {CATEGORY}:{}: {error}",
+                    "not counted: {}: tracepoint {CATEGORY}:{}: {error}",
                     names.join(", "),
                     tracepoint.name
                 ));

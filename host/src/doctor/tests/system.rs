@@ -131,7 +131,7 @@ fn a_daemon_synchronizes_the_clock() {
 #[test]
 fn units_start_the_programs_of_the_plane() {
     let subject = Subject::aws("");
-    subject.assert_found("units", Severity::NotChecked, &["systemd does not run"]);
+    subject.assert_found("units", Severity::NotChecked, &["systemd is not the init system"]);
     subject.fake.directory("run/systemd/system");
     subject.assert_among("units", Severity::Warning, &["no unit starts fastpath"]);
     let unit = |directory: &str, name: &str, command: &str| {
