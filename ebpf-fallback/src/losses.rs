@@ -78,8 +78,7 @@ impl LossCounters {
         match Self::load(watched) {
             Ok(opened) => opened,
             Err(error) => {
-                let warning =
-                    format!("losses behind the XDP programs are not counted: {error}");
+                let warning = format!("losses behind the XDP programs are not counted: {error}");
                 (LossCounters { ebpf: None, reported: Default::default() }, vec![warning])
             }
         }
