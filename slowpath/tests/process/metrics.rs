@@ -20,7 +20,7 @@ const OPEN: &str = "application/openmetrics-text; version=1.0.0";
 
 /// Declared metrics without a sample in the test below, each with the reason. The tests of the lab
 /// check those of lcores and NICs, those of BGP, private links and rotation the others.
-const NOT_SAMPLED: [(&str, &str); 12] = [
+const NOT_SAMPLED: [(&str, &str); 13] = [
     ("weir_lcore_", "no data plane runs; tests/scenarios/backends.rs"),
     ("weir_data_plane_", "no data plane runs; slowpath/src/metrics/process.rs"),
     ("weir_nic_xdp_", "plane xdp; tests/scenarios/backends.rs"),
@@ -32,6 +32,7 @@ const NOT_SAMPLED: [(&str, &str); 12] = [
     ("weir_private_link_", "no object; private_link.rs"),
     ("weir_secret_", "no secret; rotation.rs"),
     ("weir_api_request_duration_seconds", "depends on requests; requests_are_measured below"),
+    ("weir_log_suppressed_total", "no line is left out; events/src/log/limit.rs"),
     ("weir_source_", "no source but the files; removal.rs"),
 ];
 
