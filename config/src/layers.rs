@@ -69,8 +69,8 @@ impl Merged {
             figment = figment.merge(Layer { name: file.name.clone(), dict: file.dict.clone() });
         }
         if let Some(keys) = top_level {
-            // Other variables begin with WEIR_ too: keys contain `__` or are top-level. WEIR_LOG has
-            // the levels of the log, and is not the section `log`.
+            // Other variables begin with WEIR_ too: keys contain `__` or are top-level. WEIR_LOG
+            // has the levels of the log, and is not the section `log`.
             let is_top_level = move |key: &str| {
                 keys.iter().any(|k| k.eq_ignore_ascii_case(key)) && !key.eq_ignore_ascii_case("log")
             };

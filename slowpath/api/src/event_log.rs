@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use events::filter::Filter;
 use events::history::{History, history};
@@ -41,6 +41,7 @@ fn stream_of_records(operation: &mut Operation<'_>) {
     let record = operation.of_type::<Record>();
     let answer = operation.content(200, "A stream of records.", json!({}));
     answer["content"] = json!({ LINES: { "schema": record } });
+    operation.empty(204, "No record matches.");
 }
 
 /// Query parameters of the history.
@@ -77,9 +78,14 @@ async fn events(QueryParams(query): QueryParams<EventsQuery>) -> Result<Response
                    slowpath";
         return Err(Problem::not_found(why));
     };
-    let (lines, receiver) = mpsc::channel(MAX_QUEUED_LINES);
+    let (lines, mut receiver) = mpsc::channel(MAX_QUEUED_LINES);
     tokio::task::spawn_blocking(move || send(history, reader, &filter, query.watch, &lines));
-    let body = Body::from_stream(RecordLines(receiver));
+    // A stream of JSON lines is never empty.
+    let first = if query.watch { None } else { receiver.recv().await };
+    if first.is_none() && !query.watch {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let body = Body::from_stream(RecordLines { first, rest: receiver });
     Ok(([(header::CONTENT_TYPE, LINES)], body).into_response())
 }
 
@@ -117,12 +123,18 @@ fn send(
 }
 
 /// Response body of records; an error ends it before its regular end.
-struct RecordLines(mpsc::Receiver<io::Result<String>>);
+struct RecordLines {
+    first: Option<io::Result<String>>,
+    rest: mpsc::Receiver<io::Result<String>>,
+}
 
 impl Stream for RecordLines {
     type Item = io::Result<String>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(cx)
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(first)),
+            None => self.rest.poll_recv(cx),
+        }
     }
 }

@@ -220,8 +220,8 @@ fn many_services(folder: &Folder, count: u32) {
 fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
     let folder = Folder::new("metrics-slow");
     let config = folder.config();
-    let limits = "max_flows = 1024\nmax_services = 6000\nmax_frontends = 6000\nmax_backends = 12000\n\
-                  nat_maps = 12000\n\
+    let limits = "max_flows = 1024\nmax_services = 6000\nmax_frontends = 6000\n\
+                  max_backends = 12000\nnat_maps = 12000\n\
                   counted_services = 4000\ncounted_backends = 9000\n";
     folder.write("weir.toml", &config.replace("max_flows = 1024\n", limits));
     many_services(&folder, 5_000);

@@ -18,7 +18,7 @@ const NOBODY: u32 = 65_534;
 const MANY: usize = 10_000;
 /// System calls before which the commands are killed: those by which they change something, and
 /// those between them.
-const KILLED_AT: [&str; 24] = [
+const KILLED_AT: [&str; 25] = [
     "openat",
     "chown",
     "fchown",
@@ -38,6 +38,7 @@ const KILLED_AT: [&str; 24] = [
     "mkdir",
     "mkdirat",
     "fsync",
+    "fdatasync",
     "write",
     "writev",
     "sendto",
