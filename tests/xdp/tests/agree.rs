@@ -3,8 +3,8 @@
 #![expect(clippy::panic, reason = "test setup panics on failure")]
 
 mod loading;
-#[path = "../bpf/src/parse.rs"]
-mod parse;
+#[path = "../bpf/src/parser.rs"]
+mod parser;
 
 use aya::maps::Array;
 use aya::programs::TestRun;
@@ -15,7 +15,7 @@ use packet::addr::Addr;
 use packet::flow::{FlowKey, HashKey};
 use packet::ip::Ip;
 use packet::window::Window;
-use parse::{PARSED, ParsedPacket, Report};
+use parser::{PARSED, ParsedPacket, Report};
 use tests::cases::{self, Act, Wire};
 
 /// The minimum frame length of the kernel's test run.
@@ -45,15 +45,15 @@ fn on_host(bytes: &mut [u8]) -> Report {
         inner_at,
         inner_type,
     };
-    let mut outcome = parse::outer(&w, &mut found);
+    let mut outcome = parser::outer(&w, &mut found);
     if outcome == PARSED {
         outcome =
-            parse::usual_tunnel(&w, &mut found).unwrap_or_else(|| parse::tunnel(&w, &mut found));
+            parser::usual_tunnel(&w, &mut found).unwrap_or_else(|| parser::tunnel(&w, &mut found));
     }
     if outcome == PARSED {
-        outcome = parse::inner(&w, &mut found);
+        outcome = parser::inner(&w, &mut found);
     }
-    parse::classify(&mut found, &HashKey::new(0));
+    parser::classify(&mut found, &HashKey::new(0));
     Report::of(&found, outcome)
 }
 

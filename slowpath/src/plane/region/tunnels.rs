@@ -118,7 +118,8 @@ fn log_changes(before: &[(u32, String)], after: &[(u32, String)]) {
         new.map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ")
     };
     let (added, removed) = (without(after, before), without(before, after));
-    if !before.is_empty() && !(added.is_empty() && removed.is_empty()) {
+    let is_changed = !added.is_empty() || !removed.is_empty();
+    if is_changed && !before.is_empty() {
         tracing::info!(event = "tunnels_changed", added, removed, "gateway tunnels changed");
     }
 }

@@ -7,7 +7,7 @@
 mod frame;
 #[path = "../../../../ebpf-fallback/xdp/src/object.rs"]
 mod object;
-mod parse;
+mod parser;
 mod stages;
 
 use aya_ebpf::bindings::xdp_action::{XDP_ABORTED, XDP_DROP, XDP_PASS};
@@ -18,7 +18,7 @@ use aya_ebpf::programs::XdpContext;
 use frame::window;
 use packet::flow::HashKey;
 use packet::window::Short;
-use parse::Report;
+use parser::Report;
 
 /// The parse result of the last packet.
 #[btf_map]
@@ -95,10 +95,10 @@ pub fn parse(ctx: XdpContext) -> u32 {
     let Some(to) = REPORT.get_ptr_mut(0) else { return XDP_DROP };
     let Some(found) = stages::cpu_record() else { return XDP_DROP };
     let outcome = match stages::run(ctx.ctx) {
-        Ok(()) => parse::PARSED,
+        Ok(()) => parser::PARSED,
         Err(outcome) => outcome,
     };
-    parse::classify(found, &HashKey::new(0));
+    parser::classify(found, &HashKey::new(0));
     // SAFETY: the array has one element; only tests read it, and run one packet at a time.
     unsafe { *to = Report::of(found, outcome) };
     XDP_DROP

@@ -2,7 +2,7 @@
 //! packet, and not once per path that leads to it. The stages' results are in a record per CPU.
 
 use crate::frame::window;
-use crate::parse::{self, ParsedPacket};
+use crate::parser::{self, ParsedPacket};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
@@ -26,7 +26,7 @@ macro_rules! stages {
         #[inline(never)]
         pub extern "C" fn $name($ctx: *mut xdp_md) -> u32 {
             let ($window, Some($found)) = (&window($ctx), cpu_record()) else {
-                return parse::OUTER;
+                return parser::OUTER;
             };
             $body
         }
@@ -34,20 +34,20 @@ macro_rules! stages {
 }
 
 stages! {
-    /// See [`parse::outer`].
-    stage_outer(ctx, w, found) parse::outer(w, found);
-    /// See [`parse::tunnel`].
-    stage_tunnel(ctx, w, found) parse::tunnel(w, found);
-    /// See [`parse::inner`].
-    stage_inner(ctx, w, found) parse::inner(w, found);
+    /// See [`parser::outer`].
+    stage_outer(ctx, w, found) parser::outer(w, found);
+    /// See [`parser::tunnel`].
+    stage_tunnel(ctx, w, found) parser::tunnel(w, found);
+    /// See [`parser::inner`].
+    stage_inner(ctx, w, found) parser::inner(w, found);
 }
 
 /// Runs all stages up to the key; the error is the outcome of the stage that failed.
 #[inline(always)]
 pub fn run(ctx: *mut xdp_md) -> Result<(), u32> {
     check(stage_outer(ctx))?;
-    let found = cpu_record().ok_or(parse::OUTER)?;
-    match parse::usual_tunnel(&window(ctx), found) {
+    let found = cpu_record().ok_or(parser::OUTER)?;
+    match parser::usual_tunnel(&window(ctx), found) {
         Some(outcome) => check(outcome)?,
         None => check(stage_tunnel(ctx))?,
     }
@@ -57,5 +57,5 @@ pub fn run(ctx: *mut xdp_md) -> Result<(), u32> {
 /// Converts the outcome of a stage into a result.
 #[inline(always)]
 fn check(outcome: u32) -> Result<(), u32> {
-    if outcome == parse::PARSED { Ok(()) } else { Err(outcome) }
+    if outcome == parser::PARSED { Ok(()) } else { Err(outcome) }
 }
