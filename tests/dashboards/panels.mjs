@@ -2,6 +2,7 @@
 
 import { dashboard, series, stat, table, withoutData } from './grafana.mjs';
 import { CLASSES, matching } from './reasons.mjs';
+import { BUDGET, FAST, XDP_LOSSES } from './rules.mjs';
 
 const ALL = 'job="$job",instance=~"$instance"';
 const ONE = 'job="$job",instance="$instance"';
@@ -19,6 +20,13 @@ const FULL = [
   [0.95, 'red'],
 ];
 const FULL_COLUMN = { values: FULL, base: 'green' };
+const LOSS = [
+  [BUDGET, 'orange'],
+  [FAST, 'red'],
+];
+const LOSS_COLUMN = { values: LOSS, base: 'green' };
+const BUSY =
+  'Share of its time that an lcore spends in iterations with packets (plane dpdk), over five minutes.';
 
 // Why the lab of the tests has no data for a panel.
 const ENA = 'only NICs of AWS (ENA) have allowances';
@@ -38,10 +46,27 @@ const quantiles = (metric, labels, by = '') => {
   ]);
 };
 
+/** Panels on the requests to a cloud: how many, and how long they take. */
+const requests = (title, metric, alert) => [
+  series(
+    title,
+    'By outcome.',
+    'ops',
+    [[sum('outcome', rate(`${metric}s_total`, ALL)), '{{outcome}}']],
+    { alert },
+  ),
+  series(
+    'Time of requests',
+    'By outcome.',
+    's',
+    quantiles(`${metric}_duration_seconds`, ALL, 'outcome'),
+  ),
+];
+
 export const FLEET = {
   uid: 'weir-fleet',
   title: 'Weir: fleet',
-  description: 'All appliances of a job: who serves, what is lost, what is nearly full.',
+  description: 'All appliances of a job: which serve, what is lost, what is nearly full.',
   variables: ['instances'],
   rows: [
     [
@@ -91,10 +116,7 @@ export const FLEET = {
           {
             w: 3,
             alert: 'WeirTrafficLost',
-            steps: [
-              [0.0001, 'orange'],
-              [0.00144, 'red'],
-            ],
+            steps: LOSS,
           },
         ),
         stat(
@@ -144,13 +166,7 @@ export const FLEET = {
               'Lost',
               'percentunit',
               `max by (instance) (weir:packets_lost:ratio_rate5m{${ALL}})`,
-              {
-                values: [
-                  [0.0001, 'orange'],
-                  [0.00144, 'red'],
-                ],
-                base: 'green',
-              },
+              LOSS_COLUMN,
             ],
             [
               'Flow table',
@@ -167,7 +183,7 @@ export const FLEET = {
             [
               'Busiest lcore',
               'percentunit',
-              `max by (instance) (weir_lcore_busy_ratio{${ALL}})`,
+              `max by (instance) (weir:lcore_busy:ratio_rate5m{${ALL}})`,
               FULL_COLUMN,
             ],
             ['Generation', 'short', `max by (instance) (weir_table_generation{${ALL}})`],
@@ -199,13 +215,8 @@ export const FLEET = {
           'percentunit',
           [[`weir:packets_lost:ratio_rate5m{${ALL}}`, '{{instance}}']],
           {
-            ...{
-              steps: [
-                [0.0001, 'orange'],
-                [0.00144, 'red'],
-              ],
-              alert: ['WeirTrafficLost', 'WeirTrafficLostSlowly'],
-            },
+            steps: LOSS,
+            alert: ['WeirTrafficLost', 'WeirTrafficLostSlowly'],
           },
         ),
         series(
@@ -235,9 +246,9 @@ export const FLEET = {
       [
         series(
           'Busiest lcore',
-          'Share of poll iterations that found packets.',
+          BUSY,
           'percentunit',
-          [[`max by (instance) (weir_lcore_busy_ratio{${ALL}})`, '{{instance}}']],
+          [[`max by (instance) (weir:lcore_busy:ratio_rate5m{${ALL}})`, '{{instance}}']],
           {
             ...{ max: 1, steps: [[0.9, 'orange']], alert: 'WeirLcoreSaturated' },
           },
@@ -444,7 +455,7 @@ export const APPLIANCE = {
           'Tables in use',
           'Share of each table in use.',
           'percentunit',
-          [[`weir_table_entries{${ONE}} / weir_table_capacity{${ONE}}`, '{{table}}']],
+          [[`weir:table_entries:ratio{${ONE}}`, '{{table}}']],
           { w: 6, max: 1, steps: FULL, alert: ['WeirTableNearlyFull', 'WeirFlowTableFull'] },
         ),
         series(
@@ -461,7 +472,7 @@ export const APPLIANCE = {
           'NAT ports',
           'Ports in use, in total and at the backend with the fewest left.',
           'percentunit',
-          [[`weir_nat_ports{${ONE}} / weir_nat_ports_capacity{${ONE}}`, '{{scope}}']],
+          [[`weir:nat_ports:ratio{${ONE}}`, '{{scope}}']],
           {
             w: 6,
             max: 1,
@@ -501,7 +512,7 @@ export const APPLIANCE = {
           'Open connections by listener.',
           'short',
           [[`weir_listener_connections{${ONE}}`, '{{listener}}']],
-          { alert: ['WeirListenerDown', 'WeirListenerRefuses'] },
+          { alert: ['WeirHealthListenerDown', 'WeirListenerDown', 'WeirListenerRefuses'] },
         ),
         series(
           'Time of a scrape',
@@ -745,8 +756,6 @@ function backends(expr) {
   return `${expr.replace('ALL', ALL)} and on (backend) ${selected}`;
 }
 
-const XDP_LOSSES = ['redirects_refused', 'redirects_dropped', 'sends_dropped', 'aborted'];
-
 export const DATA_PLANE = {
   uid: 'weir-data-plane',
   title: 'Weir: data plane',
@@ -758,9 +767,9 @@ export const DATA_PLANE = {
       [
         series(
           'Busy',
-          'Share of poll iterations that found packets.',
+          BUSY,
           'percentunit',
-          [[`weir_lcore_busy_ratio{${ONE}}`, 'lcore {{lcore}}']],
+          [[`weir:lcore_busy:ratio_rate5m{${ONE}}`, 'lcore {{lcore}}']],
           { max: 1, steps: [[0.9, 'orange']], alert: 'WeirLcoreSaturated' },
         ),
         series(
@@ -842,7 +851,7 @@ export const DATA_PLANE = {
           { alert: 'WeirNicErrors' },
         ),
         series(
-          'Troubles',
+          'Incidents',
           'Resets, removals, returns, stalls and losses of the link.',
           'short',
           ['resets', 'removals', 'returns', 'send_stalls', 'link_losses'].map((name) => [
@@ -985,19 +994,7 @@ export const CLOUD = {
           [[`max by (state) (weir_cloud_targets{${ALL}}) > 0`, '{{state}}']],
           { stack: true },
         ),
-        series(
-          'Requests to the cloud',
-          'By outcome.',
-          'ops',
-          [[sum('outcome', rate('weir_cloud_calls_total', ALL)), '{{outcome}}']],
-          { alert: 'WeirCloudCallsFailing' },
-        ),
-        series(
-          'Time of requests',
-          'By outcome.',
-          's',
-          quantiles('weir_cloud_call_duration_seconds', ALL, 'outcome'),
-        ),
+        ...requests('Requests to the cloud', 'weir_cloud_call', 'WeirCloudCallsFailing'),
         series(
           'Findings',
           '`weir cloud status` shows text and remedy of each.',
@@ -1180,22 +1177,10 @@ export const PRIVATE_LINK = {
           [[`max by (state) (weir_private_link_connections{${ALL}})`, '{{state}}']],
           { stack: true, alert: 'WeirPrivateLinkConnectionPending' },
         ),
-        series(
-          'Requests to Azure',
-          'By outcome.',
-          'ops',
-          [[sum('outcome', rate('weir_private_link_calls_total', ALL)), '{{outcome}}']],
-          { alert: 'WeirPrivateLinkCallsFailing' },
-        ),
+        ...requests('Requests to Azure', 'weir_private_link_call', 'WeirPrivateLinkCallsFailing'),
         series('Requests by operation', 'All outcomes.', 'ops', [
           [sum('operation', rate('weir_private_link_calls_total', ALL)), '{{operation}}'],
         ]),
-        series(
-          'Time of requests',
-          'By outcome.',
-          's',
-          quantiles('weir_private_link_call_duration_seconds', ALL, 'outcome'),
-        ),
       ],
     ],
   ],
