@@ -13,14 +13,13 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { ROOT } from './generate.mjs';
 
-/** The folder of the programs, by default that of cargo's profile `dev`. */
-const PROGRAMS =
-  process.env.WEIR_PROGRAMS ?? join(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
+/** The folder of the programs of cargo's profile `dev`. */
+const PROGRAMS = resolve(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
 const AWS = 'http://127.0.0.1:4566';
 const AZURE = 'https://localhost:4567';
 /** The label of the appliance. */
