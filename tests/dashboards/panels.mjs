@@ -37,6 +37,10 @@ const LIVE = 'needs a drain in progress';
 const drops = (className, by) =>
   sum(by, rate('weir_drops_total', `${by ? ALL : ONE},reason=~"${matching(className)}"`));
 
+const CLASS_MEANINGS =
+  'fault: lost here. mismatch: gateway, router or backend and appliance disagree. ' +
+  'peer: the sender is at fault. policy: unwanted traffic or a limit.';
+
 /** The quantiles of a histogram, for the labels `by`. */
 const quantiles = (metric, labels, by = '') => {
   const legend = by ? ` {{${by}}}` : '';
@@ -73,7 +77,10 @@ export const FLEET = {
       'Now',
       [
         stat('Able', 'Appliances whose health probes succeed.', 'short', `sum(weir_able{${ALL}})`, {
-          ...{ w: 3, base: 'red', steps: [[1, 'green']], alert: 'WeirNotAble' },
+          w: 3,
+          base: 'red',
+          steps: [[1, 'green']],
+          alert: 'WeirNotAble',
         }),
         stat(
           'Not able',
@@ -87,9 +94,7 @@ export const FLEET = {
           'Targets that Prometheus cannot scrape.',
           'short',
           `count(up{${ALL}} == 0) or vector(0)`,
-          {
-            ...{ ...BAD_ABOVE_ZERO, w: 3, alert: ['WeirTargetDown', 'WeirNoAppliance'] },
-          },
+          { ...BAD_ABOVE_ZERO, w: 3, alert: ['WeirTargetDown', 'WeirNoAppliance'] },
         ),
         stat(
           'Alerts',
@@ -124,22 +129,14 @@ export const FLEET = {
           'Flows in the flow tables.',
           'short',
           `sum(weir_table_entries{${ALL},table="flows"})`,
-          {
-            ...{ w: 3, base: 'blue' },
-          },
+          { w: 3, base: 'blue' },
         ),
         stat(
           'No backend',
           'Services of which no backend serves, on the worst appliance.',
           'short',
           `max(weir_services{${ALL},state="no_backend"})`,
-          {
-            ...{
-              ...BAD_ABOVE_ZERO,
-              w: 3,
-              alert: ['WeirBackendSetEmpty', 'WeirServiceWithoutBackend'],
-            },
-          },
+          { ...BAD_ABOVE_ZERO, w: 3, alert: ['WeirBackendSetEmpty', 'WeirServiceWithoutBackend'] },
         ),
       ],
     ],
@@ -221,7 +218,7 @@ export const FLEET = {
         ),
         series(
           'Dropped packets by class',
-          'fault: lost here. mismatch: gateway, router or backend and appliance disagree. peer: the sender is at fault. policy: unwanted traffic or a limit.',
+          CLASS_MEANINGS,
           'pps',
           CLASSES.map((className) => [
             sum('', rate('weir_drops_total', `${ALL},reason=~"${matching(className)}"`)),
@@ -249,18 +246,14 @@ export const FLEET = {
           BUSY,
           'percentunit',
           [[`max by (instance) (weir:lcore_busy:ratio_rate5m{${ALL}})`, '{{instance}}']],
-          {
-            ...{ max: 1, steps: [[0.9, 'orange']], alert: 'WeirLcoreSaturated' },
-          },
+          { max: 1, steps: [[0.9, 'orange']], alert: 'WeirLcoreSaturated' },
         ),
         series(
           'Flow table',
           'Share of the flow table in use.',
           'percentunit',
           [[`weir:table_entries:ratio{${ALL},table="flows"}`, '{{instance}}']],
-          {
-            ...{ max: 1, steps: FULL, alert: ['WeirTableNearlyFull', 'WeirFlowTableFull'] },
-          },
+          { max: 1, steps: FULL, alert: ['WeirTableNearlyFull', 'WeirFlowTableFull'] },
         ),
         series(
           'NAT ports',
@@ -268,11 +261,9 @@ export const FLEET = {
           'percentunit',
           [[`weir:nat_ports:ratio{${ALL},scope="highest_backend"}`, '{{instance}}']],
           {
-            ...{
-              max: 1,
-              steps: FULL,
-              alert: ['WeirNatPortsNearlyExhausted', 'WeirNatPortsExhausted'],
-            },
+            max: 1,
+            steps: FULL,
+            alert: ['WeirNatPortsNearlyExhausted', 'WeirNatPortsExhausted'],
           },
         ),
       ],
@@ -407,7 +398,7 @@ export const APPLIANCE = {
         ),
         series(
           'Drops by class',
-          'fault: lost here. mismatch: gateway, router or backend and appliance disagree. peer: the sender is at fault. policy: unwanted traffic or a limit.',
+          CLASS_MEANINGS,
           'pps',
           CLASSES.map((className) => [drops(className, ''), className]),
           { stack: true, alert: ['WeirTrafficLost', 'WeirTunnelMismatch'] },
