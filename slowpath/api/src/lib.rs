@@ -35,6 +35,7 @@ mod event_log;
 mod fields;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
+pub mod hex;
 mod list;
 pub mod named_tokens;
 mod object;
