@@ -49,6 +49,13 @@ fn every_series_is_declared_and_every_metric_has_one() {
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
     folder.until(&["get", "private-link-service"], |_| true);
+    // The service reaches its backend by UDP too, which is a second row with the same id.
+    let backends = "{\"spec\": {\"service\": \"default/web\", \"endpoints\": \
+                    [{\"address\": \"10.97.2.11\", \"port\": 80, \"protocol\": \"udp\"}]}}";
+    let json = [("Content-Type", "application/json")];
+    let put = folder.request("PUT", "/v1/objects/backends/default/udp", &json, backends);
+    assert!(put.status < 300, "{put:?}");
+    folder.until(&["services"], |s| s[0]["backends"].as_array().is_some_and(|all| all.len() == 2));
     let (plain, open) = (scrape(&folder, "text/plain"), scrape(&folder, OPEN));
     check_with_promtool(&plain, &folder.path);
     let mut sampled = BTreeSet::new();
