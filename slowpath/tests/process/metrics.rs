@@ -264,7 +264,8 @@ fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
             let began = Instant::now();
             (scrape(&folder, OPEN), began.elapsed())
         };
-        let all: Vec<_> = (0..4).map(|_| scope.spawn(timed)).collect();
+        // With the scrape below, at most as many as one source may have.
+        let all: Vec<_> = (0..3).map(|_| scope.spawn(timed)).collect();
         // A change while they run: it is in force only if the loop iterates.
         many_services(&folder, 4_999);
         folder.until_within(BEFORE_WRITE_TIMEOUT, &["status"], |s| s["services"] == 4_999);
