@@ -796,6 +796,12 @@ pub static EVENTS: &[EventKind] = &[
         "A defect: the previous services could not be restored after a failed commit.",
         "Restart slowpath, and report it with the log.",
     ),
+    logged(
+        ("scrape_failed", Error, "scrape of the metrics failed"),
+        &["error"],
+        "The metrics could not be written, and the client got an error.",
+        "Scrape again; if it fails again, report it.",
+    ),
     recorded(
         ("secret_rejected", Warning, "secret file rejected, the previous secret stays"),
         &["error"],

@@ -24,7 +24,7 @@ pub mod control;
 pub mod health;
 pub mod kernel;
 pub mod live;
-pub mod measured;
+pub mod measurements;
 pub mod metrics;
 pub mod plane;
 pub mod reconcile;

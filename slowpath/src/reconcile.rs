@@ -34,7 +34,7 @@ use crate::kernel::neighbors::kernel::Kernel;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::kernel::proxy_rules::ProxyRules;
 use crate::live::Shared;
-use crate::measured::Stage;
+use crate::measurements::Stage;
 use crate::plane::region::RegionPlane;
 use crate::sources::desired::{Desired, Store, appliance};
 use crate::sources::file::Files;
@@ -280,7 +280,7 @@ impl<'r> Reconcile<'r> {
             };
             if let Some(since) = switched {
                 let took = time.steady.saturating_duration_since(since);
-                self.shared.measured.stages.record(Stage::Acknowledged, took, Some(before));
+                self.shared.measurements.stages.record(Stage::Acknowledged, took, Some(before));
             }
             if switched.is_some() || status_changed {
                 self.shared.changes().event();
@@ -294,10 +294,10 @@ impl<'r> Reconcile<'r> {
         let commit = self.plane.take_commit_time().unwrap_or_default();
         let generation = self.region.generation();
         if generation != before {
-            let (measured, at) = (&self.shared.measured, Some(generation));
-            measured.stages.record(Stage::Compile, took.saturating_sub(commit), at);
-            measured.stages.record(Stage::Commit, commit, at);
-            measured.set_committed(time.wall);
+            let (measurements, at) = (&self.shared.measurements, Some(generation));
+            measurements.stages.record(Stage::Compile, took.saturating_sub(commit), at);
+            measurements.stages.record(Stage::Commit, commit, at);
+            measurements.set_committed(time.wall);
         }
     }
 
@@ -305,7 +305,7 @@ impl<'r> Reconcile<'r> {
     fn update_status(&mut self, now: Instant) {
         let generation = self.region.generation();
         let draining = self.region.draining();
-        self.shared.measured.set_table_uses(self.plane.table_uses());
+        self.shared.measurements.set_table_uses(self.plane.table_uses());
         let monitor = self.lcores.begin_check(now);
         let lcores = monitor.observe(self.region, now);
         let (mut able, carries) = monitor.able(self.region, &lcores, generation, draining);

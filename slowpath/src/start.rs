@@ -37,7 +37,7 @@ use crate::kernel::neighbors::kernel::LinuxKernel;
 use crate::kernel::privileges;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::live::{Live, Shared};
-use crate::measured::Stage;
+use crate::measurements::Stage;
 use crate::plane::region::RegionPlane;
 use crate::reconcile::{Reconcile, wake};
 use crate::routing::{self, BgpHandle, BgpLoopFailed};
@@ -253,16 +253,18 @@ fn start_store(config: &Config) -> Result<(Arc<Store>, Receiver<()>), StartError
 
 /// Measures the store and its writes.
 fn observe_store(store: &Store, config: &Config, shared: &Arc<Shared>) {
-    let (folder, shared) = (config.control.state.clone(), Arc::clone(shared));
-    let measure = move |shared: &Shared| {
-        folder.iter().for_each(|folder| shared.measured.measure_store(folder));
+    let (shared, is_on_disk) = (Arc::clone(shared), config.control.state.is_some());
+    let measure_size = move |shared: &Shared, bytes| {
+        shared.measurements.set_store_bytes(if is_on_disk { bytes } else { 0 });
     };
-    measure(&shared);
-    store.set_observer(Box::new(move |took, completed| {
-        let now = SystemTime::now();
-        shared.measured.stages.record(Stage::Store, took, None);
-        completed.iter().for_each(|source| shared.measured.set_listed(source.as_str(), now));
-        measure(&shared);
+    measure_size(&shared, store.store().bytes());
+    store.set_observer(Box::new(move |written| {
+        let (measurements, now) = (&shared.measurements, SystemTime::now());
+        measurements.stages.record(Stage::Store, written.took, None);
+        for source in written.completed {
+            measurements.set_listed(source.as_str(), now);
+        }
+        measure_size(&shared, written.bytes);
     }));
 }
 

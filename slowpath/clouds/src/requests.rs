@@ -12,26 +12,29 @@ use tokio::sync::watch;
 use crate::failure::{AttemptError, Operation};
 use crate::retry::{Clock, Pause, Policy, Retry, with_retries};
 
-/// Upper bounds in seconds of the buckets of [`Calls`]; the last bucket has none.
+/// Upper bounds in seconds of the buckets of [`AttemptStats`]; the last bucket has none.
 pub const BOUNDS_S: [f64; 9] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0];
 
-/// Attempts of an operation with the same outcome.
+/// Durations of the attempts of an operation with the same outcome.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Calls {
-    /// Number of attempts.
-    pub times: u64,
-    /// Sum of their durations in seconds.
+pub struct AttemptStats {
+    /// Sum of the durations in seconds.
     pub seconds: f64,
     /// Number of attempts by duration: at most the bound of [`BOUNDS_S`], and over the one before.
     pub buckets: [u64; BOUNDS_S.len() + 1],
 }
 
-impl Calls {
-    fn record(&mut self, took: Duration) {
+impl AttemptStats {
+    /// Adds an attempt.
+    pub fn record(&mut self, took: Duration) {
         let seconds = took.as_secs_f64();
-        self.times += 1;
         self.seconds += seconds;
         self.buckets[BOUNDS_S.partition_point(|bound| *bound < seconds)] += 1;
+    }
+
+    /// Returns the number of attempts.
+    pub fn times(&self) -> u64 {
+        self.buckets.iter().sum()
     }
 
     /// Returns the buckets with their upper bounds.
@@ -40,9 +43,8 @@ impl Calls {
     }
 }
 
-impl AddAssign for Calls {
-    fn add_assign(&mut self, other: Calls) {
-        self.times += other.times;
+impl AddAssign for AttemptStats {
+    fn add_assign(&mut self, other: AttemptStats) {
         self.seconds += other.seconds;
         self.buckets.iter_mut().zip(other.buckets).for_each(|(sum, count)| *sum += count);
     }
@@ -50,7 +52,7 @@ impl AddAssign for Calls {
 
 /// Attempts by operation and outcome: `ok`, or the metrics name of a
 /// [`Failure`](crate::failure::Failure).
-pub type Counts = BTreeMap<(&'static str, &'static str), Calls>;
+pub type Counts = BTreeMap<(&'static str, &'static str), AttemptStats>;
 
 /// Settings and counters of a client's requests. Clones share the counters and the sequence of
 /// jitter seeds.

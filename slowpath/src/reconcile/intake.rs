@@ -11,7 +11,7 @@ use state::object::Object;
 use crate::cloud::followed::Followed;
 use crate::control::report::FileStatus;
 use crate::live::Shared;
-use crate::measured::Stage;
+use crate::measurements::Stage;
 use crate::sources::List;
 use crate::sources::file::{Files, Read};
 
@@ -155,7 +155,7 @@ impl Intake {
                     }
                 }
                 Read::Services { against, fresh, objects, took } => {
-                    shared.measured.stages.record(Stage::Validate, took, None);
+                    shared.measurements.stages.record(Stage::Validate, took, None);
                     self.read_services(&against, fresh, objects);
                 }
             }

@@ -207,7 +207,7 @@ fn the_reference_of_other_programs_is_current() {
 }
 
 /// Returns an appliance that has every family of metrics and every route of the API: at Azure, with
-/// private links. Nothing responds at the addresses of Azure.
+/// private links, and with a service for TCP and UDP. Nothing responds at the addresses of Azure.
 pub fn appliance_with_all_features(name: &str) -> Folder {
     let folder = Folder::new(name);
     let closed = "127.0.0.1:9";
@@ -218,6 +218,13 @@ pub fn appliance_with_all_features(name: &str) -> Folder {
     );
     let config = folder.config().replace("kind = \"aws\"", "kind = \"azure\"");
     folder.write("weir.toml", &(config + &clouds));
+    folder.write(
+        "services.toml",
+        "[[service]]\nname = \"default/web\"\nmode = \"nat\"\n\
+         frontends = [{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}, \
+         {address = \"203.0.113.1\", port = 80, protocol = \"udp\"}]\n\
+         backends = [{address = \"10.97.2.11\", port = 80, protocol = \"tcp\"}]\n",
+    );
     folder
 }
 

@@ -54,7 +54,7 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measured::observations;
+    use crate::measurements::observations;
 
     #[test]
     fn clients_cannot_add_label_values() {
