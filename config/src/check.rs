@@ -168,9 +168,9 @@ fn check_log(validator: &mut Validator, file: file::Log) -> Log {
 }
 
 fn check_events(validator: &mut Validator, file: &file::Events) -> Events {
-    if !(1..=4096).contains(&file.max_mib) {
+    if !(1..=256).contains(&file.max_mib) {
         let fault = format!("{} is out of range", file.max_mib);
-        validator.reject("events.max_mib", &fault, "allowed: 1 to 4096; default 16");
+        validator.reject("events.max_mib", &fault, "allowed: 1 to 256; default 16");
     }
     Events { max_bytes: u64::from(file.max_mib) << 20 }
 }

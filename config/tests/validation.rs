@@ -411,6 +411,7 @@ fn reports_key_and_remedy_in_each_section() {
     assert_error(open, &["metrics.listen[1]", "not loopback", "metrics.tls_cert"]);
     assert_error("[metrics]\ntls_cert = \"/c.pem\"", &["metrics.tls_key", "set both, or neither"]);
     assert_error("[audit]\nmax_mib = 0", &["audit.max_mib = 0", "1 to 65536"]);
+    assert_error("[events]\nmax_mib = 257", &["events.max_mib", "257", "1 to 256"]);
     let groups = |text: &str| format!("[control]\ngroup = \"a\"\n{text}");
     assert_error(&groups("read_group = \"a\""), &["control.read_group", "role admin"]);
     let same = groups("operate_group = \"b\"\nread_group = \"b\"");

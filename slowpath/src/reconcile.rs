@@ -54,7 +54,7 @@ mod wake;
 use hops::Hops;
 use intake::Intake;
 use lcores::Lcores;
-use observer::Observer;
+pub(crate) use observer::Observer;
 use pending::{PendingWrite, Uncommitted};
 pub use wake::wake;
 
@@ -105,7 +105,7 @@ pub struct Reconcile<'r> {
     checker: Option<Receiver<HealthEvent>>,
     /// API requests that wait until their write is in force.
     waits: Vec<Wait>,
-    /// What the data plane and the backends were like at the last look.
+    /// The data plane and the backends as observed last.
     observer: Observer,
     /// Revision of the objects from which the plane's BGP neighbors were derived.
     neighbors_at: Option<u64>,
@@ -162,7 +162,7 @@ impl<'r> Reconcile<'r> {
             uncommitted: None,
             waits: Vec::new(),
             neighbors_at: None,
-            observer: Observer::new(),
+            observer: Observer::default(),
             intake: Intake::new(files, config),
             reconciler: Reconciler::new(Settings { initial_list_timeout, ..TIMES }),
             region,

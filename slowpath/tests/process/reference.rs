@@ -52,9 +52,9 @@ fn the_reference_of_drop_reasons_is_current() {
 fn the_reference_of_events_is_current() {
     let page = format!(
         "# Events\n\n{GENERATED}\n\nEvery log line has one of these names in its field `event`. \
-         `weir events` shows the history ([Logs and events](../operate/logs.md)). The first field \
-         is the subject by which repeated events are merged and log lines are limited. A name is \
-         never used for another meaning.\n\n{}",
+         `weir events` shows the history ([Logs and events](../operate/logs.md)). Fields in bold \
+         are the subject, by which repeated events are merged and log lines are limited. A name \
+         is never used for another meaning.\n\n{}",
         events::page::sections()
     );
     assert_current("events.md", &page);
