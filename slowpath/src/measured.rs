@@ -1,22 +1,25 @@
 //! Measurements that slowpath takes of its own work, for the metrics: durations, sizes, and times.
 //!
 //! Everything here is written without waiting: a histogram takes a lock for some nanoseconds, which
-//! a scrape holds while it copies its buckets.
+//! a scrape holds while it copies its buckets. A duration is measured once: it is an observation of
+//! a histogram, and a span if traces are exported.
 
 mod requests;
 mod scraper;
+mod spans;
 mod stages;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tables::writer::TableUse;
 
 pub use requests::Requests;
 pub use scraper::Scraper;
+pub use spans::{Signal, Span, Spans, Work};
 pub use stages::{Generation, Stage, Stages};
 
 /// Measurements of this process.
@@ -26,6 +29,8 @@ pub struct Measured {
     pub stages: Stages,
     /// Durations of API requests.
     pub requests: Requests,
+    /// Spans that wait for their export.
+    pub spans: Spans,
     /// The scrapes of the metrics.
     pub scraper: Scraper,
     /// Occupancy of the region's tables, as of the control loop's last check.
@@ -39,6 +44,26 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Records a stage of a change, with the generation if it is known.
+    pub fn record_stage(
+        &self,
+        stage: Stage,
+        (began, took): (Instant, Duration),
+        generation: Option<u32>,
+    ) {
+        self.stages.record(stage, took, generation);
+        self.spans.push(Span { work: Work::Stage(stage, generation), began, took });
+    }
+
+    /// Records a request to the API that ends now. `route` is the pattern that its path matched, if
+    /// any.
+    pub fn record_request(&self, method: &str, route: Option<&str>, status: u16, began: Instant) {
+        let took = began.elapsed();
+        self.requests.record(method, route, status, took);
+        let (method, route) = (requests::method_label(method), route.unwrap_or("none").to_owned());
+        self.spans.push(Span { work: Work::Request(method, route, status), began, took });
+    }
+
     /// Records the occupancy of the region's tables.
     pub fn set_table_uses(&self, uses: Vec<TableUse>) {
         *self.table_uses.lock() = uses;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use api::Role;
 use api::access::{Access, Call, Calls};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -62,10 +63,7 @@ pub fn calls() -> Calls<Arc<Live>> {
 pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Response {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let open = accepts.is_some_and(|accepts| accepts.contains("application/openmetrics-text"));
-    let measured = &live.shared().measured;
-    let of_live = Arc::clone(&live);
-    let text = measured.scraper.scrape(move || text(&of_live).ok().map(Into::into)).await;
-    match text {
+    match scrape(&live).await {
         Some(text) if open => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Some(text) => {
             let text = str::from_utf8(&text).map(plain).unwrap_or_default();
@@ -73,6 +71,14 @@ pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Respo
         }
         None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// Returns all metrics as of now or later in the OpenMetrics text format, computed on a thread of
+/// its own and shared with other scrapes. Returns `None` if the computation fails.
+pub async fn scrape(live: &Arc<Live>) -> Option<Bytes> {
+    let of_live = Arc::clone(live);
+    let scraper = &live.shared().measured.scraper;
+    scraper.scrape(move || text(&of_live).ok().map(Into::into)).await
 }
 
 /// Returns all metrics in the OpenMetrics text format.

@@ -46,6 +46,7 @@ use crate::sources::desired::{Store, open_store};
 use crate::sources::file::{ConfigFile, Files, watch};
 use crate::start::service::{EXTENSION, EXTENSION_INTERVAL, LoopReports};
 use crate::start::shutdown::Shutdown;
+use crate::telemetry;
 
 pub use prepare::prepare;
 
@@ -169,6 +170,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let audit = Audit::start(config.control.state.as_deref(), config.audit_max_bytes)
         .map_err(system("starting threads"))?;
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared), audit.clone()));
+    let telemetry = telemetry::start(&live).map_err(system("starting threads"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = listener_runtime().map_err(system("starting threads"))?;
     // Open the control socket before the control loop starts, so that a failure changes no tables.
@@ -222,7 +224,11 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     history().inspect(|history| history.close());
     runtime.shutdown_timeout(RESPONSE_TIMEOUT);
     store.close();
-    match await_threads(&config, loop_gone, store_ended) {
+    let loop_has_ended = await_threads(&config, loop_gone, store_ended);
+    if let Some(telemetry) = telemetry {
+        telemetry.stop();
+    }
+    match loop_has_ended {
         true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
         false => served,
     }
@@ -258,9 +264,9 @@ fn observe_store(store: &Store, config: &Config, shared: &Arc<Shared>) {
         folder.iter().for_each(|folder| shared.measured.measure_store(folder));
     };
     measure(&shared);
-    store.set_observer(Box::new(move |took, completed| {
+    store.set_observer(Box::new(move |measured, completed| {
         let now = SystemTime::now();
-        shared.measured.stages.record(Stage::Store, took, None);
+        shared.measured.record_stage(Stage::Store, measured, None);
         completed.iter().for_each(|source| shared.measured.set_listed(source.as_str(), now));
         measure(&shared);
     }));

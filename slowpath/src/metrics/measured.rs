@@ -19,6 +19,9 @@ pub(super) fn encode(measured: &Measured, family: &mut Family<'_, '_>) -> fmt::R
         &metric::API_DURATION,
         requests.iter().map(|(of, one)| ([of.method, of.route.as_str(), of.status], one.clone())),
     )?;
+    let lost = measured.spans.lost();
+    let lost = lost.iter().map(|(signal, count)| ([signal.as_str()], *count));
+    family.counters(&metric::TELEMETRY_LOST, lost)?;
     family.counter(&metric::SCRAPES_COALESCED, measured.scraper.coalesced())?;
     family.histogram(&metric::SCRAPE_DURATION, measured.scraper.durations())
 }

@@ -154,8 +154,8 @@ impl Intake {
                         self.reject_config(error);
                     }
                 }
-                Read::Services { against, fresh, objects, took } => {
-                    shared.measured.stages.record(Stage::Validate, took, None);
+                Read::Services { against, fresh, objects, measured } => {
+                    shared.measured.record_stage(Stage::Validate, measured, None);
                     self.read_services(&against, fresh, objects);
                 }
             }

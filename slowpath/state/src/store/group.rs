@@ -81,9 +81,9 @@ pub struct Shared<D> {
     observer: OnceLock<Observer>,
 }
 
-/// Callback after each group: how long the disk took, and the sources whose complete lists were
-/// written.
-pub type Observer = Box<dyn Fn(Duration, &[Source]) + Send + Sync>;
+/// Callback after each group: when its write began and how long the disk took, and the sources
+/// whose complete lists were written.
+pub type Observer = Box<dyn Fn((Instant, Duration), &[Source]) + Send + Sync>;
 
 /// Current objects, and the events since an earlier revision.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ impl<D: Disk> Shared<D> {
         self.publish(&mut store);
         drop(store);
         if let Some(observer) = self.observer.get() {
-            observer(took, &completed);
+            observer((began, took), &completed);
         }
         for (answer, result) in answers.into_iter().zip(results) {
             answer(result);
