@@ -11,8 +11,8 @@ use super::otlp::{
     CUMULATIVE, Data, Gauge, Histogram, HistogramPoint, KeyValue, Metric, Number, NumberPoint, Sum,
 };
 
-/// Maximum number of data points in a request: at most some MB, where collectors limit a request to
-/// 20 MiB.
+/// Number of data points that fill a request: about 300 kB, where collectors limit a request to
+/// 20 MiB. Histograms, which are few, may exceed it.
 const POINTS_MAX: usize = 4_096;
 
 /// Metrics for one request, with the number of their data points.
@@ -37,7 +37,8 @@ impl<'t> Portions<'t> {
     fn read(&mut self, line: &str) -> Option<Portion> {
         let Some(comment) = line.strip_prefix("# ") else {
             self.family.add(line, self.time_ns);
-            return self.family.is_full().then(|| self.end_metric()).flatten();
+            let is_full = self.portion.0 + self.family.numbers.len() >= POINTS_MAX;
+            return is_full.then(|| self.end_metric()).flatten();
         };
         let mut words = comment.splitn(3, ' ');
         let (keyword, name) = (words.next(), words.next().unwrap_or_default());
@@ -59,18 +60,14 @@ impl<'t> Portions<'t> {
         full
     }
 
-    /// Moves the family's data points to the portion. If they do not fit, they begin the next one,
-    /// and the former one is returned.
+    /// Moves the family's data points to the portion. Returns the portion if it is full.
     fn end_metric(&mut self) -> Option<Portion> {
         let (points, metric) = self.family.take();
-        if points == 0 {
-            return None;
+        if points > 0 {
+            self.portion.0 += points;
+            self.portion.1.push(metric);
         }
-        let fits = self.portion.0 + points <= POINTS_MAX;
-        let full = if fits { None } else { self.take() };
-        self.portion.0 += points;
-        self.portion.1.push(metric);
-        full
+        if self.portion.0 >= POINTS_MAX { self.take() } else { None }
     }
 
     /// Removes the portion, if it has data points.
@@ -159,12 +156,6 @@ impl Family {
         }
     }
 
-    /// Returns whether the family's numbers fill a request. Histograms, whose samples are several
-    /// lines, are few.
-    fn is_full(&self) -> bool {
-        self.numbers.len() >= POINTS_MAX
-    }
-
     /// Removes the data points, and returns their number and the metric with them.
     fn take(&mut self) -> (usize, Metric) {
         let data_points = std::mem::take(&mut self.numbers);
@@ -228,6 +219,9 @@ fn end_of_value(text: &str) -> Option<usize> {
 
 /// Removes the escapes of OpenMetrics: `\\`, `\"` and `\n`.
 fn unescape(text: &str) -> String {
+    if !text.contains('\\') {
+        return text.to_owned();
+    }
     let (mut plain, mut chars) = (String::with_capacity(text.len()), text.chars());
     while let Some(c) = chars.next() {
         match c {
@@ -299,10 +293,21 @@ weir_build_info{version="1"} 1
 
     #[test]
     fn a_request_is_bounded_and_all_series_are_in_one() {
-        let mut text = "# HELP m M.\n# TYPE m gauge\n".to_owned();
-        (0..POINTS_MAX * 2 + 10).for_each(|n| text.push_str(&format!("m{{n=\"{n}\"}} 1\n")));
+        let mut text =
+            "# TYPE l gauge\nl 1\nl{n=\"2\"} 2\n# HELP m M.\n# TYPE m gauge\n".to_owned();
+        (0..POINTS_MAX * 2 + 8).for_each(|n| text.push_str(&format!("m{{n=\"{n}\"}} 1\n")));
         text.push_str("# HELP o O.\n# TYPE o gauge\no 1\n");
-        let counts: Vec<usize> = Portions::new(&text, 0).map(|(count, _)| count).collect();
+        let portions: Vec<Portion> = Portions::new(&text, 0).collect();
+        let counts: Vec<usize> = portions.iter().map(|(count, _)| *count).collect();
         assert_eq!(counts, [POINTS_MAX, POINTS_MAX, 11]);
+        // A metric that is in several requests has its description in each.
+        let names: Vec<Vec<(&str, &str)>> = portions
+            .iter()
+            .map(|(_, metrics)| {
+                metrics.iter().map(|one| (one.name.as_str(), one.description.as_str())).collect()
+            })
+            .collect();
+        let m = ("m", "M.");
+        assert_eq!(names, [vec![("l", ""), m], vec![m], vec![m, ("o", "O.")]]);
     }
 }

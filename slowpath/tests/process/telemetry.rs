@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use cloud_emulators::faults::{Fault, Rule};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
@@ -19,6 +20,7 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use crate::appliance::{Folder, Running};
+use crate::cloud::Cloud;
 use crate::command::with_an_lcore;
 use crate::generation;
 use crate::reference::appliance_with_all_features;
@@ -205,7 +207,7 @@ fn until_count(folder: &Folder, kind: &str, count: usize) {
         let is_reported = found.len() >= count;
         if !is_reported {
             // Spans are needed for a request of traces.
-            folder.request("GET", "/v1/objects/service", &[], "");
+            folder.request("GET", "/v1/objects/services", &[], "");
         }
         patience::check(is_reported, || format!("{found:?}"))
     });
@@ -219,7 +221,7 @@ fn until_reported(folder: &Folder, kind: &str, error: &str) {
         let is_reported = has("traces") && has("metrics");
         if !is_reported {
             // Spans are needed for a request of traces.
-            folder.request("GET", "/v1/objects/service", &[], "");
+            folder.request("GET", "/v1/objects/services", &[], "");
         }
         patience::check(is_reported, || format!("{found:?}"))
     });
@@ -263,7 +265,7 @@ fn a_collector_gets_the_stages_of_a_change_and_the_values_of_a_scrape() {
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
     with_an_lcore(&folder, || {
-        folder.request("GET", "/v1/objects/service/default/none?token=hidden", &[], "");
+        folder.request("GET", "/v1/objects/services/none?token=hidden", &[], "");
         let before = generation(&folder.until(&["status"], |status| generation(status) > 0));
         folder.services(&["10.97.2.11", "10.97.2.12", "10.97.2.13"]);
         let (parent, stages) = eventually_within(DEFAULT_TIMEOUT, "the trace of a change", || {
@@ -286,18 +288,13 @@ fn a_collector_gets_the_stages_of_a_change_and_the_values_of_a_scrape() {
         assert_eq!(parent.end_time_unix_nano, ended);
         assert_eq!(parent.start_time_unix_nano, stages[0].start_time_unix_nano);
     });
-    let (request, call) = eventually_within(DEFAULT_TIMEOUT, "spans of request and call", || {
+    let request = eventually_within(DEFAULT_TIMEOUT, "the span of a request", || {
         let spans = collector.spans();
-        let one = |name: &str| spans.iter().find(|span| span.name == name).cloned();
-        let request = one("GET /v1/objects/{kind}/{*name}");
-        // The emulated cloud of this configuration accepts no connection.
-        let call = spans.iter().find(|span| span.kind == 3).cloned();
-        request.zip(call).ok_or_else(|| format!("{spans:?}"))
+        let request = spans.iter().find(|span| span.name == "GET /v1/objects/{kind}/{*name}");
+        request.cloned().ok_or_else(|| format!("{spans:?}"))
     });
-    assert_eq!(texts(&request.attributes)["http.response.status_code"], "404");
+    assert_eq!(texts(&request.attributes)["http.response.status_code"], "400");
     assert_eq!((request.kind, request.status), (2, None));
-    assert_eq!(texts(&call.attributes)["weir.cloud.operation"], call.name);
-    assert_eq!(call.status.map(|status| status.code), Some(2));
 
     let names = [
         ("weir_services", "state", "available"),
@@ -375,6 +372,33 @@ fn a_collector_gets_the_stages_of_a_change_and_the_values_of_a_scrape() {
 }
 
 #[test]
+fn calls_of_a_cloud_are_spans_with_their_outcome() {
+    let collector = Collector::start(Answers::Accept);
+    let cloud = Cloud::new("telemetry-cloud", "mode = \"routes\"\ncluster = \"north\"");
+    configure(&cloud.folder, &collector);
+    let fault = Fault::Refuse { status: 403, code: "UnauthorizedOperation".to_owned() };
+    cloud.aws.fault(Rule::first(1, "DescribeInstances", fault));
+    let _slowpath = cloud.slowpath();
+    let outcomes =
+        eventually_within(LOSS_TIMEOUT, "a call that failed, and one that did not", || {
+            let spans = collector.spans();
+            let calls = spans.iter().filter(|span| span.name == "DescribeInstances");
+            let outcomes: Vec<_> = calls
+                .map(|call| {
+                    assert_eq!(call.kind, 3, "SPAN_KIND_CLIENT");
+                    let attributes = texts(&call.attributes);
+                    assert_eq!(attributes["weir.cloud.operation"], call.name);
+                    let status = call.status.as_ref().map(|status| status.code);
+                    (attributes.get("error.type").cloned(), status)
+                })
+                .collect();
+            let names: Vec<&str> = spans.iter().map(|span| span.name.as_str()).collect();
+            (outcomes.len() > 1).then_some(outcomes).ok_or_else(|| format!("{names:?}"))
+        });
+    assert_eq!(outcomes[..2], [(Some("denied".to_owned()), Some(2)), (None, None)]);
+}
+
+#[test]
 fn a_collector_that_never_answers_delays_nothing_and_losses_are_counted() {
     let collector = Collector::start(Answers::Never);
     let folder = Folder::new("telemetry-never");
@@ -409,7 +433,7 @@ fn a_collector_that_never_answers_delays_nothing_and_losses_are_counted() {
     });
     eventually_within(LOSS_TIMEOUT, "losses of both signals", || {
         let lost = (lost(&folder, "traces"), lost(&folder, "metrics"));
-        folder.request("GET", "/v1/objects/service", &[], "");
+        folder.request("GET", "/v1/objects/services", &[], "");
         patience::check(lost.0 > 0.0 && lost.1 > 100.0, || format!("{lost:?}"))
     });
     until_reported(&folder, "telemetry_failed", "timed out");
@@ -444,7 +468,7 @@ fn errors_and_garbage_are_reported_once_until_the_collector_recovers() {
     let requests = collector.count("/v1/metrics");
     collector.set(Answers::RejectTwo);
     eventually_within(DEFAULT_TIMEOUT, "a partial success", || {
-        folder.request("GET", "/v1/objects/service", &[], "");
+        folder.request("GET", "/v1/objects/services", &[], "");
         let requests = collector.count("/v1/metrics") - requests;
         let lost = (lost(&folder, "traces") - before.0, lost(&folder, "metrics") - before.1);
         let is_counted = requests > 1 && lost.0 >= 1.0 && lost.1 >= 2.0;
