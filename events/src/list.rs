@@ -1032,6 +1032,19 @@ pub static EVENTS: &[EventKind] = &[
         "Check the disk, if it is the store's.",
     ),
     recorded(
+        ("telemetry_failed", Warning, "telemetry not delivered"),
+        &["signal", "endpoint", "error"],
+        "The OpenTelemetry collector did not accept traces or metrics. Nothing else is affected; \
+         what is lost is counted in `weir_telemetry_lost_total`.",
+        "Check the collector and `telemetry.otlp_endpoint`.",
+    ),
+    recorded(
+        ("telemetry_recovered", Info, "telemetry is delivered again"),
+        &["signal", "endpoint"],
+        "The OpenTelemetry collector accepts traces or metrics again.",
+        "Nothing.",
+    ),
+    recorded(
         ("tls_certificate_replaced", Info, "TLS certificate replaced"),
         &["file", "valid_until"],
         "The API's certificate was rotated.",

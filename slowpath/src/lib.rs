@@ -14,6 +14,7 @@
 //!                               fastpath      +--> health/    responses to the cloud's probes
 //!                                             +--> cloud/     lifecycle at AWS or Azure
 //!                                             +--> routing/   BGP
+//!                                             +--> telemetry/ OpenTelemetry
 //! ```
 //! `start.rs` starts all of them. slowpath may be killed at any time: the fastpath continues with
 //! the tables as they are, and the next slowpath recovers its state from the region.
@@ -31,3 +32,4 @@ pub mod reconcile;
 pub mod routing;
 pub mod sources;
 pub mod start;
+mod telemetry;

@@ -1,17 +1,19 @@
 //! Measurements that slowpath takes of its own work, for the metrics: durations, sizes, and times.
 //!
 //! Writers wait for no client: a scrape holds a lock only while it reads what the lock protects (the
-//! list of tables, the times of sources, the buckets of a histogram).
+//! list of tables, the times of sources, the buckets of a histogram). A duration is measured once:
+//! it is an observation of a histogram, and a span if traces are exported.
 
 mod nat_ports;
 mod plain;
 mod requests;
 mod scraper;
+mod spans;
 mod stages;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 use state::name::Source;
@@ -21,6 +23,7 @@ pub use nat_ports::NatPortCounts;
 pub use plain::plain;
 pub use requests::Requests;
 pub use scraper::{ScrapeError, ScrapeText, Scraper};
+pub use spans::{Signal, Span, Spans, Work};
 pub use stages::{Generation, Stage, Stages};
 
 /// Measurements of this process.
@@ -30,6 +33,8 @@ pub struct Measurements {
     pub stages: Stages,
     /// Durations of API requests.
     pub requests: Requests,
+    /// Spans that wait for their export.
+    pub spans: Spans,
     /// The scrapes of the metrics.
     pub scraper: Scraper,
     /// Occupancy of the region's tables, as of the control loop's last check.
@@ -51,6 +56,7 @@ impl Default for Measurements {
         Measurements {
             stages: Stages::default(),
             requests: Requests::default(),
+            spans: Spans::default(),
             scraper: Scraper::default(),
             table_uses: Mutex::default(),
             nat_ports: Mutex::default(),
@@ -63,6 +69,26 @@ impl Default for Measurements {
 }
 
 impl Measurements {
+    /// Records a stage of a change, with the generation if it is known.
+    pub fn record_stage(
+        &self,
+        stage: Stage,
+        (began, took): (Instant, Duration),
+        generation: Option<u32>,
+    ) {
+        self.stages.record(stage, took, generation);
+        self.spans.push(Span { work: Work::Stage(stage, generation), began, took });
+    }
+
+    /// Records a request to the API that ends now. `route` is the pattern that its path matched, if
+    /// any.
+    pub fn record_request(&self, method: &str, route: Option<&str>, status: u16, began: Instant) {
+        let took = began.elapsed();
+        self.requests.record(method, route, status, took);
+        let (method, route) = (requests::method_label(method), route.unwrap_or("none").to_owned());
+        self.spans.push(Span { work: Work::Request(method, route, status), began, took });
+    }
+
     /// Records the occupancy of the region's tables.
     pub fn set_table_uses(&self, uses: Vec<TableUse>) {
         *self.table_uses.lock() = uses;

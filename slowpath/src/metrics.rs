@@ -20,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::live::Live;
+use crate::measurements::{ScrapeError, ScrapeText};
 
 mod appliance;
 mod audit;
@@ -58,9 +59,7 @@ pub fn calls() -> Calls<Arc<Live>> {
 pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Response {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let is_open = accepts.is_some_and(|accepts| accepts.contains("application/openmetrics-text"));
-    let of_live = Arc::clone(&live);
-    let scraper = &live.shared().measurements.scraper;
-    let scraped = match scraper.scrape(move || text(&of_live)).await {
+    let scraped = match scrape(&live).await {
         Ok(text) if is_open => Ok((OPEN_METRICS, text.open())),
         Ok(text) => text.plain().await.map(|text| (PLAIN, text)),
         Err(error) => Err(error),
@@ -68,7 +67,7 @@ pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Respo
     match scraped {
         Ok((kind, text)) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         Err(error) => {
-            tracing::error!(event = "scrape_failed", %error, "scrape of the metrics failed");
+            log_failure(&error);
             let body = format!(
                 "the metrics could not be written: {error}; try again, and report it with \
                  slowpath's log if it persists\n"
@@ -76,6 +75,18 @@ pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Respo
             (StatusCode::INTERNAL_SERVER_ERROR, body).into_response()
         }
     }
+}
+
+/// Returns all metrics as of now or later, computed on a thread of its own and shared with other
+/// scrapes.
+pub async fn scrape(live: &Arc<Live>) -> Result<Arc<ScrapeText>, ScrapeError> {
+    let of_live = Arc::clone(live);
+    live.shared().measurements.scraper.scrape(move || text(&of_live)).await
+}
+
+/// Logs that a scrape failed.
+pub fn log_failure(error: &ScrapeError) {
+    tracing::error!(event = "scrape_failed", %error, "scrape of the metrics failed");
 }
 
 /// Returns all metrics in the OpenMetrics text format.

@@ -260,7 +260,7 @@ impl<'r> Reconcile<'r> {
         }
         let (before, began) = (self.region.generation(), Instant::now());
         self.reconciler.step(time, &changes, &self.appliance, &mut self.plane);
-        self.measure_step(before, began.elapsed(), time);
+        self.measure_step(before, (began, began.elapsed()), time);
         if let Some(outcome) = self.plane.take_outcome() {
             self.commit_done(outcome, time);
         } else if self.uncommitted.is_some() && !self.reconciler.has_work(time.steady) {
@@ -271,7 +271,7 @@ impl<'r> Reconcile<'r> {
         // generation: a slowpath that restarts commits what is in force already.
         let status_changed = self.reconciler.take_status_changed();
         if self.region.generation() != before {
-            self.lcores.switch(time.steady);
+            self.lcores.switch(Instant::now());
             self.publish();
         } else {
             let switched = match self.reconciler.awaits_lcores() {
@@ -279,8 +279,8 @@ impl<'r> Reconcile<'r> {
                 false => self.lcores.mark_switched(),
             };
             if let Some(since) = switched {
-                let took = time.steady.saturating_duration_since(since);
-                self.shared.measurements.stages.record(Stage::Acknowledged, took, Some(before));
+                let measured = (since, time.steady.saturating_duration_since(since));
+                self.shared.measurements.record_stage(Stage::Acknowledged, measured, Some(before));
             }
             if switched.is_some() || status_changed {
                 self.shared.changes().event();
@@ -290,13 +290,14 @@ impl<'r> Reconcile<'r> {
     }
 
     /// Records the stages of a step of the reconciler that led from generation `before` to another.
-    fn measure_step(&mut self, before: u32, took: Duration, time: Now) {
+    fn measure_step(&mut self, before: u32, (began, took): (Instant, Duration), time: Now) {
         let commit = self.plane.take_commit_time().unwrap_or_default();
         let generation = self.region.generation();
         if generation != before {
             let (measurements, at) = (&self.shared.measurements, Some(generation));
-            measurements.stages.record(Stage::Compile, took.saturating_sub(commit), at);
-            measurements.stages.record(Stage::Commit, commit, at);
+            let compile = took.saturating_sub(commit);
+            measurements.record_stage(Stage::Compile, (began, compile), at);
+            measurements.record_stage(Stage::Commit, (began + compile, commit), at);
             measurements.set_committed(time.wall);
         }
     }

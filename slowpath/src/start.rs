@@ -45,6 +45,7 @@ use crate::sources::desired::{Store, open_store};
 use crate::sources::file::{ConfigFile, Files, watch};
 use crate::start::service::{EXTENSION, EXTENSION_INTERVAL, LoopReports};
 use crate::start::shutdown::Shutdown;
+use crate::telemetry;
 
 pub use prepare::prepare;
 pub use previous::Previous;
@@ -181,6 +182,7 @@ pub fn run(
     let audit = Audit::start(config.control.state.as_deref(), config.audit_max_bytes)
         .map_err(system("starting threads"))?;
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared), audit.clone()));
+    let telemetry = telemetry::start(&live).map_err(system("starting threads"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = listener_runtime().map_err(system("starting threads"))?;
     // Open the control socket before the control loop starts, so that a failure changes no tables.
@@ -234,7 +236,11 @@ pub fn run(
     shared.wake();
     runtime.shutdown_timeout(RESPONSE_TIMEOUT);
     store.close();
-    match await_threads(&config, loop_gone, store_ended) {
+    let loop_has_ended = await_threads(&config, loop_gone, store_ended);
+    if let Some(telemetry) = telemetry {
+        telemetry.stop();
+    }
+    match loop_has_ended {
         true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
         false => served,
     }
@@ -272,7 +278,7 @@ fn observe_store(store: &Store, config: &Config, shared: &Arc<Shared>) {
     measure_size(&shared, store.store().bytes());
     store.set_observer(Box::new(move |written| {
         let (measurements, now) = (&shared.measurements, SystemTime::now());
-        measurements.stages.record(Stage::Store, written.took, None);
+        measurements.record_stage(Stage::Store, written.measured, None);
         for source in written.completed {
             measurements.set_listed(source.as_str(), now);
         }

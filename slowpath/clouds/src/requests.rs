@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -53,6 +53,17 @@ impl AddAssign for AttemptStats {
 /// Attempts by operation and outcome: `ok`, or the metrics name of a
 /// [`Failure`](crate::failure::Failure).
 pub type Counts = BTreeMap<(&'static str, &'static str), AttemptStats>;
+
+/// Callback after each attempt: operation, outcome as in [`Counts`], begin and duration.
+pub type Observer = Box<dyn Fn((&'static str, &'static str), (Instant, Duration)) + Send + Sync>;
+
+static OBSERVER: OnceLock<Observer> = OnceLock::new();
+
+/// Sets the callback after each attempt of this process, which must not block. Only the first call
+/// has an effect.
+pub fn set_observer(observer: Observer) {
+    let _ = OBSERVER.set(observer);
+}
 
 /// Settings and counters of a client's requests. Clones share the counters and the sequence of
 /// jitter seeds.
@@ -107,8 +118,13 @@ impl Requests {
         let began = Instant::now();
         let result = operation.with_timeout(timeout, request).await;
         let outcome = result.as_ref().map_or_else(|failed| failed.error.kind.as_str(), |_| "ok");
+        let (attempt, took) = ((operation.name, outcome), began.elapsed());
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.entry((operation.name, outcome)).or_default().record(began.elapsed());
+        counts.entry(attempt).or_default().record(took);
+        drop(counts);
+        if let Some(observer) = OBSERVER.get() {
+            observer(attempt, (began, took));
+        }
         result
     }
 }

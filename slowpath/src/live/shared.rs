@@ -354,8 +354,8 @@ impl api::Control for Shared {
         self.sources.lock().clone()
     }
 
-    fn request_done(&self, method: &str, route: Option<&str>, status: u16, took: Duration) {
-        self.measurements.requests.record(method, route, status, took);
+    fn request_done(&self, method: &str, route: Option<&str>, status: u16, began: Instant) {
+        self.measurements.record_request(method, route, status, began);
     }
 }
 

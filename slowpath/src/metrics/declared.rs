@@ -406,6 +406,9 @@ metrics! {
          the error.";
     EVENTS_LOST Counter "weir_events_lost" [] Always
         "Events missing in the history, because they came too fast or the disk failed.";
+    TELEMETRY_LOST Counter "weir_telemetry_lost" ["signal"] Always
+        "Spans (traces) and data points (metrics) that the OpenTelemetry collector did not accept; \
+         the event telemetry_failed has the error.";
     SECRET_REJECTED Gauge "weir_secret_rejected" ["secret"] Secrets
         "1 while the present content of a secret's file is rejected, else 0; `weir status` shows \
          the API's error, slowpath's log that of a BGP key.";

@@ -25,6 +25,9 @@ pub(super) fn encode(live: &Live, objects: &Objects, family: &mut Family<'_, '_>
         &metric::API_DURATION,
         requests.iter().map(|(of, one)| ([of.method, of.route.as_str(), of.status], one.clone())),
     )?;
+    let lost = measurements.spans.lost();
+    let lost = lost.iter().map(|(signal, count)| ([signal.as_str()], *count));
+    family.counters(&metric::TELEMETRY_LOST, lost)?;
     family.counter(&metric::SCRAPES_COALESCED, measurements.scraper.coalesced())?;
     family.histogram(&metric::SCRAPE_DURATION, measurements.scraper.durations())
 }

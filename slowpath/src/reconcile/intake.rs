@@ -154,8 +154,8 @@ impl Intake {
                         self.reject_config(error);
                     }
                 }
-                Read::Services { against, fresh, objects, took } => {
-                    shared.measurements.stages.record(Stage::Validate, took, None);
+                Read::Services { against, fresh, objects, measured } => {
+                    shared.measurements.record_stage(Stage::Validate, measured, None);
                     self.read_services(&against, fresh, objects);
                 }
             }

@@ -84,8 +84,8 @@ pub struct Shared<D> {
 /// A group that was written.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'g> {
-    /// How long the disk took.
-    pub took: Duration,
+    /// When its write began, and how long the disk took.
+    pub measured: (Instant, Duration),
     /// Sources whose complete lists were written.
     pub completed: &'g [Source],
     /// Size of the store after the group ([`Store::bytes`]).
@@ -262,7 +262,7 @@ impl<D: Disk> Shared<D> {
             answer(result);
         }
         if let Some(observer) = self.observer.get() {
-            observer(Written { took, completed: &completed, bytes });
+            observer(Written { measured: (began, took), completed: &completed, bytes });
         }
     }
 
