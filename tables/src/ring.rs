@@ -215,6 +215,14 @@ impl<S: Slots> Producer<S> {
         free_slots as usize
     }
 
+    /// Sends all messages, published together, or none if they do not fit; returns whether they
+    /// were sent.
+    #[inline]
+    pub fn push_group(&mut self, messages: &[Message]) -> bool {
+        self.free_slots(messages.len() as u64) >= messages.len() as u64
+            && self.push_all(messages) == messages.len()
+    }
+
     /// Number of times that the consumer's index was impossible.
     pub fn wild(&self) -> u64 {
         self.wild

@@ -84,6 +84,16 @@ pub struct ReplyPath {
 }
 
 impl<'r> Flows<'r> {
+    /// Returns the key of the front entry of a path's flow, and the end that is the initiator;
+    /// `None` if the record is free or being changed.
+    #[inline(always)]
+    pub fn front_ends(&self, path: u32) -> Option<(FlowKey, Side)> {
+        let (path, front) = (self.paths.row(path)?, self.fronts.row(path)?);
+        let copy = |_: &PathRecord| (front.key(), front.high.load(Relaxed));
+        let (key, high) = path.consistent(copy).ok()?;
+        Some((key, if high == 1 { Side::High } else { Side::Low }))
+    }
+
     /// Begins [`Flows::find_by_path`] by reading a word of the path record and of the front record.
     /// The processor does not wait for a value before it is used, so it fetches both cache lines in
     /// parallel. The result is invalid for [`NONE`](crate::record::NONE).
