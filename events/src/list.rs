@@ -332,6 +332,18 @@ pub static EVENTS: &[EventKind] = &[
         "The kernel did not take the minimum TTL.",
         "See the error.",
     ),
+    recorded(
+        ("capture_ended", Info, "capture ended"),
+        &["arms", "packets", "lost", "seconds"],
+        "A capture of packets ended; `lost` frames came faster than they were written.",
+        "Nothing. With losses: narrow the filter of `weir capture`, or lower --snap.",
+    ),
+    recorded(
+        ("capture_started", Info, "capture started"),
+        &["arms", "filter"],
+        "A capture of packets began; the data plane works more for every packet while it is on.",
+        "Nothing. The audit log names who started it.",
+    ),
     logged(
         ("cloud_call_retried", Debug, "cloud call failed, retrying"),
         &["operation", "code", "pause"],
