@@ -9,6 +9,7 @@
 mod addresses;
 mod attach;
 mod background;
+mod captures;
 mod counters;
 mod kernel_veth;
 mod nic;
@@ -35,6 +36,7 @@ use addresses::AddedSettings;
 pub use attach::AttachError;
 use attach::{Links, error_chain};
 use background::{BackgroundTask, INTERVAL};
+use captures::Captures;
 use counters::Counters;
 use nic::{Kernel, Nic};
 
@@ -204,6 +206,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let counters = Counters::new(&region, &nics, &attached_modes, losses);
     let background = BackgroundTask::join(&region, claim.epoch(), &cpus, counters);
     let mut background = background.ok_or(LoadError::NoLcores)?;
+    let mut captures = Captures::new(&region);
     manager.ready(&status_line(&nics, &attached_modes));
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
@@ -212,6 +215,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         for next_hop in program.take_requested_next_hops()? {
             background.send_event(&Event::NextHopNeeded { next_hop });
         }
+        captures.step(&mut program, now)?;
         std::thread::sleep(INTERVAL);
     }
     manager.stopping("ending; the programs stay attached and forward packets");

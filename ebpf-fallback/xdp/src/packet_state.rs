@@ -61,6 +61,8 @@ pub struct PacketState {
     pub hash: u64,
     /// Size of the received frame in bytes.
     pub rx_len: u64,
+    /// Number of bytes of the received frame that were copied for a capture; 0 without one.
+    pub captured_len: u64,
     /// Path of the flow: how packets reach the backend.
     pub path: Forward,
     /// Path and leg of a reply; its options are the buffer for all options.
@@ -204,6 +206,7 @@ impl PacketState {
     #[inline(always)]
     pub fn reset(&mut self) {
         self.rx_len = 0;
+        self.captured_len = 0;
         self.tunnel = NONE;
         self.service = NONE;
         self.backend = NONE;

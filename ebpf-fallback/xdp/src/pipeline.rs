@@ -13,6 +13,7 @@
 //!  track, select, insert > remember (first fragment) > next stage
 //!  leg, track, insert > nat64 (to a backend of the other family); front > nat64 > front (reply)
 //!  any stage > reply (reply of the appliance itself) > finish
+//!  while a capture is on: weir > outer, and capture instead of finish
 //! ```
 //! A single program would exceed the verifier's limit. Therefore each usual packet format has one
 //! program that does all the work (`fast_forward`, `fast_reply`). For all others, each stage is
@@ -24,6 +25,7 @@
 #![feature(asm_experimental_arch)]
 
 mod affinity;
+mod capture;
 mod classify;
 mod cpu_views;
 mod decap;
@@ -96,6 +98,12 @@ pub fn weir(ctx: XdpContext) -> u32 {
     let Some(pkt) = packet_state() else { return XDP_PASS };
     let (now_s, generation) = (config.now_s(), Region.generation());
     let rx = RxInfo { arm, arrival, ifindex, now_s, generation };
+    if config.captures != 0 && capture::is_on(config.captures) {
+        fast_forward::init(pkt, &rx);
+        pkt.rx_len = length(ctx);
+        capture::copy_head(ctx);
+        return run_stage(ctx, OUTER);
+    }
     let mut next = OUTER;
     if arrival == Arrival::Plain {
         next = detect_format(&window(ctx));
