@@ -74,7 +74,8 @@ impl Xdp {
         self.loaded.as_mut().expect("a loaded case")
     }
 
-    fn program(&mut self) -> &mut Program {
+    /// Returns the programs of the loaded case.
+    pub fn program(&mut self) -> &mut Program {
         let now = self.now.as_ref().expect("a loaded case");
         &mut self.rigs.get_mut(now).expect("the plane of the loaded case").program
     }
