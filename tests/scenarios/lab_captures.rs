@@ -225,8 +225,8 @@ fn wrong_requests_and_busy_arms(lab: &Lab) -> Outcome {
     let other = start(lab, &["-w", &file("busy.pcapng")])?.wait_with_output()?;
     assert!(text(&other).contains("another capture runs on"), "{}", text(&other));
     // The other arm is free.
-    let rows = capture(lab, "egress.pcapng", &["--arm", "egress", "--count", "10"])?;
-    assert!(rows.iter().all(|row| row.get("arm") == "egress"));
+    let other = capture(lab, "egress.pcapng", &["--arm", "egress", "--count", "10"])?;
+    assert!(other.iter().all(|row| row.get("arm") == "egress"));
     running.kill()?;
     running.wait()?;
     // The file of a client that was killed has whole blocks.

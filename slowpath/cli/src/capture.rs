@@ -125,7 +125,8 @@ pub fn run(options: &GlobalOptions, socket: &Path, args: &CaptureArgs) -> Result
     }
     let seconds = u64::from(args.seconds.unwrap_or(MAX_SECONDS).min(MAX_SECONDS));
     let idle_timeout = IDLE_TIMEOUT + Duration::from_secs(seconds);
-    let request = Request { idle_timeout, ..Request::new("POST", &args.path()) };
+    let path = args.path();
+    let request = Request { idle_timeout, ..Request::new("POST", &path) };
     let response = send(socket, &request).map_err(|e| e.to_string())?;
     let name = args.write.display();
     let failed = |error: io::Error| format!("{name}: writing the capture: {error}");
