@@ -27,7 +27,7 @@ use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use tables::region::{RegionLocation, monotonic_ns};
 use tests::cases::addresses::CLIENT;
-use tests::cases::{self, Change, Counts, Exit, Plane, Setup};
+use tests::cases::{self, Act, Change, Counts, Exit, Plane, Setup, Wire};
 use tests::lab::netns::Netns;
 
 /// Number of bytes that the first capture copies of each frame.
@@ -63,8 +63,8 @@ struct FileCaptures {
 }
 
 impl FileCaptures {
-    fn new() -> FileCaptures {
-        let name = format!("/weir-captures-{}", std::process::id());
+    fn new(name: &str) -> FileCaptures {
+        let name = format!("/weir-captures-{name}-{}", std::process::id());
         let location = RegionLocation::from(Path::new(&name));
         let filters = filters();
         let readers = [0, 1].map(|number| {
@@ -190,8 +190,10 @@ impl<P: Plane, C: Captures<P>> Compared<P, C> {
         let has_client = |frame: &[u8]| frame.windows(4).any(|four| four == client.octets());
         let is_of_client = has_client(frame) || sent.is_some_and(|(_, sent)| has_client(sent));
         if !of_client.is_empty() {
-            // Of a dropped packet, only the flow may have the address.
-            assert!(is_of_client || before.exit == EXIT_NONE);
+            // Of a packet that does not pass, only the flow may have the address.
+            let passes =
+                before.exit != EXIT_NONE && before.verdict() != Some(VerdictCounter::Reply);
+            assert!(is_of_client || !passes, "{before:?}");
             assert_eq!(of_client.len(), all.len());
             for ((of_client, bytes), (of_all, whole)) in of_client.iter().zip(all) {
                 assert_eq!((of_client.packet, of_client.stage), (of_all.packet, of_all.stage));
@@ -259,11 +261,13 @@ fn run_all<P: Plane>(
     let mut logs = Vec::new();
     for case in cases::all() {
         let done = cases::run(&case, plane);
-        let differs = plane.name() == "xdp" && find_difference(case.claim).is_some();
-        if !differs {
-            done.unwrap_or_else(|text| panic!("{text}"));
-            logs.push((case.claim, plane.log.clone()));
+        let known = find_difference(case.claim).filter(|_| plane.name() == "xdp");
+        if let Some(known) = known {
+            println!("{}: not compared: {}", case.claim, known.because);
+            continue;
         }
+        done.unwrap_or_else(|text| panic!("{text}"));
+        logs.push((case.claim, plane.log.clone()));
     }
     logs
 }
@@ -271,7 +275,7 @@ fn run_all<P: Plane>(
 #[test]
 fn every_case_passes_while_packets_are_captured_and_both_planes_record_the_same()
 -> Result<(), Box<dyn Error>> {
-    let (plane, captures) = (Memory::new(), FileCaptures::new());
+    let (plane, captures) = (Memory::new(), FileCaptures::new("cases"));
     let in_memory = run_all(&mut Compared { plane, captures, log: Vec::new() });
     let all = in_memory.iter().flat_map(|(_, log)| log);
     let has = |text: &str| all.clone().any(|line| line.contains(text));
@@ -297,4 +301,35 @@ fn every_case_passes_while_packets_are_captured_and_both_planes_record_the_same(
     }
     assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
     Ok(())
+}
+
+/// Number of packets of a capture that nobody reads: more than fit in its ring.
+const UNREAD: u64 = 20_000;
+
+#[test]
+fn a_capture_that_is_not_read_loses_records_and_no_packet() {
+    let (mut plane, mut captures) = (Memory::new(), FileCaptures::new("unread"));
+    let cases = cases::all();
+    let is_forwarded = |case: &&cases::Case| {
+        matches!(&case.steps[0].act, Act::Arrives(..)) && case.steps[0].leaves.len() == 1
+    };
+    let case = cases.iter().find(is_forwarded).expect("a case");
+    let Act::Arrives(arm, Wire::Built(frame)) = &case.steps[0].act else {
+        panic!("{} begins without a frame", case.claim)
+    };
+    let frame = frame.bytes();
+    plane.load(&case.setup);
+    captures.begin(&mut plane);
+    for _ in 0..UNREAD {
+        assert_eq!(plane.send(*arm, &frame).len(), 1, "{}", case.claim);
+    }
+    let [reader, _] = &mut captures.readers;
+    let mut packets = Vec::new();
+    let read = reader.read(usize::MAX, |head, _| packets.push(head.packet)) as u64;
+    let lost: u64 = reader.lost().iter().sum();
+    assert_eq!((read + lost, reader.invalid()), (2 * UNREAD, 0));
+    assert!(lost > 0 && read > 0 && packets.is_sorted(), "{read} read, {lost} lost");
+    // The ring has space again.
+    assert_eq!(plane.send(*arm, &frame).len(), 1);
+    assert_eq!(reader.read(usize::MAX, |_, _| {}), 2);
 }
