@@ -83,11 +83,10 @@ impl Tmux {
         assert_eq!(flags.trim(), "0 1");
         self.type_line("clear; stty -a; echo end-$((1 + 1))");
         let modes = self.shows(&["end-2"]);
-        for mode in [" icanon", " echo ", "isig", " opost"] {
-            assert!(
-                modes.contains(mode) && !modes.contains(&format!("-{}", mode.trim())),
-                "{modes}"
-            );
+        for (mode, without) in
+            [("icanon", "-icanon"), (" echo ", "-echo "), ("isig", "-isig"), ("opost", "-opost")]
+        {
+            assert!(modes.contains(mode) && !modes.contains(without), "{modes}");
         }
         self.type_line("clear");
         self.until("the shell's prompt", |screen| screen.trim() == "ready>");

@@ -23,16 +23,19 @@ const MAX_LABEL: usize = 20;
 
 const KEYS: &str = "1-8 views  Enter details  Esc back  / filter  s sort  p pause  ? help  q quit";
 
+/// Keys and what they do; texts fit into terminals of 80 columns.
 const HELP: &[(&str, &str)] = &[
     ("1 - 8, Tab, Shift-Tab", "show a view"),
-    (":NAME", "show a view by its name, for example :flows"),
+    (":NAME Enter", "show a view by its name, for example :flows"),
     ("up, down, j, k", "select a row, scroll"),
-    ("PgUp, PgDn, Home, End, g, G", "by pages, to the begin or the end"),
-    ("Enter", "show the selected row's details: a service's backends, a"),
-    ("", "backend's flows, a flow, a NIC's counters, a neighbor's routes"),
+    ("PgUp, PgDn, Home, End, g, G", "by pages, to the first or the last row"),
+    ("Enter", "details: of a service its backends, of a backend"),
+    ("", "its flows, of a NIC its counters, of a BGP"),
+    ("", "neighbor its routes"),
     ("Esc, Backspace", "clear the filter, go back"),
-    ("/WORDS", "show only rows with these words. In flows, conditions go to"),
-    ("", "slowpath: client=, frontend=, backend=, service=, protocol="),
+    ("/WORDS Enter", "show only the rows that contain these words"),
+    ("", "flows: client=, frontend=, backend=, service= and"),
+    ("", "protocol= select in the whole flow table"),
     ("s", "sort by the next column"),
     ("S, r", "reverse the order"),
     ("p, Space", "pause: keep what is shown, ask for nothing"),
@@ -92,7 +95,8 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
     let (width, height) = (area.width, area.height);
     title(&mut painter, width, app);
     if width < MIN_SIZE.0 || height < MIN_SIZE.1 {
-        let text = format!("{width}x{height} is too small: {}x{}", MIN_SIZE.0, MIN_SIZE.1);
+        let (columns, lines) = MIN_SIZE;
+        let text = format!("{width}x{height} is too small: at least {columns}x{lines}");
         painter.role((0, 1), width, &text, Role::Warning);
         return;
     }
@@ -391,7 +395,10 @@ fn note(painter: &mut Painter<'_>, (width, y): (u16, u16), app: &App) {
     let (content, page) = (app.content(), app.page());
     let position = match content.columns.is_empty() || content.rows.is_empty() || app.help {
         true => String::new(),
-        false => format!("{} of {}", page.selected + 1, count(content.rows.len() as u64)),
+        false => {
+            let (row, rows) = (page.selected as u64 + 1, content.rows.len() as u64);
+            format!("{} of {}", count(row), count(rows))
+        }
     };
     let mut text = match app.help {
         true => "help".to_owned(),
@@ -432,7 +439,8 @@ mod tests {
         let columns = [text("A", 10, 0), number("B", 6, 2), number("C", 6, 1), history(3)];
         let of = |width| fitting(&columns, width);
         assert_eq!(of(34), [(0, 10), (1, 6), (2, 6), (3, 8)]);
-        assert_eq!(of(33), [(0, 18), (1, 6), (2, 6)]);
+        assert_eq!(of(33), [(0, 10), (1, 6), (2, 6), (3, 7)]);
+        assert_eq!(of(32), [(0, 17), (1, 6), (2, 6)]);
         assert_eq!(of(20), [(0, 12), (2, 6)]);
         assert_eq!((of(12), of(3)), (vec![(0, 11)], vec![(0, 10)]));
         // The sparkline takes no more than it has values.
@@ -442,6 +450,15 @@ mod tests {
             let total: u16 = of(width).iter().map(|(_, width)| width + 1).sum();
             assert!(total <= width.max(11), "{width}: {total}");
         }
+    }
+
+    #[test]
+    fn the_help_fits_into_80_columns_and_24_lines() {
+        assert!(HELP.len() <= 19, "{}", HELP.len());
+        assert!(
+            KEYS.len() <= 80
+                && HELP.iter().all(|(keys, text)| { keys.len() <= 28 && text.len() <= 50 })
+        );
     }
 
     #[test]

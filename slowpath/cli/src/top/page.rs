@@ -293,7 +293,7 @@ pub const fn number(title: &'static str, width: u16, rank: u8) -> Column {
 
 /// Returns the column for sparklines.
 pub const fn history(rank: u8) -> Column {
-    Column { title: "HISTORY", width: 8, grow: 1, rank, right: false }
+    Column { title: "HISTORY", width: 7, grow: 1, rank, right: false }
 }
 
 /// A cell.

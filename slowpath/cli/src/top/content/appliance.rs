@@ -125,8 +125,8 @@ fn state(status: &Status, content: &mut Content) {
         _ => Role::Warning,
     };
     let text = format!(
-        "generation {}{served}; {} services, {} backends; frontends {} done{pending}; next hops {} \
-         of {}",
+        "generation {}{served}; {} services, {} backends; {} frontends done{pending}; next hops \
+         {}/{}",
         status.generation,
         count(status.services as u64),
         count(status.backends as u64),

@@ -17,13 +17,13 @@ use crate::top::theme::Role;
 /// Columns of services.
 pub const SERVICES: &[Column] = &[
     text("SERVICE", 16, 0),
-    word("MODE", 12, 6),
+    text("MODE", 10, 6),
     number("UP", 7, 3),
     number("FLOWS", 6, 2),
     number("NEW/S", 6, 5),
     number("PKT/S", 6, 0),
     number("BIT/S", 6, 1),
-    number("DROPPED/S", 9, 2),
+    number("DROP/S", 6, 2),
     history(4),
 ];
 
