@@ -59,7 +59,7 @@ function draw(screen, title) {
     `<title>${escape(title)}</title>`,
     `<rect width="${width}" height="${height}" rx="6" fill="${BACKGROUND}"/>`,
     `<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="13" ` +
-      `fill="${FOREGROUND}" xml:space="preserve">`,
+      `fill="${FOREGROUND}">`,
   ];
   let style = {};
   for (const [row, line] of screen.split('\n').entries()) {
@@ -75,15 +75,20 @@ function draw(screen, title) {
         const size = `width="${length * CELL}" height="${LINE}"`;
         out.push(`<rect x="${x}" y="${y}" ${size} fill="${color}"/>`);
       }
-      if (!run.text.trim() && !run.underlined) continue;
       const attributes = [
-        `x="${x}" y="${y + LINE - 4}" textLength="${length * CELL}"`,
         run.reversed ? `fill="${BACKGROUND}"` : run.color ? `fill="${color}"` : '',
         run.bold ? 'font-weight="bold"' : '',
         run.dim ? 'opacity="0.7"' : '',
         run.underlined ? 'text-decoration="underline"' : '',
       ];
-      out.push(`<text ${attributes.filter(Boolean).join(' ')}>${escape(run.text)}</text>`);
+      const appearance = attributes.filter(Boolean).map((attribute) => ` ${attribute}`).join('');
+      // SVG collapses blanks, so that each sequence of words with single blanks is a text.
+      for (const { 0: text, index } of run.text.matchAll(/\S+( \S+)*/g)) {
+        const before = [...run.text.slice(0, index)].length;
+        const place = `x="${x + before * CELL}" y="${y + LINE - 4}"`;
+        const width = `textLength="${[...text].length * CELL}"`;
+        out.push(`<text ${place} ${width}${appearance}>${escape(text)}</text>`);
+      }
     }
   }
   return `${out.join('\n')}\n</g>\n</svg>\n`;
