@@ -41,7 +41,7 @@ impl Tmux {
 
     /// Presses keys, by tmux's names.
     fn press(&self, keys: &[&str]) {
-        self.run(&[&["send-keys"], keys].concat());
+        self.run(&[&["send-keys"][..], keys].concat());
     }
 
     /// Types a line for the shell.
@@ -189,7 +189,8 @@ fn every_view_is_shown_and_the_terminal_is_restored() {
 }
 
 fn signal(name: &str, pid: &str) {
-    assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().unwrap().success());
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid).status();
+    assert!(status.unwrap().success());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use health::report::Row as Check;
+use ::health::report::Row as Check;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
