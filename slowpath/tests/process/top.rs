@@ -112,7 +112,7 @@ impl Drop for Tmux {
 /// What each view contains with this appliance, which has no data plane.
 const VIEWS: [(&str, &[&str]); 8] = [
     ("1", &["traffic", "the data plane is not running", "default/web", "PKT/S"]),
-    ("2", &["SERVICE", "default/web", "nat", "1 of 1"]),
+    ("2", &["SERVICE", "default/web", "1 of 1"]),
     ("3", &["10.97.2.11:80", "10.97.2.12:80", "active", "1 of 2"]),
     ("4", &["CLIENT", "no flows", "0 of 1 024 in use"]),
     ("5", &["REASON", "nothing was dropped"]),

@@ -358,9 +358,9 @@ state    generation 7; 2 services, 4 backends; 2 frontends done; next hops 3/3
 cloud    aws: ready, 10.0.1.11 is healthy
 bgp      1 of 2 sessions established
 
-SERVICE MODE UP FLOWS NEW/S PKT/Sv BIT/S DROP/S HISTORY
-shop/web nat 2/3 80 20 9.00k 36.0M 2 #
-shop/quiet nat 1/1 80 20 10 40.0k 2 #
+SERVICE UP FLOWS NEW/S PKT/Sv BIT/S DROP/S HISTORY
+shop/web 2/3 80 20 9.00k 36.0M 2 #
+shop/quiet 1/1 80 20 10 40.0k 2 #
 ";
     let text = screen.draw();
     let lines = |text: &str| -> Vec<String> {
@@ -749,8 +749,13 @@ fn rows_are_sorted_and_the_selection_follows_its_row() {
             heading.split_whitespace().find(|word| word.contains(['▼', '▲'])).map(str::to_owned),
         );
     }
-    let seen: Vec<Option<&str>> = seen.iter().map(Option::as_deref).collect();
-    assert_eq!(seen[..4], [Some("BIT/S▼"), Some("DROP/S▼"), None, Some("SERVICE▲")], "{seen:?}");
+    let expected = [Some("BIT/S▼"), Some("DROP/S▼"), None, Some("SERVICE▲")];
+    for (seen, expected) in seen.iter().zip(expected) {
+        // The next heading may follow the mark directly.
+        let seen = seen.as_deref().unwrap_or_default();
+        assert!(seen.starts_with(expected.unwrap_or_default()), "{seen}");
+        assert_eq!(seen.is_empty(), expected.is_none(), "{seen}");
+    }
     // The selected service stays selected when the other one overtakes it.
     let mut screen = Screen::new(COLOR, (120, 24));
     screen.after("2j");

@@ -16,7 +16,7 @@ use crate::top::theme::Role;
 
 /// Columns of services.
 pub const SERVICES: &[Column] = &[
-    text("SERVICE", 16, 0),
+    text("SERVICE", 24, 0),
     text("MODE", 10, 6),
     number("UP", 7, 3),
     number("FLOWS", 6, 2),
