@@ -35,7 +35,8 @@ function parse(line, style = {}) {
     if (!match) break;
     at = match.index + match[0].length;
     if (match[1] === undefined) continue;
-    for (const code of match[1].split(';').map(Number)) {
+    // Colors come as 38;5;N, with N below 8.
+    for (const code of match[1].replace(/38;5;([0-7])(?!\d)/g, '3$1').split(';').map(Number)) {
       if (code === 0) style = {};
       else if (code === 1) style = { ...style, bold: true };
       else if (code === 2) style = { ...style, dim: true };

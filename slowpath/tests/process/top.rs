@@ -225,7 +225,7 @@ fn terminals_without_colors_characters_or_cursor_are_served() {
     folder.until(&["status"], |status| generation(status) > 0);
     let colors = |tmux: &Tmux| {
         let text = tmux.run(&["capture-pane", "-p", "-e"]);
-        (30..38).any(|color| text.contains(&format!("\x1b[{color}m")))
+        (0..8).any(|color| text.contains(&format!("38;5;{color}m")))
     };
     for (environment, colored, ascii) in [
         ("UNUSED=1", true, false),
