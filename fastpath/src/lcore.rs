@@ -151,7 +151,7 @@ impl<'r> Lcore<'r> {
     #[inline(always)]
     pub fn count_passage(&self, pkt: &PacketState, bytes: u64) {
         if pkt.service != NONE {
-            self.page.passage(pkt.service, pkt.backend, bytes);
+            self.page.forwarded(pkt.service, pkt.backend, bytes);
         }
     }
 

@@ -15,7 +15,7 @@ use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::affinity::{Affinity, Client};
 use tables::counters::Counter;
-use tables::flow::{Forward, InsertError, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
+use tables::flow::{EVICTION_PORTS, Forward, InsertError, PATH_ONE_WAY, PATH_REDIRECT};
 use tables::fragment::FragmentTarget;
 use tables::nat_port;
 use tables::reason::DropReason;
@@ -518,7 +518,7 @@ fn evicted_port(
         let key = back(proto, port);
         flows.find(flows.hash(&key), &key)
     };
-    for _ in 0..PORTS {
+    for _ in 0..EVICTION_PORTS {
         let port = ports.oldest(map, range.clone(), share)?;
         let hit =
             port_owner(proto, port).or_else(|| port_owner(nat_port::other_proto(proto), port));

@@ -108,7 +108,7 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> StartError + Copy {
 
 /// Opens the region of `config`. The first process to start creates it.
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
-    let Opened { region, notes } = hugepages::open_region(config, Unreadable::Refuse)?;
+    let Opened { region, notes } = hugepages::open_region(config, Unreadable::Fail)?;
     for note in notes {
         tracing::info!(event = "region_note", %note, "region opened");
     }

@@ -59,10 +59,11 @@ pub enum Command {
         /// The committed generation.
         generation: u32,
     },
-    /// Report the stages of the next packets that match the filter, which replaces the previous
-    /// one.
+    /// Report the stages of the next packets that match the filter. It replaces the filter of an
+    /// earlier trace.
     Trace(TraceFilter),
-    /// Start or stop draining: no new flows, established flows keep forwarding.
+    /// Drain (true) or end a drain. Both data planes ignore it, because a drain only makes health
+    /// checks fail and changes nothing for packets.
     Drain(bool),
 }
 

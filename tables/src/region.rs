@@ -29,7 +29,7 @@ pub use claim::Claim;
 pub(crate) use convert::UNVERIFIED_SUM;
 pub use convert::{Converted, convertible};
 pub use error::RegionError;
-use header::{FIXED_BYTES, Header, MAGIC};
+use header::{CONSTANT_BYTES, Header, MAGIC};
 pub use header::{Label, ProcessUsage};
 pub use location::RegionLocation;
 use memory::{FileLock, Memory};
@@ -138,7 +138,7 @@ impl Region {
     fn map(
         file: File,
         location: &RegionLocation,
-        head: &[u8; FIXED_BYTES],
+        head: &[u8; CONSTANT_BYTES],
     ) -> Result<Region, RegionError> {
         let (layout, seed) = header::verify(head, location.path())?;
         let memory = location.map(&file, &layout)?;

@@ -392,10 +392,11 @@ impl<'r> TableSet<'r> {
         self.entries().filter(|(key, _)| key.proto != ADDRESS_MARK)
     }
 
-    /// All frontends with their services and the writer's notes; unordered.
+    /// All frontends with their services and their notes
+    /// ([`Writer::put_noted_frontend`](crate::writer::Writer::put_noted_frontend)); unordered.
     pub fn frontend_notes(&self) -> impl Iterator<Item = (&'r FrontendKey, u32, u32)> {
-        let real = |entry: &&Entry| entry.key().proto != ADDRESS_MARK;
-        self.visible_entries().filter(real).map(|entry| (entry.key(), entry.target(), entry.note()))
+        let frontends = self.visible_entries().filter(|entry| entry.key().proto != ADDRESS_MARK);
+        frontends.map(|entry| (entry.key(), entry.target(), entry.note()))
     }
 
     /// Keys and targets of frontends and marks.

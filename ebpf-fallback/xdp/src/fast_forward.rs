@@ -233,7 +233,7 @@ fn count(arm: u8, exit: &TxInfo, rx_len: u64) {
     page.verdict(exit.verdict, 1);
     page.arm_packet(exit.arm, ArmCounter::TxPackets, exit.tx_len);
     if exit.service != NONE {
-        page.passage(exit.service, exit.backend, exit.tx_len);
+        page.forwarded(exit.service, exit.backend, exit.tx_len);
     }
 }
 

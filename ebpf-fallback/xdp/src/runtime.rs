@@ -135,7 +135,7 @@ pub fn admits_new_flow(pkt: &PacketState, translated: bool) -> bool {
     let (Some(config), Some(limit)) = (runtime_config(), NEW_FLOWS.get(cpu() & 63)) else {
         return true;
     };
-    !limits.limit(translated) || limit.admits(limits, translated, config.now_ns())
+    !limits.is_limited(translated) || limit.admits(limits, translated, config.now_ns())
 }
 
 /// Counts a flow that has begun against this CPU's limit.
@@ -143,7 +143,7 @@ pub fn admits_new_flow(pkt: &PacketState, translated: bool) -> bool {
 pub fn count_new_flow(pkt: &PacketState, translated: bool) {
     let limits = &pkt.set().settings().new_flow_limits;
     let (Some(config), Some(limit)) = (runtime_config(), NEW_FLOWS.get(cpu() & 63)) else { return };
-    if limits.limit(translated) {
+    if limits.is_limited(translated) {
         limit.count(limits, translated, config.now_ns());
     }
 }

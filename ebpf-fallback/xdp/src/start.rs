@@ -15,7 +15,7 @@ use aya_ebpf::programs::XdpContext;
 use core::hint::black_box;
 use packet::addr::Addr;
 use packet::ip::L4;
-use tables::flow::{Forward, PATH_ONE_WAY, PORTS};
+use tables::flow::{EVICTION_PORTS, Forward, PATH_ONE_WAY};
 use tables::nat_port::other_proto;
 use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
@@ -212,7 +212,7 @@ extern "C" fn part_evicted_port() -> u32 {
     }
     // If another flow uses the port, `start` is entered again and must find no further address.
     pkt.nat_at = NAT_ADDRS as u32;
-    for _ in 0..PORTS {
+    for _ in 0..EVICTION_PORTS {
         let port = black_box(part_oldest()) as u16;
         if port == 0 {
             break;

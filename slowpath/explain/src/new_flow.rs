@@ -80,7 +80,7 @@ impl Trace<'_> {
         let limits = self.set.settings().new_flow_limits;
         let (each, above) = match service.needs_entry() {
             true => (limits.translated, "is dropped (`new_flow_limited`)"),
-            false => (limits.tunnelled, "is forwarded without a flow entry"),
+            false => (limits.tunneled, "is forwarded without a flow entry"),
         };
         if each != 0 {
             self.add_reason(format!(

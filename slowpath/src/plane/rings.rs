@@ -59,7 +59,9 @@ impl<'r> Rings<'r> {
     /// Returns the number of messages that are no events, plus the number of invalid ring
     /// positions; zero unless a fastpath is defective.
     pub fn invalid(&self) -> u64 {
-        let wild = |rings: &LcoreRings<'_>| rings.commands.wild() + rings.events.wild();
-        self.invalid + self.lcores.iter().map(wild).sum::<u64>()
+        let of_lcore = |rings: &LcoreRings<'_>| {
+            rings.commands.invalid_indices() + rings.events.invalid_indices()
+        };
+        self.invalid + self.lcores.iter().map(of_lcore).sum::<u64>()
     }
 }

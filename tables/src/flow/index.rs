@@ -234,8 +234,8 @@ impl<'r> Index<'r> {
         None
     }
 
-    /// Returns whether no tag matches and no key of the home bucket spilled. A key with this hash
-    /// is then absent, except if it is inserted concurrently.
+    /// Returns whether no tag matches in either bucket and no key of the home bucket spilled. If
+    /// so, a key with this hash is absent, unless it is inserted concurrently.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub(crate) fn lacks(&self, hash: u64) -> bool {

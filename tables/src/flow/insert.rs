@@ -149,7 +149,7 @@ impl Flows<'_> {
         options: Options<'_>,
         now_s: u32,
     ) -> Result<Hit, InsertError> {
-        if options.bytes() > MAX_OPTIONS {
+        if options.byte_len() > MAX_OPTIONS {
             return Err(InsertError::OptionsTooLong);
         }
         let sides = KeyHashes { front, back, has_back: *new.back_key() != new.front };
@@ -241,7 +241,7 @@ impl Flows<'_> {
         step!();
         path.begin();
         path.slab.store(NONE, Relaxed);
-        if !self.give_slab(path, options) {
+        if !self.ensure_slab(path, options) {
             path.free();
             self.free_paths().into_iter().for_each(|free| free.push(id));
             return no(NO_SLAB, 0);

@@ -99,7 +99,7 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
     } else if word & RESPONDED != 0 {
         word |= OPEN;
     } else if one_way {
-        // The initiator's second packet counts as one that follows a reply.
+        // The initiator's next packet counts as one that follows a reply.
         word |= RESPONDED;
     }
     if flags & FIN != 0 {

@@ -183,8 +183,8 @@ pub(super) fn check_path(path: &Path, owners: Owners) -> Result<(), RegionError>
     let failed = |source| RegionError::open(path, source);
     let written = std::path::absolute(path).map_err(failed)?;
     let Some(folder) = written.parent() else { return Ok(()) };
-    let real = folder.canonicalize().map_err(failed)?;
-    for entry in folder.ancestors().chain(real.ancestors()) {
+    let resolved = folder.canonicalize().map_err(failed)?;
+    for entry in folder.ancestors().chain(resolved.ancestors()) {
         let about = entry.symlink_metadata().map_err(failed)?;
         check_folder(path, entry, &about, owners)?;
     }

@@ -18,14 +18,14 @@ impl<'r> Writer<'r> {
     /// requests NAT port maps, which the writer assigns. A backend that is added again before its
     /// id was freed gets its former id and incarnation.
     pub fn put_backend(&mut self, requested: &Backend) -> Result<u32, UpdateError> {
-        let known = self.index.backend_ids.get(&(requested.addr, requested.port)).copied();
-        let id = known.or_else(|| self.index.backends.peek()).ok_or_else(|| {
+        let existing = self.index.backend_ids.get(&(requested.addr, requested.port)).copied();
+        let id = existing.or_else(|| self.index.backends.peek()).ok_or_else(|| {
             let (used, capacity, retired) = self.index.backends.usage();
             let setting = "region.max_backends";
             UpdateError::Full { what: "backends", setting, used, capacity, retired }
         })?;
         let before = self.prepared().backend(id).copied();
-        let incarnation = match known {
+        let incarnation = match existing {
             Some(_) => self.last_incarnation(id),
             None => self.last_incarnation(id).wrapping_add(1).max(1),
         };
@@ -105,7 +105,7 @@ impl<'r> Writer<'r> {
             self.link(key, (id, 0));
             self.index.kinds.add_probe(&probe);
         }
-        if before != Addr::UNSPECIFIED && self.unlink_from(&probe_mark(&before)).is_some() {
+        if before != Addr::UNSPECIFIED && self.end_entry(&probe_mark(&before)).is_some() {
             self.index.kinds.remove_probe(&before);
         }
         Ok(())
@@ -181,8 +181,8 @@ impl<'r> Writer<'r> {
     }
 
     fn existing_hop(&self, id: u32) -> Result<&'r NextHopCell, UpdateError> {
-        let known = self.parts.next_hops.get(id as usize).filter(|hop| hop.load().is_some());
+        let hop = self.parts.next_hops.get(id as usize).filter(|hop| hop.load().is_some());
         let count = self.region.sizes().next_hops;
-        known.ok_or(UpdateError::NoSuchId { what: "next hops", id, count })
+        hop.ok_or(UpdateError::NoSuchId { what: "next hops", id, count })
     }
 }

@@ -24,8 +24,10 @@ fn marks_of(key: &FrontendKey) -> impl Iterator<Item = FrontendKey> {
 }
 
 impl Writer<'_> {
-    /// Assigns a frontend to a service, replacing any earlier assignment. The note is stored for
-    /// lists of frontends.
+    /// Assigns a frontend to a service, replacing any earlier assignment. `note` is any number that
+    /// the caller needs in its lists of frontends ([`TableSet::frontend_notes`]).
+    ///
+    /// [`TableSet::frontend_notes`]: crate::set::TableSet::frontend_notes
     pub fn put_noted_frontend(
         &mut self,
         key: &FrontendKey,
@@ -119,7 +121,7 @@ impl Writer<'_> {
 
     /// Removes a frontend from the next generation, with the marks that no other frontend requires.
     fn end_frontend(&mut self, key: &FrontendKey) {
-        let Some(service) = self.unlink_from(key) else { return };
+        let Some(service) = self.end_entry(key) else { return };
         self.index.kinds.remove(key);
         self.index.frontends -= 1;
         if let Some(uses) = self.index.service_uses.get_mut(service as usize) {
@@ -133,7 +135,7 @@ impl Writer<'_> {
             if left == Some(0) {
                 self.index.marks.remove(&mark);
                 self.index.kinds.scopes -= u32::from(is_scope_mark(&mark));
-                self.unlink_from(&mark);
+                self.end_entry(&mark);
             }
         }
     }
@@ -159,9 +161,9 @@ impl Writer<'_> {
         self.sum ^= entry_sum(&frontends.entries[number as usize]);
     }
 
-    /// Ends the entry of `key` from the next generation on and returns its target. The entry stays
-    /// in its chain until no reader sees it.
-    pub(super) fn unlink_from(&mut self, key: &FrontendKey) -> Option<u32> {
+    /// Ends the entry of `key` from the next generation on and returns its target. The entry is
+    /// unlinked from its chain when no reader sees it any more ([`Writer::reuse_entries`]).
+    pub(super) fn end_entry(&mut self, key: &FrontendKey) -> Option<u32> {
         let next = self.next();
         let (number, entry) = self.parts.frontends.find(key, next)?;
         self.sum ^= entry_sum(entry);
@@ -176,7 +178,7 @@ impl Writer<'_> {
             // With XDP programs as readers, one more grace period frees entries that they may be
             // visiting.
             if let Some(grace) =
-                self.grace.as_ref().filter(|_| !self.index.entries.limbo.is_empty())
+                self.grace.as_ref().filter(|_| !self.index.entries.unlinked.is_empty())
             {
                 grace.wait().map_err(|e| UpdateError::Kernel(e.to_string()))?;
             }
@@ -195,7 +197,8 @@ impl Writer<'_> {
     pub(super) fn entry_usage(&self) -> (u32, u32, u32) {
         let entries = &self.index.entries;
         let capacity = self.parts.frontends.entries.len() as u32;
-        let unlinked = entries.limbo.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
+        let unlinked =
+            entries.unlinked.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
         let retired = (entries.ending.len() + unlinked) as u32;
         (capacity - retired - entries.free.len() as u32, capacity, retired)
     }
@@ -227,11 +230,11 @@ impl Writer<'_> {
     /// Frees entries that were unlinked long enough ago.
     fn free_unlinked(&mut self) {
         let now = self.ticks();
-        for unlinked in std::mem::take(&mut self.index.entries.limbo) {
+        for unlinked in std::mem::take(&mut self.index.entries.unlinked) {
             if unlinked.is_unvisited(&now) {
                 self.index.entries.free.extend(unlinked.entries);
             } else {
-                self.index.entries.limbo.push(unlinked);
+                self.index.entries.unlinked.push(unlinked);
             }
         }
     }
@@ -245,7 +248,7 @@ impl Writer<'_> {
         if ticks.is_empty() {
             self.index.entries.free.extend(entries);
         } else if !entries.is_empty() {
-            self.index.entries.limbo.push(Unlinked { entries, ticks });
+            self.index.entries.unlinked.push(Unlinked { entries, ticks });
         }
     }
 

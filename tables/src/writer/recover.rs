@@ -1,8 +1,9 @@
 //! Recovery at attach: verifies the committed tables, rolls back what was only prepared, and
 //! rebuilds the index of free space by walking the tables.
 //!
-//! Nothing is written before everything that is committed has been verified. The rollback is
-//! idempotent, so a writer may be killed during recovery as well.
+//! Nothing is written before the committed tables' checksum and the frontend chains have been
+//! verified; that no two services share slots is verified last. The rollback is idempotent, so a
+//! writer may be killed during recovery as well.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

@@ -15,8 +15,8 @@ impl Writer<'_> {
         if name.is_empty() || name.len() > NAME_BYTES {
             return Err(UpdateError::Name { name: name.to_owned() });
         }
-        let known = self.index.names.get(name).copied();
-        let id = known.or_else(|| self.index.services.peek()).ok_or_else(|| {
+        let existing = self.index.names.get(name).copied();
+        let id = existing.or_else(|| self.index.services.peek()).ok_or_else(|| {
             let (used, capacity, retired) = self.index.services.usage();
             let setting = "region.max_services";
             UpdateError::Full { what: "services", setting, used, capacity, retired }
@@ -24,7 +24,7 @@ impl Writer<'_> {
         let now = self.prepared().service(id).copied().unwrap_or(Service::EMPTY);
         let Service { slots, single, ranges, affinity_backends, .. } = now;
         let service = Service { slots, single, ranges, affinity_backends, ..*policy };
-        if known.is_none() {
+        if existing.is_none() {
             self.begin()?;
             self.index.services.allocate(id);
             self.parts.notes[id as usize].rename(&self.region_writer, name);
@@ -106,7 +106,7 @@ impl Writer<'_> {
         UpdateError::NoSuchId { what: "services", id, count: self.region.sizes().services }
     }
 
-    /// Writes a new run of the arena, to which nothing refers yet.
+    /// Allocates and writes a Maglev array in the arena, to which nothing refers yet.
     fn fill_array(&mut self, service: u32, slots: &[u32]) -> Result<SlotArray, UpdateError> {
         if slots.is_empty() {
             return Ok(SlotArray::default());
