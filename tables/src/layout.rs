@@ -48,7 +48,8 @@ pub struct Sizes {
     /// Words of the slot arena (`region.slots`), which has the Maglev arrays, source ranges and
     /// affinity lists of all services.
     pub slots: u32,
-    /// Lcores that can poll (`fastpath.lcores`).
+    /// Lcores that can poll (`fastpath.lcores`); with XDP, the machine's possible CPUs and one more
+    /// for the loader.
     pub lcores: u32,
     /// Messages per command or event ring; a power of two (`region.ring_slots`).
     pub ring_slots: u32,

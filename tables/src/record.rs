@@ -67,9 +67,11 @@ pub const TUNNEL_BACKEND: u16 = 16;
 /// gateway leave by the tunnel [`Tunnel::successor`].
 pub const TUNNEL_REPLACED: u16 = 32;
 
-/// [`Tunnel::side`]: the external tunnel of an Azure gateway's pair, for traffic of clients.
+/// [`Tunnel::side`]: the external tunnel of an Azure gateway's pair, by which packets from the
+/// clients' side arrive.
 pub const SIDE_EXTERNAL: u8 = 1;
-/// [`Tunnel::side`]: the internal tunnel of the pair, for traffic of the gateway's backends.
+/// [`Tunnel::side`]: the internal tunnel of the pair, by which packets from the application's side
+/// arrive.
 pub const SIDE_INTERNAL: u8 = 2;
 
 /// Maximum number of source prefixes per gateway tunnel.

@@ -122,7 +122,7 @@ pub struct Writer<'r> {
     /// Whether versions of the previous generation were made available for reuse since the last
     /// commit.
     open: bool,
-    /// Number of changes.
+    /// Number of changes to the generation being prepared, over the life of this writer.
     changes: u64,
     /// Value of `changes` at the last commit.
     published: u64,
@@ -203,7 +203,8 @@ impl<'r> Writer<'r> {
         ]
     }
 
-    /// Change counter: an unchanged value means that nothing was written in between.
+    /// Change counter: an unchanged value means that the generation being prepared was not changed
+    /// in between. Next hops, which have no generation, are not counted.
     pub fn changes(&self) -> u64 {
         self.changes
     }

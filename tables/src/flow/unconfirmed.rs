@@ -117,8 +117,9 @@ impl Flows<'_> {
         }
     }
 
-    /// Evicts the oldest unconfirmed flow found within a bounded number of slots, else a reset one.
-    /// Returns `None` if neither was found.
+    /// Evicts the oldest unconfirmed flow of the two-way ring, else of the one-way ring, else a
+    /// reset flow. Each search examines a bounded number of slots or path records, so that `None`
+    /// does not mean that there is no such flow.
     #[cfg(not(target_arch = "bpf"))]
     pub fn evict_any(&self) -> Option<EndedFlow> {
         self.end_oldest(false).or_else(|| self.end_oldest(true)).or_else(|| self.end_reset())

@@ -87,7 +87,7 @@ impl DirectedStep {
     }
 }
 
-/// Returns the formats that this program converts a region of its own format from and to.
+/// Returns the other formats that this program can convert to its own, and from its own to them.
 pub fn convertible() -> impl Iterator<Item = u32> {
     STEPS.iter().map(|step| (step.before)().version)
 }
