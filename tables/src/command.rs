@@ -98,6 +98,7 @@ pub enum Event {
     },
 }
 
+// Kinds of messages, the low byte of the first word: commands, then events.
 const SWITCH: u64 = 1;
 const TRACE: u64 = 2;
 const DRAIN: u64 = 3;
@@ -170,6 +171,7 @@ impl Event {
     }
 }
 
+// Bits of the fields that a trace filter contains.
 const HAS_SRC: u32 = 1;
 const HAS_DST: u32 = 2;
 const HAS_SPORT: u32 = 4;

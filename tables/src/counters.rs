@@ -33,6 +33,7 @@ use crate::rows::{Numbered, Rows};
 #[cfg(test)]
 mod tests;
 
+// Offsets of the blocks of a page in words; the arms' blocks come first.
 const ARM_WORDS: usize = 16;
 const VERDICTS: usize = 2 * ARM_WORDS;
 const OTHERS: usize = VERDICTS + 16;

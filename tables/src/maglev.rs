@@ -135,7 +135,8 @@ pub fn build(backends: &[MaglevBackend], size: u32, seed: Seed) -> Vec<u32> {
     fill(sorted_starts(backends, u64::from(size), seed).iter().map(walk).collect(), size, &share)
 }
 
-/// Assigns slots to backends that are sorted by text.
+/// Assigns slots to backends that are sorted by text. `m` is the number of slots, as in the Maglev
+/// paper.
 fn fill(mut walks: Vec<Walk>, size: u32, share: &Share) -> Vec<u32> {
     const FREE: u32 = u32::MAX;
     let (count, sum, m) = (share.count, share.sum, u64::from(size));

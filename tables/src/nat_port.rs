@@ -27,6 +27,7 @@ const WORDS: usize = NAT_MAP_BYTES / 8;
 /// therefore fail even though another port of the word was released meanwhile.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { u32::MAX };
 
+/// Port map of one backend and NAT address: one bit per port.
 #[repr(C, align(64))]
 struct Map([AtomicU64; WORDS]);
 

@@ -42,14 +42,18 @@ const TRIES: u32 = if cfg!(target_arch = "bpf") { 2 } else { 64 };
 const IDENTITY_WORDS: usize = core::mem::offset_of!(GatewayLeg, vlan) / 8;
 const _: () = assert!(core::mem::offset_of!(GatewayLeg, vlan) % 8 == 0);
 
+/// Return leg of an endpoint through one node, guarded by its sequence number.
 #[repr(C, align(64))]
 struct Record {
     /// Sequence number; odd while the record is written.
     seq: AtomicU64,
+    /// GENEVE endpoint id.
     endpoint: AtomicU64,
     /// `node digest << 16 | gateway`, [`USED`], [`AMBIGUOUS`]; 0 if the record is free.
     key: AtomicU64,
+    /// Attachment id of the endpoint.
     attachment: AtomicU64,
+    /// Words of a [`GatewayLeg`].
     leg: [AtomicU64; 8],
     /// [`digests`] of attachment and leg: one comparison instead of nine.
     digests: AtomicU64,

@@ -44,9 +44,11 @@ pub trait Slots {
     fn read(&self, n: u64) -> Message;
 }
 
+/// An index in two cache lines of its own, because processors prefetch lines in pairs.
 #[repr(C, align(128))]
 struct Index(AtomicU64);
 
+/// Both indices of a ring in shared memory.
 #[repr(C)]
 struct Header {
     tail: Index,

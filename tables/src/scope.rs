@@ -21,6 +21,7 @@ use crate::layout::Section;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows, Shared};
 
+/// A cell of the scope table.
 #[repr(C, align(32))]
 struct Cell {
     /// Endpoint + 1; 0 for a free cell; [`BUSY`] or [`RELEASED`].

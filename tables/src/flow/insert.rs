@@ -108,9 +108,11 @@ struct KeyHashes {
 /// Outcome of an insertion as plain integers: the kernel's verifier rejects values that are
 /// initialized on some paths only, as the payload of an enum is.
 struct InsertOutcome {
+    /// [`INSERTED`], or one of the errors below it.
     outcome: u32,
     /// Number of the entry, or of the conflicting path.
     number: u32,
+    /// State of the entry: see [`Hit::stamp`].
     stamp: u32,
 }
 

@@ -11,6 +11,7 @@ use crate::atomic::Ordering::*;
 use crate::record::NONE;
 use crate::rows::Numbered;
 
+// TCP flags (RFC 9293 §3.1).
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
