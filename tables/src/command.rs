@@ -60,7 +60,7 @@ pub enum Command {
         generation: u32,
     },
     /// Report the stages of the next packets that match the filter. It replaces the filter of an
-    /// earlier trace.
+    /// earlier trace. The loader of the XDP programs ignores this command.
     Trace(TraceFilter),
     /// Drain (true) or end a drain. Both data planes ignore it, because a drain only makes health
     /// checks fail and changes nothing for packets.

@@ -248,7 +248,8 @@ impl<'r> Scopes<'r> {
         self.cells.count()
     }
 
-    /// Returns the first cell to probe for an endpoint, and the mask of cell numbers.
+    /// Returns a hash that selects the first cell to probe for an endpoint, and the mask to apply to
+    /// it.
     #[inline(always)]
     fn probe(&self, endpoint: u64) -> (u32, u32) {
         let mask = self.cells.count().wrapping_sub(1);

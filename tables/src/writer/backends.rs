@@ -43,9 +43,9 @@ impl<'r> Writer<'r> {
         self.index.backends.allocate(id);
         self.index.backend_ids.insert((backend.addr, backend.port), id);
         if let Some(before) = before {
-            self.count_hop(before.next_hop, false);
+            self.remove_hop_use(before.next_hop);
         }
-        self.count_hop(backend.next_hop, true);
+        self.add_hop_use(backend.next_hop);
         self.put_versioned(Section::Backends, self.parts.backends, id, backend)?;
         Ok(id)
     }
@@ -61,7 +61,7 @@ impl<'r> Writer<'r> {
         let before = *self.prepared().backend(id).ok_or_else(|| self.no_backend(id))?;
         self.begin()?;
         self.put_probe(id, before.probe, Addr::UNSPECIFIED)?;
-        self.count_hop(before.next_hop, false);
+        self.remove_hop_use(before.next_hop);
         self.remove_versioned(Section::Backends, self.parts.backends, id)?;
         self.index.backends.retire(id, self.next());
         Ok(())
@@ -111,10 +111,17 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
-    /// Increments (`more`) or decrements the number of backends that use a next hop.
-    pub(super) fn count_hop(&mut self, hop: u32, more: bool) {
+    /// Increments the number of backends that use a next hop ([`NONE`] for none).
+    pub(super) fn add_hop_use(&mut self, hop: u32) {
         if let Some(uses) = self.index.hop_uses.get_mut(hop as usize) {
-            *uses = if more { *uses + 1 } else { uses.saturating_sub(1) };
+            *uses += 1;
+        }
+    }
+
+    /// Decrements the number of backends that use a next hop ([`NONE`] for none).
+    fn remove_hop_use(&mut self, hop: u32) {
+        if let Some(uses) = self.index.hop_uses.get_mut(hop as usize) {
+            *uses = uses.saturating_sub(1);
         }
     }
 

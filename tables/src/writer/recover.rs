@@ -170,7 +170,7 @@ impl Writer<'_> {
             if let Some(backend) = tables.backend(id) {
                 self.index.backends.allocate(id);
                 self.index.backend_ids.insert((backend.addr, backend.port), id);
-                self.count_hop(backend.next_hop, true);
+                self.add_hop_use(backend.next_hop);
             } else if self.last_incarnation(id) > 0 {
                 self.index.backends.add_retired(id);
                 self.learn_retired(id);
