@@ -248,8 +248,7 @@ impl<'r> Scopes<'r> {
         self.cells.count()
     }
 
-    /// Returns a hash that selects the first cell to probe for an endpoint, and the mask to apply to
-    /// it.
+    /// Returns a hash of an endpoint, and the mask by which it selects the first cell to probe.
     #[inline(always)]
     fn probe(&self, endpoint: u64) -> (u32, u32) {
         let mask = self.cells.count().wrapping_sub(1);

@@ -46,7 +46,7 @@ impl<'r> Writer<'r> {
             self.remove_hop_use(before.next_hop);
         }
         self.add_hop_use(backend.next_hop);
-        self.put_versioned(Section::Backends, self.parts.backends, id, backend)?;
+        self.put_versioned(Section::Backends, self.views.backends, id, backend)?;
         Ok(id)
     }
 
@@ -62,7 +62,7 @@ impl<'r> Writer<'r> {
         self.begin()?;
         self.put_probe(id, before.probe, Addr::UNSPECIFIED)?;
         self.remove_hop_use(before.next_hop);
-        self.remove_versioned(Section::Backends, self.parts.backends, id)?;
+        self.remove_versioned(Section::Backends, self.views.backends, id)?;
         self.index.backends.retire(id, self.next());
         Ok(())
     }
@@ -73,7 +73,7 @@ impl<'r> Writer<'r> {
 
     /// Returns the highest incarnation of this id in either version, whether visible or not.
     pub(super) fn last_incarnation(&self, id: u32) -> u32 {
-        let versions = self.parts.backends[id as usize].versions();
+        let versions = self.views.backends[id as usize].versions();
         versions.iter().map(|version| version.record().incarnation).max().unwrap_or(0)
     }
 
@@ -97,7 +97,7 @@ impl<'r> Writer<'r> {
         }
         if probe != Addr::UNSPECIFIED {
             let key = probe_mark(&probe);
-            if let Some(other) = self.parts.frontends.target(&key, self.next()) {
+            if let Some(other) = self.views.frontends.target(&key, self.next()) {
                 return Err(UpdateError::Probe { addr: IpAddr::from(probe), id: other });
             }
             self.reserve_entries(1)?;
@@ -141,8 +141,8 @@ impl<'r> Writer<'r> {
         })?;
         self.index.next_hops.allocate(id);
         self.index.next_hop_ids.insert((*addr, arm), id);
-        self.parts.next_hops[id as usize].assign(&self.region_writer, addr, &NextHop::unknown(arm));
-        chain::link(self.parts.next_hops, &self.region_writer, id);
+        self.views.next_hops[id as usize].assign(&self.region_writer, addr, &NextHop::unknown(arm));
+        chain::link(self.views.next_hops, &self.region_writer, id);
         Ok(id)
     }
 
@@ -179,8 +179,8 @@ impl<'r> Writer<'r> {
             return;
         }
         for id in &freed {
-            chain::unlink(self.parts.next_hops, &self.region_writer, *id);
-            self.parts.next_hops[*id as usize].free(&self.region_writer);
+            chain::unlink(self.views.next_hops, &self.region_writer, *id);
+            self.views.next_hops[*id as usize].free(&self.region_writer);
         }
         // In one pass, since many may be freed together.
         let freed: HashSet<u32> = freed.into_iter().collect();
@@ -188,7 +188,7 @@ impl<'r> Writer<'r> {
     }
 
     fn existing_hop(&self, id: u32) -> Result<&'r NextHopCell, UpdateError> {
-        let hop = self.parts.next_hops.get(id as usize).filter(|hop| hop.load().is_some());
+        let hop = self.views.next_hops.get(id as usize).filter(|hop| hop.load().is_some());
         let count = self.region.sizes().next_hops;
         hop.ok_or(UpdateError::NoSuchId { what: "next hops", id, count })
     }

@@ -74,7 +74,7 @@ impl Writer<'_> {
 
     /// Returns service and note of a frontend in the next generation.
     pub fn frontend(&self, key: &FrontendKey) -> Option<(u32, u32)> {
-        let (_, entry) = self.parts.frontends.find(key, self.next())?;
+        let (_, entry) = self.views.frontends.find(key, self.next())?;
         Some((entry.target(), entry.note()))
     }
 
@@ -111,7 +111,7 @@ impl Writer<'_> {
 
     /// Removes a frontend, if it exists.
     pub fn remove_frontend(&mut self, key: &FrontendKey) -> Result<(), UpdateError> {
-        if self.parts.frontends.find(key, self.next()).is_none() {
+        if self.views.frontends.find(key, self.next()).is_none() {
             return Ok(());
         }
         self.begin()?;
@@ -143,7 +143,7 @@ impl Writer<'_> {
     /// Adds an entry that the next generation sees. The caller has ensured that one is free.
     pub(super) fn link(&mut self, key: FrontendKey, (target, note): (u32, u32)) {
         let Some(number) = self.index.entries.free.pop() else { return };
-        let frontends = self.parts.frontends;
+        let frontends = self.views.frontends;
         let head = frontends.head(&key);
         let first = head.load(Ordering::Relaxed);
         frontends.entries[number as usize].fill(
@@ -155,7 +155,7 @@ impl Writer<'_> {
         );
         frontends.set_chain_bit(&self.region_writer, &key, true);
         if key.prefix_len == 128 {
-            self.parts.addresses.write(&self.region_writer, &key.addr);
+            self.views.addresses.write(&self.region_writer, &key.addr);
         }
         self.region_writer.store_word(head, number + 1);
         self.sum ^= entry_sum(&frontends.entries[number as usize]);
@@ -165,7 +165,7 @@ impl Writer<'_> {
     /// unlinked from its chain when no reader sees it any more ([`Writer::reuse_entries`]).
     pub(super) fn end_entry(&mut self, key: &FrontendKey) -> Option<u32> {
         let next = self.next();
-        let (number, entry) = self.parts.frontends.find(key, next)?;
+        let (number, entry) = self.views.frontends.find(key, next)?;
         self.sum ^= entry_sum(entry);
         entry.lifetime.end(&self.region_writer, next);
         self.index.entries.ending.push(number);
@@ -196,7 +196,7 @@ impl Writer<'_> {
     /// still see or visit.
     pub(super) fn entry_usage(&self) -> (u32, u32, u32) {
         let entries = &self.index.entries;
-        let capacity = self.parts.frontends.entries.len() as u32;
+        let capacity = self.views.frontends.entries.len() as u32;
         let unlinked =
             entries.unlinked.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
         let retired = (entries.ending.len() + unlinked) as u32;
@@ -206,7 +206,7 @@ impl Writer<'_> {
     /// Checks that the chain of `key` stays within the length that readers walk if entries are
     /// added.
     pub(super) fn check_chain(&self, key: &FrontendKey) -> Result<(), UpdateError> {
-        let frontends = &self.parts.frontends;
+        let frontends = &self.views.frontends;
         let mut link = frontends.head(key).load(Ordering::Relaxed);
         // Up to three entries may be added: the frontend and its two marks may hash to one chain.
         for _ in 0..MAX_CHAIN - 3 {
@@ -263,7 +263,7 @@ impl Writer<'_> {
 
     /// Removes an entry from its chain by one store.
     pub(super) fn unlink(&self, number: u32) {
-        let frontends = &self.parts.frontends;
+        let frontends = &self.views.frontends;
         let gone = &frontends.entries[number as usize];
         let mut link = frontends.head(gone.key());
         for _ in 0..=frontends.entries.len() {

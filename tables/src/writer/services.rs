@@ -27,11 +27,11 @@ impl Writer<'_> {
         if existing.is_none() {
             self.begin()?;
             self.index.services.allocate(id);
-            self.parts.notes[id as usize].rename(&self.region_writer, name);
+            self.views.notes[id as usize].rename(&self.region_writer, name);
             self.index.names.insert(name.to_owned(), id);
             self.sum ^= name_sum(id, name);
         }
-        self.put_versioned(Section::Services, self.parts.services, id, service)?;
+        self.put_versioned(Section::Services, self.views.services, id, service)?;
         Ok(id)
     }
 
@@ -52,8 +52,8 @@ impl Writer<'_> {
         self.release_run(BOUNDS, id, service.ranges);
         self.release_run(AFFINITY_BACKENDS, id, service.affinity_backends);
         self.remove_note(id)?;
-        self.remove_versioned(Section::Services, self.parts.services, id)?;
-        let name = self.parts.notes[id as usize].name();
+        self.remove_versioned(Section::Services, self.views.services, id)?;
+        let name = self.views.notes[id as usize].name();
         self.sum ^= name_sum(id, &name);
         self.index.names.remove(&name);
         self.index.services.retire(id, self.next());
@@ -95,7 +95,7 @@ impl Writer<'_> {
         service.single = single;
         service.slots = self.fill_array(id, &slots)?;
         self.release_run(Section::Slots, id, before);
-        self.put_versioned(Section::Services, self.parts.services, id, service)
+        self.put_versioned(Section::Services, self.views.services, id, service)
     }
 
     pub(super) fn existing_service(&self, id: u32) -> Result<Service, UpdateError> {
@@ -113,7 +113,7 @@ impl Writer<'_> {
         }
         let count = slots.len() as u32;
         let first = self.index.arena.allocate(count).ok_or_else(|| self.no_slots(count))?;
-        let run = &self.parts.slots[first as usize..][..slots.len()];
+        let run = &self.views.slots[first as usize..][..slots.len()];
         self.region_writer.store_words(run, slots);
         let array = SlotArray { first, count };
         self.sum ^= array_sum(&self.prepared(), Section::Slots, service, &array);

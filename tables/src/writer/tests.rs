@@ -284,7 +284,7 @@ fn table_uses_count_what_cannot_be_reused_yet() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
     let capacities: Vec<_> = writer.table_uses().map(|row| (row.table, row.capacity)).into();
-    let entries = writer.parts.frontends.entries.len() as u32;
+    let entries = writer.views.frontends.entries.len() as u32;
     let expected = [
         ("services", 16),
         ("backends", 32),
@@ -428,7 +428,7 @@ fn a_next_hop_is_found_by_its_address_and_arm_as_long_as_it_lives() {
     assert!((0..count).all(|n| found(n) == left(n)));
     // After a writer was killed in an update, the next one rebuilds all chains.
     drop(writer);
-    for cell in crate::set::Parts::new(&region).next_hops {
+    for cell in crate::set::TableViews::new(&region).next_hops {
         cell.tear_chain();
     }
     assert!((1..count).step_by(3).any(|n| found(n) != left(n)));
