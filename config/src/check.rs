@@ -29,15 +29,16 @@ use crate::log_level;
 use crate::seed;
 use validator::{Validator, list_key, optional_path, port_range};
 
-/// Validates each value against the schema, which finds unknown keys.
+/// Validates each value against the schema: unknown and missing keys, types, ranges and choices.
 pub(crate) fn check_schema(merged: &Merged) -> Result<(), ConfigError> {
     let schema = serde_json::Value::from(schemars::schema_for!(File));
     let problems = crate::schema::check(merged, &schema);
     if problems.is_empty() { Ok(()) } else { Err(ConfigError::invalid(problems)) }
 }
 
-/// Validates the configuration: first each value against the schema, then rules across keys. All
-/// faults of the first stage that fails are reported at once.
+/// Validates the configuration: first each value against the schema, then rules that involve
+/// several keys, then the number of reserved ports. All faults of the first stage that fails are
+/// reported at once.
 pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     check_schema(merged)?;
     let file: File = merged.typed()?;
@@ -263,9 +264,9 @@ fn check_fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
     }
 }
 
-/// Upper limit of the defaults of `region.counted_services` and `region.counted_backends`. Each
-/// then takes 4 MiB of counters per lcore.
-const COUNTED: u32 = 1 << 16;
+/// Upper limit of the defaults of `region.counted_services` and `region.counted_backends`. At this
+/// limit, each takes 4 MiB of counters per lcore (64 bytes for each service or backend).
+const MAX_DEFAULT_COUNTED: u32 = 1 << 16;
 
 fn check_region(validator: &mut Validator, file: file::Region, fastpath: &Fastpath) -> Region {
     let path = match (file.path.as_str(), fastpath.hugepages) {
@@ -309,8 +310,12 @@ fn check_region(validator: &mut Validator, file: file::Region, fastpath: &Fastpa
         max_affinities: file.max_affinities,
         nat_maps: file.nat_maps,
         max_scopes: file.max_scopes,
-        counted_services: file.counted_services.unwrap_or(file.max_services.min(COUNTED)),
-        counted_backends: file.counted_backends.unwrap_or(file.max_backends.min(COUNTED)),
+        counted_services: file
+            .counted_services
+            .unwrap_or(file.max_services.min(MAX_DEFAULT_COUNTED)),
+        counted_backends: file
+            .counted_backends
+            .unwrap_or(file.max_backends.min(MAX_DEFAULT_COUNTED)),
         ring_slots: file.ring_slots,
     }
 }
@@ -411,13 +416,13 @@ fn check_listeners(
     });
     let reserved_sources = reserved_sources.collect();
     let mut keyed: Vec<_> = listen.iter().chain(&tcp).cloned().collect();
-    let of_health = keyed.len();
+    let health_count = keyed.len();
     for (i, text) in metrics.listen.iter().enumerate() {
         let key = list_key("metrics", "listen", i, &metrics.listen);
         keyed.extend(validator.socket(&key, text).map(|socket| (key, socket)));
     }
     validator.unique(&keyed, "address and port");
-    let metrics = check_metrics(validator, metrics, keyed.split_off(of_health), tokens);
+    let metrics = check_metrics(validator, metrics, keyed.split_off(health_count), tokens);
     let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
     let stall_timeout = Duration::from_millis(health.stall_timeout_ms.into());
     let health =

@@ -50,7 +50,8 @@ pub struct File {
     /// `local` use local backends only.
     #[schemars(extend("x-weir" = "machine"))]
     pub local: Vec<String>,
-    /// Number of the cluster that the appliance belongs to; 0 if there is only one cluster.
+    /// Number of the cluster that the appliance belongs to, as shown in the appliance's object; 0
+    /// if there is only one cluster.
     pub cluster: u32,
     /// Range of node ports, `first-last`. Frontends of type NodePort must have a port in this
     /// range.
@@ -254,7 +255,7 @@ pub struct Region {
     /// capacity.
     #[schemars(range(min = 8, max = 16777216))]
     pub max_affinities: u32,
-    /// Maximum number of gateway endpoints.
+    /// Maximum number of gateway endpoints (aws: VPC endpoints; azure: external VNIs).
     #[schemars(range(min = 8, max = 4194304))]
     pub max_scopes: u32,
     /// Number of services with counters of their own, 64 bytes for each lcore (plane xdp: for each

@@ -84,7 +84,7 @@ pub struct AzureLifecycleSettings {
     /// Time without a packet after which the appliance counts as idle, once no flow is left in the
     /// table.
     pub idle: Duration,
-    /// Poll IMDS for scheduled events.
+    /// Poll the machine's metadata (IMDS) for scheduled events.
     pub events: bool,
     /// Response to probes until the appliance was able to serve for the first time.
     pub preboot: Preboot,

@@ -199,7 +199,7 @@ pub struct ProxyRedirect {
 
 impl ProxyRedirect {
     /// Returns whether packets to a service port are redirected to the proxy.
-    pub fn takes(&self, service_port: u16) -> bool {
+    pub fn redirects(&self, service_port: u16) -> bool {
         self.ports.is_empty() || self.ports.contains(&service_port)
     }
 }

@@ -8,7 +8,7 @@
 //! proxies. Each arm has a routing table that leads here. Packets whose mark equals the table's
 //! number use it; for unmarked packets, slowpath adds rules.
 
-use config::checked::{Arm, PROXY_RULE_PROTOCOL, ROUTES};
+use config::checked::{Arm, PROXY_RULE_PROTOCOL, ROUTE_TABLES};
 use netlink::rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVeth, LinkAttribute,
 };
@@ -91,7 +91,7 @@ pub fn open(
     }
     // Programs see packets before checksum offload, so the kernel must compute all checksums.
     kernel.disable_offloads(outer).map_err(|e| format!("{outer}: cannot disable offloads: {e}"))?;
-    let table = ROUTES[n & 1];
+    let table = ROUTE_TABLES[n & 1];
     let families = [AddressFamily::Inet, AddressFamily::Inet6];
     for family in &families[..1 + usize::from(enable_ipv6(outer))] {
         let route = Setting::TableRoute(*family, table, outer.to_owned());
