@@ -33,7 +33,7 @@ pub fn start(
         writer,
         settings: probe_settings(config),
         appliance: Arc::new(appliance(config)),
-        is_ready: Arc::new(move || able.able().able),
+        is_able: Arc::new(move || able.able().able),
         seed: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
         ports: live.listening().node_ports(),
         events,
