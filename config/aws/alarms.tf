@@ -9,7 +9,7 @@ locals {
 
 resource "aws_cloudwatch_metric_alarm" "unhealthy" {
   alarm_name          = "${var.name}-unhealthy"
-  alarm_description   = "An appliance fails its health checks: weir cloud status on it shows the cause."
+  alarm_description   = "An appliance fails its health checks; see weir cloud status on it."
   namespace           = "AWS/GatewayELB"
   metric_name         = "UnHealthyHostCount"
   dimensions          = local.gateway_dimensions

@@ -2,9 +2,9 @@
 //!
 //! Without them the kernel would send the responses through the NIC and bypass the programs. One
 //! rule for each address of an arm, each protocol and each proxy port selects the arm's table
-//! ([`ROUTE_TABLES`]), which leads into the programs. slowpath keeps no state beside the kernel's rules,
-//! but compares these with the desired set. So a restarted slowpath recognizes its rules by their
-//! `protocol`, and a rule that was removed by hand is restored.
+//! ([`ROUTE_TABLES`]), which leads into the programs. slowpath keeps no state beside the kernel's
+//! rules, but compares these with the desired set. So a restarted slowpath recognizes its rules by
+//! their `protocol`, and a rule that was removed by hand is restored.
 //!
 //! A rule matches source address, protocol and source port. ICMP errors that the kernel sends about
 //! such packets leave through the NIC, and so do packets of a UDP proxy that does not bind to a
