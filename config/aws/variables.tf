@@ -94,7 +94,7 @@ variable "maximum" {
 
   validation {
     condition     = var.maximum >= var.minimum && floor(var.maximum) == var.maximum
-    error_message = "maximum: ${var.maximum} is no whole number of at least minimum (${var.minimum})."
+    error_message = "maximum: ${var.maximum} is no whole number, or below minimum (${var.minimum})."
   }
 }
 

@@ -72,9 +72,9 @@ pub enum PlaneFrom {
 /// Weir's.
 pub const ROUTE_TABLES: [u32; 2] = [60_810, 60_811];
 
-/// `protocol` of the routing rules that lead proxies' replies to [`ROUTE_TABLES`], as shown by `ip
-/// rule`. It identifies the rules as Weir's: no routing daemon in `/etc/iproute2/rt_protos` has this
-/// number.
+/// `protocol` of the routing rules that lead replies of proxies to [`ROUTE_TABLES`], as shown by
+/// `ip rule`. It identifies the rules as Weir's: no routing daemon in `/etc/iproute2/rt_protos` has
+/// this number.
 pub const PROXY_RULE_PROTOCOL: u8 = 61;
 
 /// Where XDP programs are attached.
