@@ -183,9 +183,9 @@ fn check_control(validator: &mut Validator, file: file::Control) -> Control {
     // `sun_path` has 108 bytes, including the final NUL.
     validator.path("control.socket", &file.socket, 107);
     let state = optional_path(validator, "control.state", file.state);
-    let group = check_owner(validator, "control.group", file.group);
-    let operate_group = check_owner(validator, "control.operate_group", file.operate_group);
-    let read_group = check_owner(validator, "control.read_group", file.read_group);
+    let group = check_unix_name(validator, "control.group", file.group);
+    let operate_group = check_unix_name(validator, "control.operate_group", file.operate_group);
+    let read_group = check_unix_name(validator, "control.read_group", file.read_group);
     for (key, other) in
         [("control.operate_group", &operate_group), ("control.read_group", &read_group)]
     {
@@ -209,7 +209,7 @@ fn check_control(validator: &mut Validator, file: file::Control) -> Control {
 
 /// Validates the name of a Unix user or group, or returns `None` if it is empty. Whether it exists
 /// is checked where it is used.
-fn check_owner(validator: &mut Validator, key: &str, name: String) -> Option<String> {
+fn check_unix_name(validator: &mut Validator, key: &str, name: String) -> Option<String> {
     let forbidden = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
     if name.contains(forbidden) || name.len() > 32 {
         validator.reject(
@@ -277,8 +277,8 @@ fn check_region(validator: &mut Validator, file: file::Region, fastpath: &Fastpa
     validator.path("region.path", &path, 4095);
     // The path leaves space for the names of maps and links below it.
     validator.path("region.maps", &file.maps, 4000);
-    let user = check_owner(validator, "region.user", file.user);
-    let group = check_owner(validator, "region.group", file.group);
+    let user = check_unix_name(validator, "region.user", file.user);
+    let group = check_unix_name(validator, "region.group", file.group);
     if !file.ring_slots.is_power_of_two() {
         let near = file.ring_slots.next_power_of_two();
         validator.reject("region.ring_slots", "not a power of two", &format!("for example {near}"));
@@ -423,10 +423,15 @@ fn check_listeners(
     }
     validator.unique(&keyed, "address and port");
     let metrics = check_metrics(validator, metrics, keyed.split_off(health_count), tokens);
-    let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
+    let sockets = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
     let stall_timeout = Duration::from_millis(health.stall_timeout_ms.into());
-    let health =
-        Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, reserved_sources, probing };
+    let health = Health {
+        listen: sockets(listen),
+        tcp: sockets(tcp),
+        stall_timeout,
+        reserved_sources,
+        probing,
+    };
     (health, metrics)
 }
 

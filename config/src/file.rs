@@ -425,9 +425,9 @@ pub struct Icmp {
 pub struct Source {
     /// Unique name of the source, 1 to 63 characters of a-z, 0-9, `-`, `.` and `_`.
     pub name: String,
-    /// Lease in seconds of what the source published over the API (`/v1/sources/NAME`). Any step of
-    /// a session and any renewal extends it. A source may request a lease of its own; 0 for no
-    /// expiry.
+    /// Lease in seconds of what the source published over the API (`/v1/sources/NAME`). Each
+    /// request of a session (which publishes a complete list) and each renewal of the lease extends
+    /// it. A source may request a lease of its own; 0 for no expiry.
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub lease_s: u32,

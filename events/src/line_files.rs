@@ -2,7 +2,7 @@
 //! history of events and the audit log are stored in this form.
 //!
 //! One process or several append to the file with the highest number, under a lock of the folder. A
-//! file that reaches an eighth of the maximum size is followed by the next one, and the oldest
+//! file that would exceed an eighth of the maximum size is followed by the next one, and the oldest
 //! files are removed. Lines are written by one call and synced. If a crash or a full disk leaves a
 //! part of a line, the next writer adds a line end to it, and readers get the part as a line of its
 //! own, so that no other line is lost.

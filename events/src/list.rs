@@ -312,8 +312,8 @@ pub static EVENTS: &[EventKind] = &[
     recorded(
         ("bgp_session_closed", Warning, "BGP session closed"),
         &["peer", "local_asn", "reason"],
-        "A BGP session ended; the neighbor removes its routes, unless both ends use graceful \
-         restart.",
+        "A BGP session ended; the neighbor removes this appliance's routes, unless both ends use \
+         graceful restart.",
         "The reason is in the event; see `weir bgp peers`.",
     ),
     recorded(

@@ -3,7 +3,8 @@
 //! Events with the same name and subject are a group. Within a [`WINDOW`], an event that differs
 //! from the one recorded last is recorded at once, up to [`DISTINCT`] events. All others of the
 //! group are merged into one record with their count, which is written before the next event that
-//! is recorded at once, or at the end of the window.
+//! is recorded at once, or at the end of the window. A group whose events continue is recorded once
+//! in each further window.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

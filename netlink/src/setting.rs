@@ -195,7 +195,12 @@ impl Netlink {
     }
 
     /// Makes a change that is not a [`Setting`]; `command` is the equivalent `ip` command.
-    pub fn ip(&mut self, command: String, message: Message, flags: u16) -> Result<(), ChangeError> {
+    pub fn apply_message(
+        &mut self,
+        command: String,
+        message: Message,
+        flags: u16,
+    ) -> Result<(), ChangeError> {
         self.change(message, flags).map_err(|source| ChangeError { command, source })
     }
 
@@ -208,13 +213,13 @@ impl Netlink {
         change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec>,
     ) -> Result<(), ChangeError> {
         let message = change(LinkUnspec::new_with_name(dev)).build();
-        self.ip(format!("link set dev {dev} {arguments}"), Message::NewLink(message), 0)
+        self.apply_message(format!("link set dev {dev} {arguments}"), Message::NewLink(message), 0)
     }
 
     /// Deletes an interface.
     pub fn delete_link(&mut self, dev: &str) -> Result<(), ChangeError> {
         let message = LinkUnspec::new_with_name(dev).build();
-        self.ip(format!("link delete dev {dev}"), Message::DelLink(message), 0)
+        self.apply_message(format!("link delete dev {dev}"), Message::DelLink(message), 0)
     }
 
     /// Returns the message that the equivalent `ip` command sends.

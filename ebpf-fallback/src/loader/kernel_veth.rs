@@ -74,8 +74,11 @@ pub fn open(
         let veth = LinkVeth::new(outer, &inner).mtu(mtu).address(nic.mac.to_vec());
         let veth = veth.set_info_data(InfoData::Veth(InfoVeth::Peer(peer))).build();
         let ends = format!("{outer} mtu {mtu} address {mac} type veth peer name {inner} mtu {mtu}");
-        let created =
-            netlink.ip(format!("link add {ends}"), RouteNetlinkMessage::NewLink(veth), NEW);
+        let created = netlink.apply_message(
+            format!("link add {ends}"),
+            RouteNetlinkMessage::NewLink(veth),
+            NEW,
+        );
         added.record_added(created, &format!("link delete dev {outer}"))?;
     }
     // No neighbor resolution: the programs write the next hop's MAC address. Nor may the kernel

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::packet::{Diagnostic, Packet, State};
 
-/// Reason for which a session left state Up, or for which a packet reports a diagnostic.
+/// Reason for a change to Down or AdminDown. It determines the diagnostic in sent packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
