@@ -207,8 +207,8 @@ fn check_control(validator: &mut Validator, file: file::Control) -> Control {
     Control { socket, group, operate_group, read_group, state, max_removal_percent }
 }
 
-/// Validates the name of a Unix user or group, or returns `None` if it is empty. Whether it exists
-/// is checked where it is used.
+/// Validates the name of a Unix user or group; an empty name becomes `None`. Whether the user or
+/// group exists is checked where it is used.
 fn check_unix_name(validator: &mut Validator, key: &str, name: String) -> Option<String> {
     let forbidden = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
     if name.contains(forbidden) || name.len() > 32 {

@@ -1,5 +1,5 @@
-//! Numbered files of lines, in a folder that has no other files, with a maximum total size. The
-//! history of events and the audit log are stored in this form.
+//! Numbered files of lines, in a folder of their own, with a maximum total size. The history of
+//! events and the audit log are stored in this form.
 //!
 //! One process or several append to the file with the highest number, under a lock of the folder. A
 //! file that would exceed an eighth of the maximum size is followed by the next one, and the oldest
