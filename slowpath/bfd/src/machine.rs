@@ -122,7 +122,7 @@ impl Machine {
         let change = self.set_state(State::AdminDown, Some(Reason::Stopped), now);
         self.shutdown = Some((now + detection_time, interval));
         self.finished = !has_remote;
-        let send = (has_remote || !self.settings.passive).then(|| self.emit(false, now));
+        let send = (has_remote || !self.settings.passive).then(|| self.next_packet(false, now));
         Output { send, change }
     }
 
@@ -190,7 +190,7 @@ impl Machine {
         // A packet with P is always answered, even if periodic packets are not sent. A change of
         // state is sent at once, in addition to the periodic packets.
         let state_changed = self.state != state && self.may_send();
-        let send = (packet.poll || state_changed).then(|| self.emit(packet.poll, now));
+        let send = (packet.poll || state_changed).then(|| self.next_packet(packet.poll, now));
         Ok(Output { send, change })
     }
 
@@ -211,7 +211,7 @@ impl Machine {
             self.next = None;
         }
         let due = self.next.is_some_and(|next| next <= now);
-        let send = due.then(|| self.emit(false, now));
+        let send = due.then(|| self.next_packet(false, now));
         Output { send, change }
     }
 
@@ -323,7 +323,7 @@ impl Machine {
     }
 
     /// Returns the next packet and schedules the one after it.
-    fn emit(&mut self, final_bit: bool, now: Instant) -> Packet {
+    fn next_packet(&mut self, final_bit: bool, now: Instant) -> Packet {
         let desired = self.desired_timers();
         let may_poll = self.poll_after.is_none_or(|after| after <= now);
         if self.state == State::Up
