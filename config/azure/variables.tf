@@ -54,7 +54,7 @@ variable "image" {
 
   validation {
     condition     = can(regex("^/subscriptions/.+/providers/Microsoft.Compute/.+", var.image))
-    error_message = "image: \"${var.image}\" is no ID of an image, as in /subscriptions/ID/.../weir."
+    error_message = "image: \"${var.image}\" is no ID of an image, as in /subscriptions/.../weir."
   }
 }
 
