@@ -423,7 +423,7 @@ fn probe_socket() -> UdpSocket {
     ip("link set lo up");
     ip("address add 198.18.0.1/32 dev lo");
     let socket = UdpSocket::bind("198.18.0.1:45000").unwrap();
-    SockRef::from(&socket).set_mark(config::checked::ROUTES[1]).unwrap();
+    SockRef::from(&socket).set_mark(config::checked::ROUTE_TABLES[1]).unwrap();
     socket.connect("203.0.113.10:53").unwrap();
     socket
 }
@@ -678,7 +678,7 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
     fixture.start(&[]).end("-TERM");
     for family in rules() {
         let count = |mark: u32| family.matches(&format!("lookup {mark}")).count();
-        assert_eq!(config::checked::ROUTES.map(count), [1, 1], "{family}");
+        assert_eq!(config::checked::ROUTE_TABLES.map(count), [1, 1], "{family}");
     }
     // A rule as slowpath adds it for a service with a proxy.
     ip("rule add from 10.96.1.10 ipproto tcp sport 9000 lookup 60810 priority 6082 protocol 61");

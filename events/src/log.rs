@@ -1,7 +1,7 @@
 //! The log of a program: lines on standard error, as text or JSON, or with fields to journald.
 //!
-//! A thread formats and writes the lines. A pipe or a journald that does not accept them delays
-//! neither the control loop nor anything else: lines that do not fit in the queue are counted.
+//! A thread formats and writes the lines. A pipe or a journald that does not accept lines delays
+//! only this thread: lines that do not fit into the queue are lost and counted.
 
 pub mod format;
 pub(crate) mod journal;
@@ -33,7 +33,7 @@ use output::{Counts, Job, Output, Sink};
 
 /// Number of lines that may wait for the thread.
 pub const QUEUE: usize = 8192;
-/// Target of the lines of the audit log. They are not limited, and no level turns them off.
+/// Target of the lines of the audit log. They are neither rate-limited nor filtered by level.
 const AUDIT: &str = "audit";
 
 /// The log of this process.
@@ -105,7 +105,7 @@ impl Log {
     }
 }
 
-/// Waits for the log and the history when the program ends.
+/// Flushes the history and the log when the program ends.
 #[must_use = "the log is flushed when this is dropped"]
 pub struct LogGuard(());
 

@@ -60,7 +60,7 @@ pub struct Lifecycle {
     /// Time without a packet after which the appliance counts as idle, once no flow is left in the
     /// table.
     pub idle: Duration,
-    /// Poll IMDS for termination by Auto Scaling or Spot.
+    /// Poll the instance metadata (IMDS) for termination by Auto Scaling or Spot.
     pub hook: bool,
 }
 

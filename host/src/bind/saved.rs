@@ -172,7 +172,7 @@ mod tests {
             SavedBindings::read(&path).map(|_| ()).unwrap_err().to_string()
         };
         for (text, reason) in [
-            ("eth1 vfio-pci", "is no PCI address or VMBUS"),
+            ("eth1 vfio-pci", "is not a PCI address or VMBUS"),
             ("0000:00:07.0", "no driver"),
             ("0000:00:07.0 ixgbe", "no driver \"ixgbe\" hands NICs to DPDK"),
             ("0000:00:07.0 vfio-pci now", "unexpected \"now\""),

@@ -174,7 +174,7 @@ fn texts(names: &[String]) -> Result<Vec<(String, String)>, FileError> {
 /// format.
 fn envelopes(file: &str, text: &str) -> Option<Result<Vec<LocatedObject>, FileError>> {
     let is_envelope = |value: &Value| value["kind"].is_string() && value["apiVersion"].is_null();
-    let first = Documents::new(text, false).find_map(|document| match document {
+    let first = Documents::new(text).find_map(|document| match document {
         Ok(document) if document.value.is_null() => None,
         other => Some(other),
     })?;
@@ -189,7 +189,7 @@ fn envelopes(file: &str, text: &str) -> Option<Result<Vec<LocatedObject>, FileEr
 fn parse_envelopes(file: &str, text: &str) -> Result<Vec<LocatedObject>, FileError> {
     let (file, text): (Arc<str>, Arc<str>) = (file.into(), text.into());
     let mut all = Vec::new();
-    for (number, document) in Documents::new(&text, false).enumerate() {
+    for (number, document) in Documents::new(&text).enumerate() {
         let document = document.map_err(|error| {
             let line = yaml::line(&text, error.at);
             FileError::Invalid(format!("{file}:{line}: invalid YAML: {error}"))

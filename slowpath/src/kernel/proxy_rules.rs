@@ -2,9 +2,9 @@
 //!
 //! Without them the kernel would send the responses through the NIC and bypass the programs. One
 //! rule for each address of an arm, each protocol and each proxy port selects the arm's table
-//! ([`ROUTES`]), which leads into the programs. slowpath keeps no state beside the kernel's rules,
-//! but compares these with the desired set. So a restarted slowpath recognizes its rules by their
-//! `protocol`, and a rule that was removed by hand is restored.
+//! ([`ROUTE_TABLES`]), which leads into the programs. slowpath keeps no state beside the kernel's
+//! rules, but compares these with the desired set. So a restarted slowpath recognizes its rules by
+//! their `protocol`, and a rule that was removed by hand is restored.
 //!
 //! A rule matches source address, protocol and source port. ICMP errors that the kernel sends about
 //! such packets leave through the NIC, and so do packets of a UDP proxy that does not bind to a
@@ -15,7 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use config::checked::{Config, PROXY_RULE_PROTOCOL, Plane, ROUTES};
+use config::checked::{Config, PROXY_RULE_PROTOCOL, Plane, ROUTE_TABLES};
 use netlink::rtnetlink::packet_route::route::RouteProtocol;
 use netlink::rtnetlink::packet_route::rule::{
     RuleAction, RuleAttribute, RuleMessage, RulePortRange,
@@ -43,7 +43,7 @@ pub struct Rule {
     pub protocol: u8,
     /// Source port.
     pub port: u16,
-    /// Routing table, one of [`ROUTES`].
+    /// Routing table, one of [`ROUTE_TABLES`].
     pub table: u32,
 }
 
@@ -75,7 +75,7 @@ impl ProxyRules {
     }
 
     fn over(config: &Config, kernel: Box<dyn Rules + Send>) -> ProxyRules {
-        let arms = config.arms().zip(ROUTES).map(|((_, arm), table)| {
+        let arms = config.arms().zip(ROUTE_TABLES).map(|((_, arm), table)| {
             let addresses = arm.addresses.iter().map(|interface| interface.addr).collect();
             (config.kernel_interface(arm), table, addresses)
         });
@@ -298,9 +298,9 @@ mod tests {
         };
         let all = PROTOCOLS.map(|protocol| {
             [
-                of("10.0.1.10", protocol, ROUTES[0]),
-                of("fd00::1", protocol, ROUTES[0]),
-                of("10.0.2.10", protocol, ROUTES[1]),
+                of("10.0.1.10", protocol, ROUTE_TABLES[0]),
+                of("fd00::1", protocol, ROUTE_TABLES[0]),
+                of("10.0.2.10", protocol, ROUTE_TABLES[1]),
             ]
         });
         assert_eq!(kernel.0.lock().0, all.concat().into_iter().collect());

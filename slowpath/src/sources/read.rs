@@ -117,7 +117,7 @@ fn parse(
 
 /// Returns whether a file is a Kubernetes manifest: its first document has an `apiVersion`.
 fn is_kubernetes(name: &str, text: &str) -> bool {
-    let first = || Documents::new(text, false).find_map(|document| document.ok());
+    let first = || Documents::new(text).find_map(|document| document.ok());
     !name.ends_with(".toml")
         && first().is_some_and(|document| document.value["apiVersion"].is_string())
 }
@@ -125,14 +125,14 @@ fn is_kubernetes(name: &str, text: &str) -> bool {
 /// Returns whether a file has objects in the form of the API, with `kind`, `name` and `spec`, as
 /// `weir get --output yaml` prints them: its first document has a `kind`.
 fn is_envelopes(name: &str, text: &str) -> bool {
-    let first = || Documents::new(text, false).find_map(|document| document.ok());
+    let first = || Documents::new(text).find_map(|document| document.ok());
     !name.ends_with(".toml") && first().is_some_and(|document| document.value["kind"].is_string())
 }
 
 /// Parses a file of objects in the form of the API.
 fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
     let mut all = Vec::new();
-    for (number, document) in Documents::new(text, false).enumerate() {
+    for (number, document) in Documents::new(text).enumerate() {
         let document = document.map_err(|wrong| {
             let line = yaml::line(text, wrong.at);
             format!("{name}:{line}: invalid YAML: {wrong}")

@@ -47,7 +47,7 @@ impl Spread {
     /// Returns the distribution of packets to a port of a service.
     pub fn of(service: &ServiceSpec, service_port: u16) -> Spread {
         match &service.proxy_redirect {
-            Some(redirect) if redirect.takes(service_port) => Spread::Proxy(redirect.port),
+            Some(redirect) if redirect.redirects(service_port) => Spread::Proxy(redirect.port),
             _ => {
                 let ServiceSpec { algorithm, affinity_s, .. } = *service;
                 Spread::Backends { algorithm, affinity_s }

@@ -44,7 +44,7 @@ impl DesiredFrontend {
         let (spec, service) = (&self.frontend.spec, &self.frontend.service);
         let name = &service.name;
         let proxy =
-            service.spec.proxy_redirect.as_ref().filter(|proxy| proxy.takes(spec.service_port));
+            service.spec.proxy_redirect.as_ref().filter(|proxy| proxy.redirects(spec.service_port));
         if let (Some(proxy), 1..) = (proxy, service.spec.affinity_s) {
             return Err(PlaneError(format!(
                 "service {name} has session affinity and sends port {} to the proxy at port {}, \

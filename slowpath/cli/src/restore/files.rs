@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use config::atomic_file::{self, Access, Staged, create_folder, folder_of, sync_folder};
-use config::restore_journal::{self, NOTE};
+use config::restore_journal::{self, JOURNAL};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
@@ -136,7 +136,7 @@ impl Journal {
     /// # Errors
     /// Describes which file was changed, or cannot be written; the journal stays then.
     pub fn undo_interrupted(&self, force: bool) -> Result<Undone, String> {
-        let path = self.folder.join(NOTE);
+        let path = self.folder.join(JOURNAL);
         let text = match std::fs::read_to_string(&path) {
             // Copies without a note are left by a process that was killed before or after.
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => {
@@ -172,7 +172,7 @@ impl Journal {
             Ok(note) => note,
             Err(error) => {
                 // The error to report is the first one; the next run clears what is left.
-                let _ = remove(&self.folder.join(NOTE)).and_then(|()| self.clear());
+                let _ = remove(&self.folder.join(JOURNAL)).and_then(|()| self.clear());
                 return Err(Failure::Failed(error));
             }
         };
@@ -196,7 +196,7 @@ impl Journal {
             let (path, is_created) = (absolute(&file.path)?, file.is_created);
             note.files.push(Entry { path, copy, sha256, is_created });
         }
-        let path = self.folder.join(NOTE);
+        let path = self.folder.join(JOURNAL);
         let text = serde_json::to_vec(&note).map_err(|e| in_folder(e.into()))?;
         atomic_file::stage(&path, &text, PRIVATE)
             .and_then(Staged::replace)
@@ -307,7 +307,7 @@ impl Journal {
     /// Removes the note, after which the files at their paths count, and then the copies. What
     /// fails after the note is gone changes nothing about that, and is returned as a warning.
     fn end(&self) -> Result<Option<String>, String> {
-        let path = self.folder.join(NOTE);
+        let path = self.folder.join(JOURNAL);
         remove(&path).map_err(|e| failed(&path, &e))?;
         // Without the copies, a note that is back after a power failure could not be undone.
         let cleared = sync_folder(&path).and_then(|()| self.clear());
@@ -330,7 +330,7 @@ impl Journal {
         };
         for entry in entries {
             let path = entry?.path();
-            if !path.ends_with(NOTE) {
+            if !path.ends_with(JOURNAL) {
                 std::fs::remove_file(path)?;
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use config::checked::{Config, Plane, ROUTES};
+use config::checked::{Config, Plane, ROUTE_TABLES};
 use health::checker::{HealthEvent, Inputs, run};
 use health::plan::{ProbeSettings, TunnelEntry};
 use state::writer::Writer;
@@ -33,7 +33,7 @@ pub fn start(
         writer,
         settings: probe_settings(config),
         appliance: Arc::new(appliance(config)),
-        is_ready: Arc::new(move || able.able().able),
+        is_able: Arc::new(move || able.able().able),
         seed: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
         ports: live.listening().node_ports(),
         events,
@@ -56,6 +56,6 @@ fn probe_settings(config: &Config) -> ProbeSettings {
         Plane::Dpdk => TunnelEntry::Interface(config.kernel_interface(arm).into()),
         Plane::Xdp => TunnelEntry::Mark(route),
     };
-    let tunnel_entries = config.arms().zip(ROUTES).map(probe_path).collect();
+    let tunnel_entries = config.arms().zip(ROUTE_TABLES).map(probe_path).collect();
     ProbeSettings { probing: config.health.probing.clone(), tunnel_entries }
 }

@@ -216,7 +216,7 @@ fn name(frontend: &Frontend) -> String {
 /// Returns the port of the proxy that the frontend's packets are redirected to, if any.
 fn proxy_port(frontend: &Frontend) -> Option<u16> {
     let proxy = frontend.service.spec.proxy_redirect.as_ref();
-    proxy.filter(|proxy| proxy.takes(frontend.spec.service_port)).map(|proxy| proxy.port)
+    proxy.filter(|proxy| proxy.redirects(frontend.spec.service_port)).map(|proxy| proxy.port)
 }
 
 /// Returns the lookup keys of a frontend in the region, each with its note; empty if packets from

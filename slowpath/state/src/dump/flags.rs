@@ -68,7 +68,8 @@ impl Flags {
             frontend.address.prefix.is_single() && frontend.address.prefix.addr.is_unspecified();
         let is_cluster_ip = frontend.kind == Kind::ClusterIp;
         let ranges = service.source_ranges.as_deref();
-        let proxy = service.proxy_redirect.as_ref().is_some_and(|r| r.takes(frontend.service_port));
+        let proxy =
+            service.proxy_redirect.as_ref().is_some_and(|r| r.redirects(frontend.service_port));
         let translated = match service.nat_policy {
             NatPolicy::None => false,
             NatPolicy::Nat46 => frontend.address.is_ipv4(),

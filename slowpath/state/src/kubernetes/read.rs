@@ -74,7 +74,7 @@ pub fn read<'t>(
 
 impl ConvertedFiles {
     fn read(&mut self, file: &str, text: &str, settings: &Settings) -> Result<(), FileError> {
-        for (i, document) in Documents::new(text, false).enumerate() {
+        for (i, document) in Documents::new(text).enumerate() {
             let file_error = |line, error| FileError {
                 file: file.to_owned(),
                 document: i + 1,
