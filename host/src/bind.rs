@@ -5,7 +5,8 @@
 //! the next boot, [`SavedBindings`] holds devices and drivers in a file.
 //!
 //! A device is never taken from the kernel while an ssh session or the default route depends on it,
-//! unless forced. What it was before is recorded, so that [`plan_unbind`] restores it.
+//! unless forced. Its previous driver and override are recorded, so that [`plan_unbind`] restores
+//! them.
 
 mod apply;
 mod candidate;

@@ -42,11 +42,12 @@ pub struct Nic {
     pub dpdk_driver: Option<&'static Driver>,
     /// Interfaces of the device in the kernel. A MANA device has several.
     pub interfaces: Vec<Interface>,
-    /// What the device was before it was bound for DPDK, from the record of the binding.
+    /// Driver, interfaces and MAC addresses before the device was bound for DPDK, from the record
+    /// of the binding.
     pub before: Option<Before>,
     /// NUMA node; `None` if the firmware gives none.
     pub numa_node: Option<u32>,
-    /// IOMMU group; `None` if no IOMMU has the device.
+    /// IOMMU group; `None` if the device is behind no IOMMU.
     pub iommu_group: Option<IommuGroup>,
     /// The other device of an Azure pair: the VF of a synthetic NIC, or the synthetic NIC of a VF.
     pub pair: Option<BusAddress>,
@@ -77,7 +78,7 @@ pub enum Location {
 pub enum UsedBy {
     /// The kernel's network stack.
     Kernel,
-    /// Processes, through vfio-pci or a UIO driver.
+    /// A driver that gives the device to a process is bound: vfio-pci or a UIO driver.
     Process,
     /// Nothing: no driver is bound.
     Nothing,
@@ -119,7 +120,7 @@ pub struct IommuGroup {
     pub others: Vec<PciAddress>,
 }
 
-/// A device before it was bound for DPDK.
+/// The state of a device before it was bound for DPDK.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Before {
     /// The driver of the kernel.

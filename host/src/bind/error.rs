@@ -1,4 +1,4 @@
-//! Why a device is not bound.
+//! Errors of binding and unbinding.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,7 +22,8 @@ pub enum BindError {
         /// Its kind or bus.
         kind: String,
     },
-    /// The kernel needs the device.
+    /// A default route or an ssh session depends on the device, or another network namespace uses
+    /// it.
     #[error(
         "{device}: {why}; it would be cut off: bind another NIC, or use --force if another way to \
          this machine exists"
@@ -77,7 +78,7 @@ pub enum BindError {
         /// For each driver, the reason why it is not usable, with the remedy.
         reasons: Vec<String>,
     },
-    /// VFIO hands out whole IOMMU groups.
+    /// Another device of the IOMMU group is in use. VFIO gives processes whole groups only.
     #[error(
         "{device}: IOMMU group {group} also has {other}, which {used_by}: vfio hands out whole \
          groups; bind both (`weir nic bind {device} {other}`), or unbind {other} from its driver"

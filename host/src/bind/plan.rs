@@ -1,4 +1,4 @@
-//! The changes that bind a device, or return it to the kernel.
+//! Plans: the writes to sysfs that bind a device for DPDK, or return it to the kernel.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ use crate::nic::{Inventory, Location, Nic, UsedBy};
 pub struct BindOptions {
     /// The driver; the best usable one if not given.
     pub driver: Option<UserDriver>,
-    /// Bind devices that the kernel needs, and devices of which Weir knows no driver of DPDK.
+    /// Whether to bind also devices that a default route or an ssh session depends on, and devices
+    /// for which Weir knows no driver of DPDK.
     pub force: bool,
     /// The version of DPDK that will use the devices, if known.
     pub dpdk: Option<Version>,
@@ -55,7 +56,7 @@ pub struct Plan {
     pub device: BusAddress,
     /// What is done.
     pub action: Action,
-    /// What must be known before.
+    /// Consequences that the operator should know before the plan is applied.
     pub warnings: Vec<String>,
 }
 
@@ -63,7 +64,7 @@ pub struct Plan {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Nothing, for this reason.
+    /// No write is needed, for this reason.
     Nothing(String),
     /// It is bound for DPDK.
     Bind {
@@ -71,7 +72,7 @@ pub enum Action {
         driver: UserDriver,
         /// The writes, in order.
         writes: Vec<Write>,
-        /// What the device was before.
+        /// The driver, override, interfaces and MAC addresses of the device before.
         #[serde(skip)]
         record: Record,
     },
@@ -79,7 +80,7 @@ pub enum Action {
     Unbind {
         /// The driver that must be bound afterwards; `None` for any driver of the kernel.
         expected: Option<String>,
-        /// Whether no driver was bound before, so that none must be bound afterwards.
+        /// Whether no driver was bound before, so that none needs to be bound afterwards.
         unused: bool,
         /// The writes, in order.
         writes: Vec<Write>,
@@ -110,8 +111,8 @@ fn driver_override(root: &Root, device: BusAddress) -> Option<String> {
     Some(text).filter(|text| text != "(null)")
 }
 
-/// Returns the writes after which the bus binds the device again, with this driver override; an
-/// empty one clears the override.
+/// Returns the writes that set the driver override to `name` (clear it if empty), unbind the
+/// present driver, and with `probe`, make the bus bind a driver again.
 fn rebind(nic: &Nic, device: BusAddress, name: &str, probe: bool) -> Vec<Write> {
     let directory = device.directory();
     let mut writes = vec![write(format!("{directory}/driver_override"), name)];
@@ -201,7 +202,7 @@ fn plan_one(
     Ok(Plan { device, action: Action::Bind { driver, writes, record }, warnings })
 }
 
-/// Returns a warning if a device that stays with the kernel is not bound to its driver there.
+/// Returns a warning if a device whose kernel driver must stay bound has another one or none.
 fn foreign_driver(nic: &Nic, device: BusAddress) -> Option<String> {
     let own = nic.dpdk_driver?.recognition.kernel_drivers;
     let module = own.first()?;
@@ -239,7 +240,7 @@ fn choose(
     let names: Vec<String> =
         candidates.iter().map(|candidate| candidate.driver.to_string()).collect();
     let Some(driver) = requested else {
-        // A device that is bound for DPDK already stays where it is.
+        // A device that is bound for DPDK already keeps its driver.
         let current = |candidate: &&Candidate| {
             nic.kernel_driver.as_deref() == Some(candidate.driver.as_str())
         };
@@ -317,11 +318,12 @@ pub fn plan_unbind(root: &Root, nic: &Nic, record: Option<&Record>) -> Result<Pl
             return Err(BindError::NoDevice { name: nic.name(), kind: kind.clone() });
         }
     };
-    let current = driver_override(root, device);
-    let before = record.and_then(|record| record.driver_override.clone());
+    let current_override = driver_override(root, device);
+    let former_override = record.and_then(|record| record.driver_override.clone());
     if nic.used_by == UsedBy::Kernel {
         let driver = nic.kernel_driver.as_deref().unwrap_or_default();
-        let overrides = current.as_deref().is_some_and(|name| name.parse::<UserDriver>().is_ok());
+        let overrides =
+            current_override.as_deref().is_some_and(|name| name.parse::<UserDriver>().is_ok());
         if !overrides {
             return Ok(Plan::nothing(device, format!("{driver} of the kernel is already bound")));
         }
@@ -336,7 +338,7 @@ pub fn plan_unbind(root: &Root, nic: &Nic, record: Option<&Record>) -> Result<Pl
         return Err(BindError::InUse { device, user });
     }
     let unused = record.is_some_and(|record| record.kernel_driver.is_none());
-    let writes = rebind(nic, device, &before.unwrap_or_default(), !unused);
+    let writes = rebind(nic, device, &former_override.unwrap_or_default(), !unused);
     let expected = record.and_then(|record| record.kernel_driver.clone());
     let warnings = match nic.dpdk_driver.map(|driver| driver.attachment) {
         Some(Attachment::Bifurcated(_)) | None => Vec::new(),

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bindings_are_kept_in_a_file_of_lines() {
+    fn bindings_are_saved_one_a_line_and_invalid_lines_are_errors() {
         let directory = std::env::temp_dir().join(format!("weir-saved-{}", std::process::id()));
         let path = directory.join("nic.bind");
         let mut saved = SavedBindings::read(&path).unwrap();

@@ -1,6 +1,7 @@
-//! Rows of the NICs of clouds and virtual machines.
+//! Rows of the driver table for NICs of clouds and virtual machines.
 //!
-//! Read in DPDK 22.11.11 (Debian's source package) unless a row names another version.
+//! The facts were read in DPDK 22.11.11 (Debian's source package) unless a row names another
+//! version.
 
 use super::facts::{
     Answer, Attachment, Counter, Counters, Descriptors, Driver, Events, FastFree, LargeHeaders,
@@ -25,9 +26,10 @@ pub(super) const ENA: Driver = Driver {
         kernel_drivers: &["ena"],
         vmbus: false,
     },
-    // EAL maps the `resourceN_wc` file for UIO drivers (`pci_uio_map_resource_by_index`, since
-    // net_ena sets RTE_PCI_DRV_WC_ACTIVATE), so that both UIO drivers allow write combining.
-    // vfio-pci maps without, unless the module is patched.
+    // LLQ (low latency queue) writes descriptors and headers into the device's memory, which is
+    // fast only with write combining. EAL maps the `resourceN_wc` file for UIO drivers
+    // (`pci_uio_map_resource_by_index`, since net_ena sets RTE_PCI_DRV_WC_ACTIVATE), so that both
+    // UIO drivers allow write combining. vfio-pci maps without, unless the module is patched.
     attachment: Attachment::Unbound(&[
         Support {
             driver: UserDriver::IgbUio,
@@ -61,7 +63,8 @@ pub(super) const ENA: Driver = Driver {
         align: 1,
         power_of_two: Answer::Yes,
     },
-    // Large headers halve the largest number, except on devices with a larger memory BAR (24.03).
+    // Large LLQ headers halve the maximum number of descriptors, except on devices with a larger
+    // memory BAR (24.03).
     tx_descriptors: Descriptors {
         min: Limit::Fixed(128),
         max: Limit::Device,
@@ -273,7 +276,8 @@ pub(super) const NETVSC: Driver = Driver {
         other_ip: Answer::Device,
         inner: Answer::Unknown,
     },
-    // Frames of 2048 bytes, 18 of which are Ethernet's: the driver sets no max_mtu.
+    // The driver sets no max_mtu, so that ethdev derives it from the maximum frame: 2048 bytes, 18
+    // of which are Ethernet's header and CRC.
     max_mtu: Since(&[(FIRST, Limit::Fixed(2030))]),
     rx_scatter: RxScatter::Never,
     tx_multi_segment: Answer::Yes,
@@ -332,7 +336,7 @@ pub(super) const VIRTIO: Driver = Driver {
         align: 1,
         power_of_two: Answer::Device,
     },
-    // Without VIRTIO_NET_F_RSS, the host spreads as it likes.
+    // Without VIRTIO_NET_F_RSS, the host chooses the receive queue of each packet.
     rss: Rss {
         reta: Since(&[(FIRST, Limit::Device)]),
         udp_ports_v4: Answer::Device,
@@ -383,7 +387,7 @@ pub(super) const VMXNET3: Driver = Driver {
     ]),
     min_dpdk: FIRST,
     min_kernel: None,
-    // 16 and 8, or up to 32 each from device version 6 on.
+    // 16 receive and 8 transmit queues, or up to 32 of each from device version 6 on.
     queues: Queues {
         rx: Limit::Device,
         tx: Limit::Device,
@@ -457,7 +461,7 @@ pub(super) const GVE: Driver = Driver {
         equal: Answer::No,
         power_of_two: Answer::No,
     },
-    // The only number is the device's.
+    // The device gives the number, and the driver accepts no other.
     rx_descriptors: Descriptors {
         min: Limit::Device,
         max: Limit::Device,

@@ -11,8 +11,8 @@ pub struct Version(pub u16, pub u16);
 
 impl Display for Version {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        // From 16 on, the number is a year of DPDK, which writes months with two digits. Versions
-        // of Linux are below.
+        // A major number of 16 or more is a year of DPDK, which writes months with two digits.
+        // Linux has smaller ones.
         match self.0 >= 16 {
             true => write!(f, "{}.{:02}", self.0, self.1),
             false => write!(f, "{}.{}", self.0, self.1),
@@ -149,7 +149,8 @@ impl FromStr for UserDriver {
 pub struct Support {
     /// The kernel's driver.
     pub driver: UserDriver,
-    /// The first version of DPDK that works with it; of the supported ones, 22.11 is the first.
+    /// The first version of DPDK that works with it, not before 22.11, the oldest that Weir
+    /// supports.
     pub since: Version,
     /// What else this combination demands, as an imperative sentence; empty if nothing.
     pub demand: &'static str,
@@ -211,7 +212,7 @@ pub struct Descriptors {
 /// Receive side scaling: what spreads packets over queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rss {
-    /// Entries of the redirection table.
+    /// Number of entries of the redirection table (RETA), which maps hashes to receive queues.
     pub reta: Since<Limit>,
     /// Whether the ports of UDP over IPv4 are hashed. The source port is all that spreads the
     /// packets of one gateway node.
@@ -234,7 +235,7 @@ pub enum RxScatter {
     Offload,
     /// It is not: a packet that does not fit is dropped.
     Never,
-    /// It depends on the device or on the devices below.
+    /// It depends on the device, or on the devices that `net_failsafe` combines.
     Device,
 }
 
@@ -248,11 +249,11 @@ pub enum FastFree {
     SingleSegment,
     /// Not offered: a request is an error.
     NotOffered,
-    /// It depends on the devices below.
+    /// It depends on the devices that `net_failsafe` combines.
     Device,
 }
 
-/// Events of `rte_eth_dev_callback_register` and the timer.
+/// Events that the driver raises (`rte_eth_dev_callback_register`), and its use of timers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Events {
     /// Whether a change of the link raises `RTE_ETH_EVENT_INTR_LSC`.
@@ -270,9 +271,9 @@ pub struct Events {
 pub struct LargeHeaders {
     /// Name and value: `large_llq_hdr=1`.
     pub argument: &'static str,
-    /// Bytes of a packet's headers without the argument.
+    /// Maximum length of the headers in bytes without the argument.
     pub normal_bytes: u16,
-    /// Bytes of a packet's headers with the argument.
+    /// Maximum length of the headers in bytes with the argument.
     pub large_bytes: u16,
 }
 
@@ -312,7 +313,7 @@ pub enum Missed {
     Kernel,
     /// Nothing: such drops are invisible.
     NotCounted,
-    /// It depends on the devices below.
+    /// It depends on the devices that `net_failsafe` combines.
     Device,
     /// Not verified.
     Unknown,
@@ -328,7 +329,7 @@ pub enum NoBuffer {
     Lost,
     /// Nothing.
     NotCounted,
-    /// It depends on the devices below.
+    /// It depends on the devices that `net_failsafe` combines.
     Device,
 }
 
@@ -357,7 +358,7 @@ pub struct Driver {
     pub recognition: Recognition,
     /// How its devices are given to DPDK.
     pub attachment: Attachment,
-    /// The first usable version of DPDK; of the supported ones, 22.11 is the first.
+    /// The first usable version of DPDK, not before 22.11, the oldest that Weir supports.
     pub min_dpdk: Version,
     /// The first usable version of Linux, if the driver demands more than DPDK does.
     pub min_kernel: Option<Version>,
@@ -379,7 +380,7 @@ pub struct Driver {
     pub tx_prepare: Answer,
     /// Whether buffers may be freed without checks.
     pub fast_free: FastFree,
-    /// Events that must be handled.
+    /// Events that the driver raises, and whether it uses timers.
     pub events: Events,
     /// The device argument for long headers.
     pub large_headers: Since<LargeHeaders>,
@@ -403,8 +404,8 @@ impl Driver {
         }
     }
 
-    /// Returns whether DPDK's driver accepts a device with this id, of those that the kernel's
-    /// driver accepts.
+    /// Returns whether DPDK's driver accepts a device with this id. The kernel's driver may accept
+    /// more ids.
     pub fn accepts(&self, id: PciId) -> bool {
         self.recognition.pci.contains(&id)
     }

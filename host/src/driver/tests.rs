@@ -24,7 +24,7 @@ fn installed() -> BTreeMap<String, Value> {
             drivers.extend(descriptions(&path));
         }
     }
-    // A DPDK that was built for Weir has few others.
+    // Every DPDK has these drivers; one that was built for Weir has few others.
     for name in ["net_ena", "net_netvsc", "net_virtio", "net_null", "net_ring", "net_memif"] {
         assert!(drivers.contains_key(name), "{name} is not in {:?}", drivers.keys());
     }

@@ -14,7 +14,7 @@ use netlink::rtnetlink::packet_route::route::{
 };
 use serde::{Serialize, Serializer};
 
-/// What the kernel knows of its interfaces beyond sysfs, by name.
+/// Properties of the kernel's interfaces that sysfs does not have, by the name of the interface.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Network {
     /// Kind of virtual interfaces: `veth`, `vlan`, `vxlan`, `tun`, ...

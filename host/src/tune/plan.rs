@@ -84,14 +84,14 @@ pub fn plan(root: &Root, config: &Config, inventory: &Inventory) -> Result<Plan,
     settings.extend(interrupts::settings(&situation));
     settings.extend(system::settings(&situation));
     settings.extend(system::sysctls(&situation));
-    let mut notes: Vec<String> = situation.shared.iter().cloned().collect();
+    let mut notes: Vec<String> = situation.why_unreserved.iter().cloned().collect();
     let has_nohz = situation.cpus.as_ref().is_some_and(|cpus| cpus.nohz_full.is_some());
     if !situation.lcores.is_empty() && !has_nohz {
         notes.push("nohz_full: this kernel is built without CONFIG_NO_HZ_FULL".to_owned());
     }
     if situation.lcores.contains(0) {
         notes.push(
-            "fastpath.lcores: CPU 0 counts the time and keeps its timer tick; use other CPUs"
+            "fastpath.lcores: CPU 0 keeps its timer tick, which maintains the time; use other CPUs"
                 .to_owned(),
         );
     }
