@@ -242,8 +242,8 @@ impl<'r> Simulation<'r> {
     }
 
     /// Sends nothing for twelve seconds, which is longer than the idle timeout of a flow that was
-    /// reset: a forged reset that was accepted shows. Then all established clients send once, and
-    /// nothing is sent until all unconfirmed flows have expired.
+    /// reset, so that a flow whose forged reset was accepted has expired. Then all established
+    /// clients send once, and nothing is sent until all unconfirmed flows have expired.
     fn idle(&mut self) {
         self.keeps_sending = false;
         self.run_until(self.now_ns + 12_000 * MS, false);
@@ -256,16 +256,16 @@ impl<'r> Simulation<'r> {
 
     /// Runs until `end_ns`, with or without the flood.
     fn run_until(&mut self, end_ns: u64, flood: bool) {
-        // Simulated time that is less than a nanosecond is carried over to the next burst.
-        let (mut paid, per_s) = (0, self.plan.rate);
+        // The remainder of a division, which is less than a nanosecond, counts in the next burst.
+        let (mut carry, per_s) = (0, self.plan.rate);
         while self.now_ns < end_ns {
             self.send_due();
             if flood {
                 let count = BURST - self.burst.len;
                 (0..count).for_each(|_| self.send_flood());
-                paid += count as u64 * 1_000 * MS;
-                self.now_ns += paid / per_s;
-                paid %= per_s;
+                carry += count as u64 * 1_000 * MS;
+                self.now_ns += carry / per_s;
+                carry %= per_s;
             } else if self.burst.len == 0 {
                 // A step is at most a millisecond, so that the sweep of idle flows keeps up.
                 let next = self.due.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
