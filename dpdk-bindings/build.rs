@@ -1,7 +1,8 @@
 //! Locates the installed DPDK, generates bindings of its headers and links its static archives.
 //!
-//! Static linking improves the throughput of a small forwarder by 22 % and avoids a plug-in folder.
-//! Only the drivers listed here are linked.
+//! Static linking improves the throughput of a small forwarder by 22 %
+//! (docs/decisions/0070-dpdk.md) and avoids a plug-in folder. Only the drivers listed here are
+//! linked.
 
 use std::ffi::{OsStr, OsString};
 use std::panic::AssertUnwindSafe;

@@ -10,7 +10,7 @@ use crate::nic::{Inventory, Nic};
 /// The device of an arm.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ArmDevice<'a> {
-    /// The arm.
+    /// The arm, ingress or egress.
     pub arm: ArmName,
     /// The device as configured, without the arguments of its driver.
     pub name: &'a str,
@@ -48,7 +48,7 @@ impl ArmDevice<'_> {
         }
     }
 
-    /// Returns the driver of DPDK for the device, if Weir knows one.
+    /// Returns the driver of DPDK for the device, if the driver table has one.
     pub fn dpdk_driver(&self) -> Option<&'static Driver> {
         match self.found {
             Found::Nic(nic) => nic.dpdk_driver,

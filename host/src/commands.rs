@@ -24,13 +24,13 @@ pub enum CommandError {
     },
 }
 
-/// Runs programs.
+/// Runs programs of the system, or in tests returns given outputs.
 pub trait Commands {
     /// Runs a program, given by name or absolute path, and returns its standard output.
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, CommandError>;
 }
 
-/// The programs of this machine.
+/// Runs the programs of this machine.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SystemCommands;
 

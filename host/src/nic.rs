@@ -37,7 +37,7 @@ pub struct Nic {
     pub kernel_driver: Option<String>,
     /// Whether that driver serves the kernel or a process.
     pub used_by: UsedBy,
-    /// The driver of DPDK for this device; `None` if Weir knows none.
+    /// The driver of DPDK for this device; `None` if the driver table has none.
     #[serde(serialize_with = "driver_name")]
     pub dpdk_driver: Option<&'static Driver>,
     /// Interfaces of the device in the kernel. A MANA device has several.
@@ -87,7 +87,7 @@ pub enum UsedBy {
 /// An interface of the kernel.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Interface {
-    /// Name.
+    /// Name of the interface, such as `eth0`.
     pub name: String,
     /// MAC address; `None` for an interface without Ethernet.
     pub mac: Option<MacAddress>,
@@ -101,7 +101,7 @@ pub struct Interface {
     pub master: Option<String>,
     /// Interfaces below this one.
     pub lower: Vec<String>,
-    /// Addresses.
+    /// IP addresses with their prefix lengths.
     pub addresses: Vec<Address>,
     /// Default routes in use through this interface, or through one above it.
     pub default_routes: Vec<DefaultRoute>,
@@ -109,10 +109,10 @@ pub struct Interface {
     pub sessions: Vec<IpAddr>,
 }
 
-/// An IOMMU group.
+/// An IOMMU group: devices that the IOMMU cannot isolate from each other.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct IommuGroup {
-    /// Number.
+    /// Number of the group in `/sys/kernel/iommu_groups`.
     pub number: u32,
     /// How addresses are translated: `DMA`, `DMA-FQ`, `identity`; `None` in kernels before 5.11.
     pub translation: Option<String>,

@@ -19,7 +19,7 @@ use crate::nic::{Inventory, Location, Nic, UsedBy};
 /// The DPDK that is linked into fastpath.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Dpdk {
-    /// Its version.
+    /// The version of DPDK, if it could be parsed.
     pub version: Option<Version>,
     /// Names of its drivers' libraries.
     pub drivers: Vec<String>,
@@ -61,7 +61,7 @@ pub struct ArmObservation<'a> {
 /// What the selection of the plane depends on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Observation<'a> {
-    /// The arms.
+    /// The arms' devices.
     pub arms: Vec<ArmObservation<'a>>,
     /// The DPDK of fastpath; `None` if fastpath is not there or did not list its drivers.
     pub dpdk: Option<Dpdk>,

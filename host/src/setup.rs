@@ -62,9 +62,9 @@ pub struct Choices {
     pub egress: Option<String>,
     /// Path of the services file.
     pub services: String,
-    /// Networks of the gateways.
+    /// Value of the gateway's `sources`: the networks of its nodes.
     pub sources: Vec<String>,
-    /// CPUs that poll.
+    /// Value of `fastpath.lcores`: the CPUs that poll.
     pub lcores: Vec<u16>,
     /// Value of `tables.seed`.
     pub seed: String,

@@ -15,12 +15,12 @@ pub(super) const NO_IOMMU: &str = "sys/module/vfio/parameters/enable_unsafe_noio
 /// then chosen only on request.
 const OLDEST: Version = Version(22, 11);
 
-/// How a device can be given to DPDK.
+/// The drivers with which DPDK can use a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Candidates {
     /// Why the device must stay with its present driver; `None` if it must be bound to another one.
     pub nothing: Option<String>,
-    /// Drivers, best first.
+    /// Drivers to which it can be bound, best first.
     pub drivers: Vec<Candidate>,
 }
 

@@ -17,7 +17,7 @@ pub enum BindError {
          net_af_packet0,iface={name}, or use plane = \"xdp\""
     )]
     NoDevice {
-        /// The interface.
+        /// Name of the interface.
         name: String,
         /// Its kind or bus.
         kind: String,
@@ -106,7 +106,7 @@ pub enum BindError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The text.
+        /// The text that was to be written.
         text: String,
         /// The error from the system.
         source: io::Error,
@@ -137,7 +137,7 @@ pub enum BindError {
     /// The record of a binding cannot be read or written.
     #[error("cannot {verb} {}: {source}; {remedy}", path.display())]
     Record {
-        /// What was attempted.
+        /// What was attempted, as a verb.
         verb: &'static str,
         /// The file.
         path: PathBuf,

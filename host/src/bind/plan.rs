@@ -49,18 +49,18 @@ impl Serialize for Write {
     }
 }
 
-/// What happens to one device.
+/// The change of one device, with its warnings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Plan {
     /// The device.
     pub device: BusAddress,
-    /// What is done.
+    /// The change.
     pub action: Action,
     /// Consequences that the operator should know before the plan is applied.
     pub warnings: Vec<String>,
 }
 
-/// What is done with a device.
+/// The change of a device's binding.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -68,7 +68,7 @@ pub enum Action {
     Nothing(String),
     /// It is bound for DPDK.
     Bind {
-        /// The driver.
+        /// The driver to bind.
         driver: UserDriver,
         /// The writes, in order.
         writes: Vec<Write>,

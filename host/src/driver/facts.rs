@@ -70,12 +70,12 @@ pub enum Limit {
     Unknown,
 }
 
-/// Whether something holds.
+/// Whether a driver has a property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It holds.
+    /// Every device of the driver has it.
     Yes,
-    /// It does not hold.
+    /// No device of the driver has it.
     No,
     /// It depends on the device, its firmware or its host.
     Device,
@@ -97,7 +97,7 @@ pub enum UserDriver {
 }
 
 impl UserDriver {
-    /// All of them.
+    /// All drivers that hand devices to processes.
     pub const ALL: [UserDriver; 4] = [
         UserDriver::VfioPci,
         UserDriver::IgbUio,
@@ -183,7 +183,7 @@ pub struct Recognition {
     pub vmbus: bool,
 }
 
-/// Limits of queues.
+/// Limits on the number of queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queues {
     /// Largest number of receive queues.
@@ -199,9 +199,9 @@ pub struct Queues {
 /// Limits of the descriptors of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptors {
-    /// Smallest number.
+    /// Minimum number of descriptors.
     pub min: Limit,
-    /// Largest number.
+    /// Maximum number of descriptors.
     pub max: Limit,
     /// The number must be a multiple of this.
     pub align: u16,
@@ -243,11 +243,11 @@ pub enum RxScatter {
 /// buffers are of one pool and have a reference count of 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastFree {
-    /// Offered.
+    /// It may be requested.
     Offered,
-    /// Offered, and without effect if multi-segment transmission is requested too.
+    /// It may be requested, and has no effect if multi-segment transmission is requested too.
     SingleSegment,
-    /// Not offered: a request is an error.
+    /// The driver does not offer it: a request is an error.
     NotOffered,
     /// It depends on the devices that `net_failsafe` combines.
     Device,
@@ -325,9 +325,9 @@ pub enum NoBuffer {
     /// Failed attempts to replace buffers. No frame is lost by this: it is received by a later
     /// attempt, or the ring runs empty, which `imissed` counts where the device can.
     Delayed,
-    /// Lost frames.
+    /// Frames that were lost for lack of a buffer.
     Lost,
-    /// Nothing.
+    /// The driver does not count failed allocations.
     NotCounted,
     /// It depends on the devices that `net_failsafe` combines.
     Device,
@@ -362,7 +362,7 @@ pub struct Driver {
     pub min_dpdk: Version,
     /// The first usable version of Linux, if the driver demands more than DPDK does.
     pub min_kernel: Option<Version>,
-    /// Limits of queues.
+    /// Limits on the number of queues.
     pub queues: Queues,
     /// Limits of receive descriptors.
     pub rx_descriptors: Descriptors,

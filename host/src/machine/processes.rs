@@ -2,7 +2,7 @@
 
 use crate::Root;
 
-/// A process.
+/// A process of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
     /// Process id.

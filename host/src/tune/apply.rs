@@ -21,7 +21,7 @@ pub enum TuneError {
     Record(#[from] RecordError),
 }
 
-/// What was done.
+/// What applying or reverting a plan did.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Outcome {
     /// Drop-in files that were written or removed, and values that were set, one sentence each.

@@ -41,7 +41,7 @@ pub(super) enum BootLoader {
     UpdateGrub,
     /// By `grubby` (Amazon Linux, Fedora).
     Grubby,
-    /// In another way.
+    /// Neither exists: the operator changes the boot loader's configuration.
     Other,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Record {
 pub(super) struct FormerValue {
     /// Path of the file, without a leading slash.
     pub(super) path: String,
-    /// The value.
+    /// The value that it had.
     pub(super) value: String,
     /// Whether a drop-in file sets Weir's value at boot. Otherwise a boot undoes the change, and
     /// the record expires with it: numbers of interrupts differ from boot to boot.

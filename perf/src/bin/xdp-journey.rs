@@ -6,8 +6,7 @@
 //! first program then drops. The other reference is one lookup in the kernel's LRU table, in which
 //! other load balancers keep their flows. `gross` is the time per packet of the kernel's test run:
 //! the median over the rounds of each round's median call, with the lowest and the highest round
-//! beside it. `net` is `gross`
-//! less the time to write the same packets and pass them on.
+//! beside it. `net` is `gross` less the time to write the same packets and pass them on.
 //!
 //! Requests, answers, and both in turn are measured, for both address families and both kinds of
 //! gateway.
