@@ -27,7 +27,7 @@ pub struct Dpdk {
 
 impl Dpdk {
     /// Parses the output of `fastpath --drivers`: `DPDK 24.11.1`, then a library per line. Returns
-    /// `None` if it names no driver of the table.
+    /// `None` if the first line is another one, or no line names a library of the driver table.
     pub fn parse(text: &str) -> Option<Dpdk> {
         let mut lines = text.lines().map(str::trim);
         let version = lines.next()?.strip_prefix("DPDK ")?;

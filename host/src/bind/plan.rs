@@ -111,18 +111,21 @@ fn driver_override(root: &Root, device: BusAddress) -> Option<String> {
     Some(text).filter(|text| text != "(null)")
 }
 
-/// Returns the writes that set the driver override to `name` (clear it if empty), unbind the
-/// present driver, and with `probe`, make the bus bind a driver again.
-fn rebind(nic: &Nic, device: BusAddress, name: &str, probe: bool) -> Vec<Write> {
+/// Returns the writes that set the driver override to `name` (clear it if empty) and unbind the
+/// present driver.
+fn unbind_with_override(nic: &Nic, device: BusAddress, name: &str) -> Vec<Write> {
     let directory = device.directory();
     let mut writes = vec![write(format!("{directory}/driver_override"), name)];
     if nic.kernel_driver.is_some() {
         writes.push(write(format!("{directory}/driver/unbind"), device.to_string()));
     }
-    if probe {
-        writes.push(write(format!("{}/drivers_probe", device.bus()), device.to_string()));
-    }
     writes
+}
+
+/// Returns the write that makes the bus bind a driver to the device: that of its override, or the
+/// one that the kernel prefers.
+fn probe(device: BusAddress) -> Write {
+    write(format!("{}/drivers_probe", device.bus()), device.to_string())
 }
 
 /// Returns the plans that bind these devices, in order. An error means that none is bound.
@@ -197,7 +200,8 @@ fn plan_one(
     if without_iommu && root.read(candidate::NO_IOMMU).as_deref() != Some("Y") {
         writes.push(write(candidate::NO_IOMMU, "Y"));
     }
-    writes.extend(rebind(nic, device, driver.as_str(), true));
+    writes.extend(unbind_with_override(nic, device, driver.as_str()));
+    writes.push(probe(device));
     let record = Record::of(nic, driver_override(root, device));
     Ok(Plan { device, action: Action::Bind { driver, writes, record }, warnings })
 }
@@ -338,7 +342,10 @@ pub fn plan_unbind(root: &Root, nic: &Nic, record: Option<&Record>) -> Result<Pl
         return Err(BindError::InUse { device, user });
     }
     let unused = record.is_some_and(|record| record.kernel_driver.is_none());
-    let writes = rebind(nic, device, &former_override.unwrap_or_default(), !unused);
+    let mut writes = unbind_with_override(nic, device, &former_override.unwrap_or_default());
+    if !unused {
+        writes.push(probe(device));
+    }
     let expected = record.and_then(|record| record.kernel_driver.clone());
     let warnings = match nic.dpdk_driver.map(|driver| driver.attachment) {
         Some(Attachment::Bifurcated(_)) | None => Vec::new(),
