@@ -2,7 +2,7 @@
 //!
 //! The driver's functions are called from Rust through `rte_eth_fp_ops`, which costs one indirect
 //! call. This omits the callbacks of DPDK's inline functions, which only pdump and latency
-//! statistics use. After a port stops, the table holds functions that do nothing.
+//! statistics use. After a port stops, the table holds functions that return 0.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use crate::burst::Burst;

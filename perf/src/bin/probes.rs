@@ -28,8 +28,8 @@ const ROUNDS: usize = 5;
 const PROBES: usize = 1_000;
 /// Idle connections at a time: TCP connections that are established and send nothing.
 const IDLE: usize = 10_000;
-/// Soft limit of file descriptors: for the clients' ends of all idle connections, and the listener's
-/// ends of those that are not evicted.
+/// Soft limit of file descriptors: for the clients' ends of all idle connections, and for the
+/// listener's ends of those that are not evicted.
 const DESCRIPTORS: u64 = 12_000;
 /// Source address of the probes, for which the listener reserves slots.
 const PROBER: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 1);
