@@ -54,9 +54,9 @@ impl RxQueue {
                 return 0;
             };
             let record: *mut c_void = (*ops).rxq.data.add(self.queue.into()).read();
-            let got = usize::from(receive(record, spare.as_mut_ptr().cast(), max));
-            burst.grow(got);
-            got
+            let received = usize::from(receive(record, spare.as_mut_ptr().cast(), max));
+            burst.grow(received);
+            received
         }
     }
 }

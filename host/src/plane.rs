@@ -197,7 +197,7 @@ fn dpdk_drives(arm: &ArmObservation<'_>, observed: &Observation<'_>) -> Result<S
     }
     match driver.attachment {
         Attachment::Bifurcated(_) => beside_kernel(arm, nic, driver),
-        Attachment::Unbound(supports) => {
+        Attachment::UserDriver(supports) => {
             let bound = nic.kernel_driver.as_deref();
             let fits = supports.iter().any(|one| Some(one.driver.as_str()) == bound);
             match (nic.used_by, bound) {

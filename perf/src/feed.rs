@@ -265,8 +265,8 @@ impl Answers {
     }
 
     /// Adds the answer to a request, given its IP packet as the backend received it.
-    pub fn learn(&mut self, got: &[u8]) {
-        self.flows.push(Ends::of(got, self.template.family).back());
+    pub fn learn(&mut self, received: &[u8]) {
+        self.flows.push(Ends::of(received, self.template.family).back());
     }
 
     /// Returns the answers of flows `first` to `end` (exclusive), in an order that caches cannot

@@ -54,7 +54,7 @@ pub fn candidates(root: &Root, nic: &Nic, dpdk: Option<Version>) -> Candidates {
     let supports = match nic.dpdk_driver {
         None => &GENERAL[..],
         Some(driver) => match driver.attachment {
-            Attachment::Unbound(supports) => supports,
+            Attachment::UserDriver(supports) => supports,
             Attachment::Bifurcated(modules) => {
                 return nothing(format!(
                     "{} drives the queues beside the kernel's driver (modules {})",

@@ -193,16 +193,16 @@ fn binding(
                 ));
             }
         }
-        Attachment::Unbound(supports) => {
-            findings.extend(unbound(context, device, nic, (driver, supports)));
+        Attachment::UserDriver(supports) => {
+            findings.extend(user_driver(context, device, nic, (driver, supports)));
         }
         Attachment::Interface | Attachment::Virtual => {}
     }
     findings
 }
 
-/// Checks a device that must be bound to vfio-pci or a UIO driver.
-fn unbound(
+/// Checks that a device is bound to a user driver (vfio-pci or UIO) with which DPDK's driver works.
+fn user_driver(
     context: &Context<'_>,
     device: &ArmDevice<'_>,
     nic: &Nic,
@@ -261,7 +261,7 @@ fn iommu(context: &Context<'_>) -> Vec<Finding> {
     let root = context.root;
     let arms = context.arms();
     let with_vfio = |nic: &&Nic| {
-        matches!(nic.dpdk_driver.map(|driver| driver.attachment), Some(Attachment::Unbound(all))
+        matches!(nic.dpdk_driver.map(|driver| driver.attachment), Some(Attachment::UserDriver(all))
             if all.iter().any(|support| support.driver == UserDriver::VfioPci))
     };
     let nics: Vec<&Nic> =

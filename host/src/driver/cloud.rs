@@ -30,7 +30,7 @@ pub(super) const ENA: Driver = Driver {
     // fast only with write combining. EAL maps the `resourceN_wc` file for UIO drivers
     // (`pci_uio_map_resource_by_index`, since net_ena sets RTE_PCI_DRV_WC_ACTIVATE), so that both
     // UIO drivers allow write combining. vfio-pci maps without, unless the module is patched.
-    attachment: Attachment::Unbound(&[
+    attachment: Attachment::UserDriver(&[
         Support {
             driver: UserDriver::IgbUio,
             since: FIRST,
@@ -245,7 +245,7 @@ pub(super) const NETVSC: Driver = Driver {
         vmbus: true,
     },
     // The VF of the pair stays with its kernel driver; the driver of DPDK uses it by itself.
-    attachment: Attachment::Unbound(&[since_first(UserDriver::UioHvGeneric)]),
+    attachment: Attachment::UserDriver(&[since_first(UserDriver::UioHvGeneric)]),
     min_dpdk: FIRST,
     // 4.17 for several queues, 4.18 for driver_override on VMBUS.
     min_kernel: Some(Version(4, 18)),
@@ -310,7 +310,7 @@ pub(super) const VIRTIO: Driver = Driver {
         kernel_drivers: &["virtio-pci", "virtio_net"],
         vmbus: false,
     },
-    attachment: Attachment::Unbound(&[
+    attachment: Attachment::UserDriver(&[
         since_first(UserDriver::VfioPci),
         since_first(UserDriver::IgbUio),
         since_first(UserDriver::UioPciGeneric),
@@ -380,7 +380,7 @@ pub(super) const VMXNET3: Driver = Driver {
         kernel_drivers: &["vmxnet3"],
         vmbus: false,
     },
-    attachment: Attachment::Unbound(&[
+    attachment: Attachment::UserDriver(&[
         since_first(UserDriver::VfioPci),
         since_first(UserDriver::IgbUio),
         since_first(UserDriver::UioPciGeneric),
@@ -449,7 +449,7 @@ pub(super) const GVE: Driver = Driver {
         kernel_drivers: &["gve"],
         vmbus: false,
     },
-    attachment: Attachment::Unbound(&[
+    attachment: Attachment::UserDriver(&[
         since_first(UserDriver::VfioPci),
         since_first(UserDriver::IgbUio),
     ]),

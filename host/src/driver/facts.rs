@@ -163,7 +163,7 @@ pub enum Attachment {
     /// modules must be loaded.
     Bifurcated(&'static [&'static str]),
     /// The device is unbound from its kernel driver and bound to one of these, best first.
-    Unbound(&'static [Support]),
+    UserDriver(&'static [Support]),
     /// DPDK opens an interface of the kernel, or creates one.
     Interface,
     /// There is no device.

@@ -13,7 +13,7 @@ const fn support(driver: UserDriver) -> Support {
     Support { driver, since: FIRST, demand: "" }
 }
 
-const PHYSICAL: Attachment = Attachment::Unbound(&[
+const PHYSICAL: Attachment = Attachment::UserDriver(&[
     support(UserDriver::VfioPci),
     support(UserDriver::IgbUio),
     support(UserDriver::UioPciGeneric),
@@ -21,7 +21,7 @@ const PHYSICAL: Attachment = Attachment::Unbound(&[
 
 /// Virtual functions have no legacy interrupt, which uio_pci_generic needs.
 const VIRTUAL: Attachment =
-    Attachment::Unbound(&[support(UserDriver::VfioPci), support(UserDriver::IgbUio)]);
+    Attachment::UserDriver(&[support(UserDriver::VfioPci), support(UserDriver::IgbUio)]);
 
 const fn descriptors(min: u32, align: u16) -> Descriptors {
     Descriptors { min: Limit::Fixed(min), max: Limit::Fixed(4096), align, power_of_two: Answer::No }

@@ -84,7 +84,9 @@ fn rows_agree_with_the_installed_drivers() {
         modules.sort_unstable();
         let mut expected: Vec<&str> = match driver.attachment {
             Attachment::Bifurcated(modules) => modules.to_vec(),
-            Attachment::Unbound(supports) => supports.iter().map(|s| s.driver.as_str()).collect(),
+            Attachment::UserDriver(supports) => {
+                supports.iter().map(|s| s.driver.as_str()).collect()
+            }
             Attachment::Interface | Attachment::Virtual => Vec::new(),
         };
         expected.sort_unstable();

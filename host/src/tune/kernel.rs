@@ -262,7 +262,7 @@ fn pages(situation: &Situation<'_>) -> Vec<Setting> {
 fn iommu(situation: &Situation<'_>) -> Vec<Setting> {
     let uses_vfio = situation.devices.iter().any(|device| {
         matches!(device.dpdk_driver().map(|driver| driver.attachment),
-            Some(Attachment::Unbound(supports))
+            Some(Attachment::UserDriver(supports))
                 if device.nic().is_some()
                     && supports.iter().any(|one| one.driver == UserDriver::VfioPci))
     });
