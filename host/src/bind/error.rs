@@ -13,7 +13,7 @@ pub enum BindError {
     /// The interface has no device that can be bound: it is virtual, or on a bus without selectable
     /// drivers.
     #[error(
-        "{name}: nothing to bind behind an interface of kind {kind}; give it to DPDK as \
+        "{name}: an interface of kind {kind} has no device to bind; give it to DPDK as \
          net_af_packet0,iface={name}, or use plane = \"xdp\""
     )]
     NoDevice {
@@ -25,8 +25,8 @@ pub enum BindError {
     /// A default route or an ssh session depends on the device, or another network namespace uses
     /// it.
     #[error(
-        "{device}: {why}; it would be cut off: bind another NIC, or use --force if another way to \
-         this machine exists"
+        "{device}: {why}, which binding would cut off; bind another NIC, or use --force if there \
+         is another way to reach this machine"
     )]
     Protected {
         /// The device.
@@ -37,7 +37,7 @@ pub enum BindError {
     /// Weir knows no driver of DPDK for the device.
     #[error(
         "{device}: no driver of DPDK that Weir knows accepts {what}; use plane = \"xdp\", or \
-         --driver with --force if your build has one"
+         --driver with --force if your DPDK has a driver for it"
     )]
     UnknownNic {
         /// The device.
