@@ -130,8 +130,8 @@ impl<T> LcoreHandle<T> {
     }
 }
 
-/// The registration of a thread, which gives it an lcore number (without a CPU) and thereby a cache
-/// in each pool. Dropping this value unregisters the thread.
+/// The registration of a thread, which gives it an lcore number (without a CPU) and so a cache in
+/// each pool. Dropping this value unregisters the thread.
 #[derive(Debug)]
 pub struct ThreadRegistration {
     _eal: Arc<EalGuard>,

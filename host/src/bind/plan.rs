@@ -29,7 +29,7 @@ pub struct BindOptions {
 /// A write to a file of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
-    /// The file, as seen on the machine.
+    /// Absolute path of the file on the machine, without the prefix of a [`Root`].
     pub path: PathBuf,
     /// The text; empty to clear the file.
     pub text: String,

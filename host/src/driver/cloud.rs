@@ -354,7 +354,7 @@ pub(super) const VIRTIO: Driver = Driver {
     events: Events { link: Answer::Device, removal: Answer::No, reset: Answer::No, timer: false },
     large_headers: Since(&[]),
     // A frame for which the receive queue has no descriptor is dropped by the host, which counts it
-    // at its end (`tx_dropped` of a TAP); the guest sees nothing of it.
+    // there (`tx_dropped` of a TAP); no counter of the guest includes it.
     counters: Counters {
         frames: &[Counter::Received, Counter::Errors],
         complete: Answer::No,

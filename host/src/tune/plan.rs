@@ -256,7 +256,7 @@ impl Plan {
         let file = first.file.filter(|file| self.writes(*file));
         let file = file.map(|file| format!("at boot: /{}", file.path()));
         let reboot = first.needs_reboot().then(|| "after a reboot".to_owned());
-        let places: Vec<String> = [value, file, reboot].into_iter().flatten().collect();
-        let _ = writeln!(text, "  {}", places.join(", "));
+        let when: Vec<String> = [value, file, reboot].into_iter().flatten().collect();
+        let _ = writeln!(text, "  {}", when.join(", "));
     }
 }
