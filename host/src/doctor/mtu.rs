@@ -1,4 +1,4 @@
-//! Checks MTUs: of arms against their gateways' tunnels, of drivers and of interfaces against arms.
+//! Checks the MTU of each arm against its gateways' tunnels, its DPDK driver and its interface.
 
 use config::checked::Arm;
 
@@ -11,7 +11,7 @@ const CHECK: &str = "MTU";
 
 /// Bytes of a received frame beyond the MTU: Ethernet with a VLAN tag.
 const FRAME: u32 = 18;
-/// Bytes before a packet in its buffer.
+/// Bytes before a packet in its buffer (`RTE_PKTMBUF_HEADROOM`).
 const HEADROOM: u32 = 128;
 
 pub(super) fn check(context: &Context<'_>) -> Vec<Finding> {
