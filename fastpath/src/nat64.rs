@@ -66,11 +66,11 @@ fn translate<B: Buffer>(
     nat::clamp_mss_option(window, pkt, lcore);
     let front = front(window, pkt, to, quote)?;
     trim(buffer, pkt);
-    if !(buffer.strip(usize::from(front.keeps)) && buffer.grow(usize::from(front.len()))) {
+    if !(buffer.strip(usize::from(front.kept_from)) && buffer.grow(usize::from(front.len()))) {
         return Err(Rejection::Drop(DropReason::NoHeadroom));
     }
     front.write(&mut buffer.window(), 0)?;
-    front.place(0, &mut pkt.inner);
+    front.update_parsed(0, &mut pkt.inner);
     Ok(())
 }
 

@@ -263,13 +263,13 @@ mod tests {
         assert!((150.0..350.0).contains(&chi), "chi-square {chi}");
     }
 
-    /// Returns how unevenly `keys` fill 2^16 buckets selected by 16 bits of the hash from bit
-    /// `half`, in standard deviations of chi-square from its mean.
-    fn unevenness(keys: impl Iterator<Item = FlowKey>, half: u32, hash_key: &HashKey) -> f64 {
+    /// Returns how unevenly `keys` fill 2^16 buckets selected by 16 bits of the hash, of which
+    /// the lowest is bit `lowest_bit`, in standard deviations of chi-square from its mean.
+    fn unevenness(keys: impl Iterator<Item = FlowKey>, lowest_bit: u32, hash_key: &HashKey) -> f64 {
         const BUCKETS: usize = 1 << 16;
         let (mut filled, mut count) = (std::vec![0u32; BUCKETS], 0u32);
         for key in keys {
-            filled[(key.hash(hash_key) >> half) as usize % BUCKETS] += 1;
+            filled[(key.hash(hash_key) >> lowest_bit) as usize % BUCKETS] += 1;
             count += 1;
         }
         let mean = f64::from(count) / BUCKETS as f64;
@@ -297,12 +297,13 @@ mod tests {
         for seed in [0, 1, 0x5745_4952_0000_0001, u64::MAX] {
             let hash_key = HashKey::new(seed);
             for (clients, shift, step) in [(16, 0, 1), (256, 0, 1), (4096, 0, 2), (256, 16, 32)] {
-                for half in [0, 16, 32, 48] {
-                    let off = unevenness(regular_flows(clients, shift, step), half, &hash_key);
+                for lowest_bit in [0, 16, 32, 48] {
+                    let off =
+                        unevenness(regular_flows(clients, shift, step), lowest_bit, &hash_key);
                     assert!(
                         off.abs() < 6.0,
                         "{clients} clients 2^{shift} apart, every port number {step}, seed \
-                         {seed:#x}, bits from {half}: {off:.1} standard deviations"
+                         {seed:#x}, bits from {lowest_bit}: {off:.1} standard deviations"
                     );
                 }
             }

@@ -205,8 +205,8 @@ pub fn propagate_ecn(w: &mut Window<'_>, outer: &Ip, inner: &Ip) -> Result<u8, E
     }
 }
 
-/// Lowers the MSS option of a SYN to `max` bytes (RFC 9293 §3.7.1). Returns true if the packet was
-/// changed.
+/// Lowers the MSS option of a SYN to `max` bytes if it is greater (RFC 9293 §3.7.1). Returns true
+/// if the packet was changed.
 #[inline(always)]
 pub fn clamp_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> bool {
     match ip.kind {
@@ -215,7 +215,9 @@ pub fn clamp_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> bool {
     }
 }
 
+/// The TCP option kind of the maximum segment size (RFC 9293 §3.2).
 const MSS: u8 = 2;
+/// The TCP option kind of a padding byte.
 const NO_OPERATION: u8 = 1;
 
 fn lower_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> Result<bool, Short> {

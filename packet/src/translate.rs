@@ -3,8 +3,8 @@
 //!
 //! Translation takes two steps, since the headers change their length. [`packet`] and [`error`]
 //! change what stays in place (ports, checksums) and return the headers of the other family, a
-//! [`Front`]. The caller removes all bytes before [`Front::keeps`], makes space for [`Front::len`]
-//! bytes, and writes the front there.
+//! [`Front`]. The caller removes all bytes before [`Front::kept_from`], makes space for
+//! [`Front::len`] bytes, and writes the front there.
 //!
 //! Upper-layer checksums are updated (RFC 1624), so a wrong checksum stays wrong. The exception is
 //! an IPv4 UDP datagram without a checksum: [`packet`] returns
@@ -29,15 +29,15 @@ pub use untranslatable::Untranslatable;
 const MIN_MTU_V6: u16 = 1280;
 /// The length of an ICMP header in bytes.
 const HEAD: u16 = 8;
-/// The maximum header length of a quoted packet in bytes: IPv4 with all options, the longest header
-/// that [`Window::sum`] can add up under BPF.
+/// The maximum IP header length of a quoted packet in bytes: IPv4 with all options, the longest
+/// header that [`Window::sum`] can add up under BPF.
 const MAX_QUOTED: u16 = 60;
 
 /// The headers to write in front of a translated packet's payload or upper-layer header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
     /// Offset of the first byte that is kept, in the packet before the translation.
-    pub keeps: u16,
+    pub kept_from: u16,
     /// Whether [`Front::head`] and [`Front::quote`] follow the IP header.
     pub quotes: bool,
     /// IP header of the packet.
@@ -71,8 +71,8 @@ impl Front {
     /// Updates `before`, the parsed headers of the packet before its translation, for the
     /// translated packet at `at`. The ports are not updated.
     #[inline(always)]
-    pub fn place(&self, at: u16, before: &mut Ip) {
-        before.end = at + self.len() + (before.end - self.keeps);
+    pub fn update_parsed(&self, at: u16, before: &mut Ip) {
+        before.end = at + self.len() + (before.end - self.kept_from);
         (before.at, before.l4) = (at, at + self.ip.len());
         before.v6 = self.ip.v6;
         (before.src, before.dst) = (self.ip.src.in_words(), self.ip.dst.in_words());
@@ -131,9 +131,9 @@ pub fn packet_as(
         });
     }
     let carries = ip.end - ip.l4;
-    let header = header::of(w, ip, fragment_bits, to, carries, true)?;
+    let header = header::of(w, ip, fragment_bits, to, carries, header::SENT)?;
     upper(w, ip, to, carries)?;
-    Ok(Front { keeps: ip.l4, quotes: false, ip: header, head: [0; 2], quote: Header::NONE })
+    Ok(Front { kept_from: ip.l4, quotes: false, ip: header, head: [0; 2], quote: Header::NONE })
 }
 
 /// Translates an ICMP `error` to the addresses of `to`, and the packet that it quotes to the
@@ -162,13 +162,13 @@ pub fn quoted_header(
     fragment_bits: u16,
     to: &Rewrite,
 ) -> Result<Header, Untranslatable> {
-    let before = quoted.l4 - quoted.at;
-    if before > MAX_QUOTED {
+    let old_header_len = quoted.l4 - quoted.at;
+    if old_header_len > MAX_QUOTED {
         return Err(Untranslatable::NoEquivalent);
     }
-    // The length that the quoted packet's header states, which the quote may be shorter than.
-    let stated = icmp::stated_len(w, quoted)?;
-    header::of(w, quoted, fragment_bits, to, stated.saturating_sub(before), false)
+    // The quote may be shorter than the length that the quoted packet's header states.
+    let carries = icmp::stated_len(w, quoted)?.saturating_sub(old_header_len);
+    header::of(w, quoted, fragment_bits, to, carries, header::QUOTED)
 }
 
 /// Like [`error`], for an error that [`fragment_bits`] accepts, with `inside`, the translated
@@ -185,10 +185,10 @@ pub fn error_around(
     if error.fragment != Fragment::Whole {
         return Err(Untranslatable::NoEquivalent);
     }
-    let before = quoted.l4 - quoted.at;
-    let old_header = fold(w.sum(usize::from(quoted.at), usize::from(before))?);
+    let old_header_len = quoted.l4 - quoted.at;
+    let old_header = fold(w.sum(usize::from(quoted.at), usize::from(old_header_len))?);
     let carries = (HEAD + inside.len()).saturating_add(error.end - quoted.l4);
-    let header = header::of(w, error, 0, to, carries, true)?;
+    let header = header::of(w, error, 0, to, carries, header::SENT)?;
     let mut change = upper(w, quoted, quote, inside.carries)?;
     change += u64::from(!old_header) + inside.sum();
     change += pseudo_header_change(error, error.end - error.l4, to, carries);
@@ -197,13 +197,13 @@ pub fn error_around(
     let old: [u32; 2] = w.load(usize::from(error.l4))?;
     let [kind, code, c0, c1] = old[0].to_ne_bytes();
     let icmp = errors::IcmpHeader { kind, code, rest: u32::from_be(old[1]) };
-    let stated = inside.carries.saturating_add(before);
+    let stated = inside.carries.saturating_add(old_header_len);
     let icmp = errors::translated(error.v6, icmp, stated).ok_or(Untranslatable::NoEquivalent)?;
     let first = [u16::from_ne_bytes([kind, code]), u16::from_ne_bytes([icmp.kind, icmp.code])];
     change += change16(first[0], first[1]) + change32(old[1], icmp.rest.to_be());
     let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change).to_ne_bytes();
     let head = [u32::from_ne_bytes([icmp.kind, icmp.code, c0, c1]), icmp.rest.to_be()];
-    Ok(Front { keeps: quoted.l4, quotes: true, ip: header, head, quote: *inside })
+    Ok(Front { kept_from: quoted.l4, quotes: true, ip: header, head, quote: *inside })
 }
 
 /// Computes the checksum of a UDP datagram that came without one. Returns [`Short`] also if its

@@ -332,6 +332,7 @@ pub fn cross_in_place(w: &mut Window<'_>, outer: &Ip, port: u16, vni: u32) -> Re
     Ok(())
 }
 
+// The ECN codepoints (RFC 3168 §5).
 const NOT_ECT: u8 = 0;
 const ECT1: u8 = 1;
 const ECT0: u8 = 2;

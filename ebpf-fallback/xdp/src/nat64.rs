@@ -88,7 +88,7 @@ fn translate_packet(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> 
         }
         check_next(next)?;
     }
-    if !move_start(ctx, i32::from(pkt.new_headers.keeps) - i32::from(pkt.new_headers.len())) {
+    if !move_start(ctx, i32::from(pkt.new_headers.kept_from) - i32::from(pkt.new_headers.len())) {
         return Err(pkt.drop(DropReason::NoHeadroom));
     }
     check_next(part_write_front(ctx))
@@ -188,6 +188,6 @@ extern "C" fn part_write_front(ctx: *mut xdp_md) -> u32 {
     if pkt.new_headers.write(&mut window(ctx), 0).is_err() {
         return pkt.drop(DropReason::TooShort);
     }
-    pkt.new_headers.place(0, &mut pkt.inner);
+    pkt.new_headers.update_parsed(0, &mut pkt.inner);
     CONTINUE
 }

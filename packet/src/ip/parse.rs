@@ -1,8 +1,8 @@
 //! Parses an IP packet of either family.
 //!
-//! Parsing checks everything that later stages rely on: the headers of an accepted packet lie in
-//! the window, its end lies in the frame, and the fixed part of a TCP, UDP or ICMP header lies
-//! within the packet.
+//! Parsing checks what later stages rely on: the IP header and extension headers of an accepted
+//! packet lie in the window, its end lies in the frame, and the minimum TCP, UDP or ICMP header
+//! lies within the packet (but possibly in a later segment of the frame).
 
 use super::{Fragment, ICMP, ICMPV6, Ip, L4, TCP, UDP};
 use crate::ethernet;
@@ -30,27 +30,28 @@ impl Ip {
     #[inline(always)]
     pub fn read(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> Result<(), Malformed> {
         let len = header(w, at, ethertype, self)?;
-        self.read_on(w, u32::from(at) + len)
+        self.read_upper(w, u32::from(at) + len)
     }
 
     /// Like [`Ip::read`], but accepts only a whole packet whose upper-layer header directly follows
     /// an IP header of 20 (IPv4) or 40 (IPv6) bytes. All offsets are then constants if `at` is a
-    /// constant. Returns false for any other or malformed packet.
+    /// constant. `ethertype` is that of IPv4 or IPv6. Returns false for any other or malformed
+    /// packet.
     #[inline(always)]
     pub fn read_usual(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> bool {
-        let fixed = match ethertype {
-            ethernet::IPV4 => ipv4::fixed(w, at, self),
-            _ => ipv6::fixed(w, at, self),
+        let len = match ethertype {
+            ethernet::IPV4 => ipv4::usual_header(w, at, self),
+            _ => ipv6::usual_header(w, at, self),
         };
-        match fixed {
-            Ok(Some(len)) => self.read_on(w, u32::from(at) + len).is_ok(),
+        match len {
+            Ok(Some(len)) => self.read_upper(w, u32::from(at) + len).is_ok(),
             _ => false,
         }
     }
 
-    /// Reads the rest of the packet; its IP length puts its end at `end`.
+    /// Reads the upper-layer header of the packet, which ends at `end` according to its IP length.
     #[inline(always)]
-    fn read_on(&mut self, w: &Window<'_>, end: u32) -> Result<(), Malformed> {
+    fn read_upper(&mut self, w: &Window<'_>, end: u32) -> Result<(), Malformed> {
         // An `end` before `l4` would lie inside the IP header. A frame has at most 65,535 bytes, so
         // `end` fits in 16 bits.
         if end > w.frame_len() as u32 || end < u32::from(self.l4) {
@@ -92,10 +93,10 @@ fn header(w: &Window<'_>, at: u16, ethertype: u16, ip: &mut Ip) -> Result<u32, M
     }
 }
 
-/// Reads the upper-layer header: ports, flags and kind. `tcp` is the number of bytes that a TCP
-/// header must at least have.
+/// Reads the upper-layer header: ports, flags and kind. A TCP header must have at least `min_tcp`
+/// bytes.
 #[inline(always)]
-fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
+fn upper(w: &Window<'_>, ip: &mut Ip, min_tcp: u16) -> Result<(), Malformed> {
     let at = usize::from(ip.l4);
     let available = ip.end - ip.l4;
     if ip.fragment == Fragment::Later {
@@ -105,7 +106,7 @@ fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
     }
     match ip.proto {
         TCP => {
-            if available < tcp {
+            if available < min_tcp {
                 return Err(Malformed::Transport);
             }
             let flags = if available < 14 { 0 } else { w.byte(at + 13)? };

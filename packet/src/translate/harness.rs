@@ -39,12 +39,12 @@ pub(crate) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<V
     };
     let headers = headers.ok()?;
     let mut out = std::vec![0; usize::from(headers.len())];
-    out.extend_from_slice(&changed[usize::from(headers.keeps)..usize::from(ip.end)]);
+    out.extend_from_slice(&changed[usize::from(headers.kept_from)..usize::from(ip.end)]);
     assert_eq!(out.len() as u32, translated_len(ip, quoted.as_ref()));
     let mut w = Window::new(&mut out);
     assert!(headers.write(&mut w, 0).is_ok());
     let mut placed = *ip;
-    headers.place(0, &mut placed);
+    headers.update_parsed(0, &mut placed);
     let result = Ip::parse(&w, 0, placed.ethertype()).expect("a translation is an IP packet");
     assert_eq!(
         (result.at, result.l4, result.end, result.v6),

@@ -9,7 +9,8 @@ pub enum Untranslatable {
     Short,
     /// The packet, or the packet that it quotes, has no equivalent in the other family:
     ///
-    /// - its protocol is not TCP, UDP or the family's ICMP, except in a later fragment;
+    /// - a protocol other than TCP, UDP and the family's ICMP (in a later fragment, every
+    ///   protocol but ICMP has an equivalent);
     /// - an ICMP message that is neither an echo nor an error that RFC 7915 translates, or a
     ///   fragment of an ICMP message;
     /// - the first fragment of a UDP datagram over IPv4 without a checksum;
