@@ -3,8 +3,9 @@
 //!
 //! A window is a pair of addresses, as in both environments (`xdp_md.data` and `data_end`; an
 //! mbuf's data address and `data_len`). Every access is first compared with the end, in the form
-//! that the BPF verifier accepts; on the host, it costs one comparison for a constant offset. Values
-//! are raw: wire order, read with the host's byte order. `be16`, `be32` and their setters convert.
+//! that the BPF verifier accepts; on the host, it costs one comparison for a constant offset.
+//! Values are raw: wire order, read with the host's byte order. `be16`, `be32` and their setters
+//! convert.
 
 #![expect(unsafe_code, reason = "the only file that accesses memory")]
 
