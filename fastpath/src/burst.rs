@@ -31,9 +31,11 @@ pub struct Front {
     pub max_returned_len: u16,
     /// Offset of the GENEVE options.
     pub options_at: u16,
-    /// The gateway endpoint that the scope stands for; 0 for plain packets.
+    /// The key of the gateway endpoint (GENEVE) or tunnel pair (VXLAN) that the scope stands for; 0
+    /// for plain packets.
     pub scope_key: u64,
-    /// The interned scope.
+    /// The scope: the number that the scope table assigned to `scope_key`
+    /// ([`FlowKey::scope`]).
     pub scope: u32,
     /// The VNI as received.
     pub vni: u32,
@@ -90,8 +92,8 @@ impl Default for Front {
 ///
 /// Fields that every packet needs come first, and a returned packet writes no others. `pending`
 /// shares a cache line with `hit`: after `quoted` it would cost each packet one more line.
-/// `service` and `backend` are separate: they are copied from a path that was just written in other
-/// pieces, and a read of both at once would stall until those stores complete.
+/// `service` and `backend` are not adjacent: they are copied from a path that was just written in
+/// other pieces, and a read of both at once would stall until those stores complete.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct PacketState {
@@ -181,7 +183,8 @@ impl PacketState {
     /// Bit of [`PacketState::pending`]: the packet is an ICMP error that may lower a path MTU.
     pub const LEARN_MTU: u8 = 16;
     /// Bit of [`PacketState::pending`]: the packet may have changed the connection state in the
-    /// flow's entries. Nothing remains to be done for it, but earlier lookups are outdated.
+    /// flow's entries. Nothing remains to be done for it, but lookups for later packets of the
+    /// burst are outdated.
     pub const RECHECK: u8 = 32;
     /// Bit of [`PacketState::pending`]: no NAT port is free for the flow, and it may take that of
     /// another flow, which earlier packets of the burst may have begun or may need.

@@ -64,7 +64,7 @@ fn from_wire(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     if pkt.inner.kind == L4::IcmpError {
         return classify_error(window, pkt, lcore);
     }
-    // Two copies of the same code: for IPv4, most words of the addresses are constants.
+    // One copy of the code per family: for IPv4, most words of the addresses are constants.
     let (ip, scope) = (&pkt.inner, pkt.front.scope);
     pkt.side = if ip.v6 {
         set_key(ip.fragment, key(scope, ip), pkt, lcore)
@@ -75,10 +75,10 @@ fn from_wire(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     };
 }
 
-/// A filter for gateways' packets that match no frontend and no flow, by their addresses alone. It
-/// gives the result of the table lookups for most packets of a gateway without performing them.
-/// Each packet of a flow has, as source or destination, the address to which the flow was begun,
-/// and the filter contains these addresses.
+/// Recognizes gateways' packets that match no frontend and no flow by their addresses alone,
+/// without table lookups. It finds most of them and no others; the rest take the lookups. Each
+/// packet of a flow has, as source or destination, the address to which the flow was begun, and the
+/// filter contains these addresses.
 pub struct UnmatchedFilter<'r> {
     frontends: Option<AddressFilter<'r>>,
     flows: AddressFilter<'r>,
@@ -94,7 +94,7 @@ impl<'r> UnmatchedFilter<'r> {
     /// Returns true if `ip`, which arrived through a tunnel behind `front`, is unmatched and
     /// returned.
     #[inline(always)]
-    pub fn matches(&self, ip: &Ip, front: &Front) -> bool {
+    pub fn is_unmatched(&self, ip: &Ip, front: &Front) -> bool {
         let Some(frontends) = &self.frontends else { return false };
         !(frontends.may_contain(&ip.dst) | self.flows.may_contain(&ip.dst))
             && !self.flows.may_contain(&ip.src)
@@ -107,7 +107,7 @@ impl<'r> UnmatchedFilter<'r> {
     #[inline(always)]
     pub fn apply(&self, pkt: &mut PacketState) {
         let from_gateway = pkt.front.arrival == Arrival::Gateway;
-        if from_gateway && pkt.is_undecided() && self.matches(&pkt.inner, &pkt.front) {
+        if from_gateway && pkt.is_undecided() && self.is_unmatched(&pkt.inner, &pkt.front) {
             pkt.hash = 0;
             pkt.verdict = Verdict::Return;
         }
@@ -119,7 +119,7 @@ impl<'r> UnmatchedFilter<'r> {
 fn classify_error(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     // A damaged error cannot be assigned: it has no key, and so no flow.
     (pkt.key, pkt.hash) = (FlowKey::default(), 0);
-    // An error from a martian source belongs to no flow; its gateway decides how it is handled.
+    // An error from a martian source belongs to no flow and is handled as unmatched.
     if pkt.front.arrival != Arrival::Kernel && pkt.inner.src.is_martian() {
         return;
     }

@@ -10,7 +10,8 @@ use tables::region::Region;
 use tables::ring::{Consumer, Producer, SharedSlots};
 use tables::set::TableSet;
 
-/// The maximum number of neighbors requested per second; further requests wait for the next second.
+/// The maximum number of neighbors that an lcore requests per second. Further requests in the same
+/// second are discarded; a later packet to the next hop repeats them.
 const MAX_NEIGHBOR_REQUESTS: usize = 16;
 
 /// An lcore's end of the control rings, and the tables that it currently uses.
@@ -52,7 +53,7 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// Returns this lcore's status line in the region.
+    /// Returns this lcore's status record in the region.
     #[inline(always)]
     pub fn status(&self) -> &'r LcoreStatus {
         self.status

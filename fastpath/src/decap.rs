@@ -276,7 +276,8 @@ fn vxlan_tunnel(
 }
 
 /// Returns the scope of a GENEVE packet, which identifies an endpoint of a gateway. A backend's
-/// answer through Weir's own tunnel carries both, so that it matches its flow.
+/// answer through Weir's own tunnel carries the endpoint and the gateway's number, so that it
+/// matches its flow.
 #[inline(always)]
 fn scope(
     lcore: &Lcore<'_>,

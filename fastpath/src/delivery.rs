@@ -20,7 +20,7 @@ pub const ETHERNET: usize = 14;
 pub enum Rejection {
     /// The packet is dropped.
     Drop(DropReason),
-    /// The packet is dropped, and its sender is sent this reply.
+    /// The packet is turned into this reply to its sender.
     Reply(Reply),
 }
 
@@ -50,9 +50,11 @@ impl From<Untranslatable> for Rejection {
     }
 }
 
-/// The path to a next hop, packed into two words for the reason given at [`Macs`].
+/// The path to a next hop, packed into two words so that no load spans several stores (see
+/// [`Macs`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
+    /// The first 8 bytes of the MAC addresses.
     first: u64,
     /// The remaining 4 bytes of the MAC addresses, the MTU and the arm.
     second: u64,
@@ -84,7 +86,8 @@ impl Route {
     }
 }
 
-/// Returns the path to the packet's backend. Requests neighbor resolution if it is missing.
+/// Returns the path to the packet's backend. If the next hop's MAC address is unknown, requests
+/// neighbor resolution and rejects the packet.
 #[inline(always)]
 pub fn next_hop(pkt: &PacketState, lcore: &Lcore<'_>) -> Result<Route, Rejection> {
     let backend = lcore.set().backend(pkt.backend);

@@ -24,7 +24,8 @@ use packet::window::{Short, Window};
 /// zone and many endpoints.
 const SETS: usize = 64;
 const WAYS: usize = 4;
-/// The number of bytes compared: AWS's headers have 82, Azure's 64. Shorter frames are parsed.
+/// The number of bytes compared: AWS's headers have 82, Azure's 64. Frames shorter than this are
+/// always parsed.
 const BYTES: usize = 96;
 
 type Words = [u64; BYTES / 8];

@@ -69,7 +69,7 @@ pub enum LaunchError {
     /// The region cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Another process uses the region.
+    /// The region cannot be claimed, for example because another process uses it.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// DPDK did not start.
@@ -200,7 +200,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         let number = lcore.lcore();
         lcore.wait().map_err(|_| LaunchError::LcoreEnded(number))?;
     }
-    // They hold buffers and queues.
+    // Both hold buffers and queues, which must be freed before the ports are closed.
     drop((exception, exchange));
     for nic in nics {
         let (arm, device) = (nic.arm(), nic.device().to_owned());
@@ -245,8 +245,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Checks that the required pages are available, prints warnings (such as pages on another
-    /// node than the NICs), and determines the NICs' node.
+    /// Checks that the required pages are available, logs warnings (such as pages on another node
+    /// than the NICs), and determines the NICs' node.
     fn check(config: &Config) -> Result<Memory, LaunchError> {
         let Ok(machine) = hugepages::Machine::read(Path::new("/")) else {
             return Ok(Memory { machine: None, numa_node: None });
@@ -263,7 +263,7 @@ impl Memory {
         Ok(Memory { machine: Some(machine), numa_node })
     }
 
-    /// Warns if the region's pages are on another node. They are mapped by now.
+    /// Warns if the region's pages are on another node than the NICs. Called after they are mapped.
     fn check_region(&self, config: &Config) {
         let Some(machine) = &self.machine else { return };
         // A kernel without NUMA support has no such file and a single node.

@@ -29,7 +29,7 @@ use tables::return_leg::ReturnLegs;
 use tables::scope::Scopes;
 use tables::set::TableSet;
 
-/// An empty cache of the last scope.
+/// An empty cache of the last scope: it matches no endpoint, since no tunnel kind is 0.
 const NO_SCOPE: ((u8, u16, u64), u32) = ((0, 0, 0), 0);
 
 /// The identity of an lcore and what it shares with the others.

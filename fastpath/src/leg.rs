@@ -42,9 +42,9 @@ pub fn digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
 }
 
 /// Returns the part of a gateway packet's digest that is equal for all packets with such headers:
-/// everything except the source MAC address, the source port, the last option (the cookie), and
-/// inner MAC addresses. It covers what identifies a cached header ([`crate::header_cache`]), so
-/// that it need not be computed for each packet.
+/// everything except the source MAC address, the source port, the last four bytes of the options
+/// (the cookie), and inner MAC addresses. It covers what identifies a cached header
+/// ([`crate::header_cache`]), so that it need not be computed for each packet.
 #[inline(never)]
 pub fn header_digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
     let (front, outer) = (&pkt.front, &pkt.front.outer);

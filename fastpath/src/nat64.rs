@@ -86,7 +86,7 @@ fn front(
     }
     match translate::packet(window, &pkt.inner, to) {
         Err(Untranslatable::ZeroUdpChecksum) => {
-            // If all of it is accessible, the missing checksum is computed.
+            // The missing checksum is computed if the whole datagram is in the window.
             translate::complete(window, &pkt.inner).or(Err(Untranslatable::ZeroUdpChecksum))?;
             translate::packet(window, &pkt.inner, to)
         }

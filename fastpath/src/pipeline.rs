@@ -1,4 +1,4 @@
-//! The packet pipeline: the stages in order, and nothing else.
+//! The packet pipeline: the stages in order, and the loops that run them over a burst.
 //!
 //! ```text
 //!  parse > decap > filter > classify | find        | track > select | encap
@@ -98,7 +98,8 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
 
 /// The outcome of parsing a packet by the cache of outer headers.
 enum ParseOutcome {
-    /// It is returned: its verdict and exit are set, and its other state was not written.
+    /// It is sent back to its gateway: its verdict and exit are set, and its other state was not
+    /// written.
     Returned,
     /// It is classified and continues with the next stage.
     Classified,
@@ -122,7 +123,7 @@ fn parse_usual(
     let layout = HeaderLayout::USUAL;
     let Ok(fields) = cached.packet_fields(window, &layout) else { return ParseOutcome::NotCached };
     match decap::inner(window, layout.inner_at, layout.inner_type, fields.end) {
-        Ok(inner) if filter.matches(&inner, &cached.front) => {
+        Ok(inner) if filter.is_unmatched(&inner, &cached.front) => {
             encap::return_cached(window, pkt, &cached.front, lcore);
             ParseOutcome::Returned
         }
@@ -153,7 +154,7 @@ fn parse_cached(
     let Ok(fields) = cached.packet_fields(window, &layout) else { return ParseOutcome::NotCached };
     let inner = &mut pkt.inner;
     let read = decap::inner_to(window, layout.inner_at, layout.inner_type, fields.end, inner);
-    if read.is_ok() && filter.matches(inner, &cached.front) {
+    if read.is_ok() && filter.is_unmatched(inner, &cached.front) {
         encap::return_cached(window, pkt, &cached.front, lcore);
         return ParseOutcome::Returned;
     }
@@ -375,9 +376,9 @@ fn decide<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>, b
     select::select(buffer, pkt, lcore);
 }
 
-/// Handles a packet that no longer belongs to the flow that it matched: if the flow has ended, the
-/// packet is treated as the first of a new one, and the result is true. Returns false while the
-/// flow is yet to end, and if an earlier packet of the burst has begun the flow again.
+/// Handles a packet that does not belong to the flow that it matched: looks up its service, as for
+/// the first packet of a new flow, and returns true. Returns false if the packet's flow is yet to
+/// end: the one that it matched, or one that an earlier packet of the burst has begun since.
 #[cold]
 fn restart_flow<B: Buffer>(
     buffer: &mut B,

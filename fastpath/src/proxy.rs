@@ -71,13 +71,13 @@ pub fn to_proxy<B: Buffer>(
     lcore: &Lcore<'_>,
 ) -> Result<(), Rejection> {
     let window = &mut buffer.window();
-    let tunnelled = pkt.front.arrival == Arrival::Gateway;
-    if tunnelled {
+    let tunneled = pkt.front.arrival == Arrival::Gateway;
+    if tunneled {
         rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
     }
     nat::rewrite_forward(window, pkt)?;
     nat::clamp_mss_option(window, pkt, lcore);
-    if tunnelled {
+    if tunneled {
         let own = lcore.macs()[usize::from(pkt.arm & 1)];
         plain_frame(buffer, pkt, &Macs::new(own, own), 0)?;
     }

@@ -106,11 +106,11 @@ fn select_service(
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
     let answer = pkt.front.arrival == Arrival::Backend;
-    let translated = || {
+    let to_nat_source = || {
         let plain = pkt.service == NONE && pkt.front.arrival == Arrival::Plain;
         plain && lcore.snapshot().settings.is_source(&pkt.inner.dst)
     };
-    if answer || pkt.quoted.is_some() || translated() {
+    if answer || pkt.quoted.is_some() || to_nat_source() {
         // The burst's lookups precede its inserts: the flow may have begun within the burst.
         track::find_and_track(window, pkt, lcore)?;
         if !pkt.is_undecided() || pkt.ends_flow() {
@@ -221,9 +221,9 @@ fn select_for_quote(
     Ok(())
 }
 
-/// Returns true if the source address is martian or a frontend's. Frontends behind an inspecting
-/// gateway are hosts, so a gateway's packet may come from another frontend's address, but not from
-/// its own destination.
+/// Returns true if the source address is martian, equals the destination or, for a plain packet, is
+/// a frontend's. A gateway's packet may come from a frontend's address: frontends behind an
+/// inspecting gateway are hosts.
 fn is_martian(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
     let (src, scope_key) = (&pkt.inner.src, pkt.front.scope_key);
     src.is_martian()
@@ -263,11 +263,11 @@ fn affinity_or_pick(
 /// Handles a later fragment without a known first one: only addresses can decide on it.
 fn handle_later_fragment(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let dst = pkt.inner.dst;
-    let is_own = lcore.set().address_marked(pkt.front.scope_key, &dst)
+    let to_weir = lcore.set().address_marked(pkt.front.scope_key, &dst)
         || (pkt.front.arrival == Arrival::Plain
             && lcore.snapshot().settings.is_source(&dst)
             && !lcore.snapshot().settings.is_local(&dst));
-    if is_own {
+    if to_weir {
         return Err(DropReason::FragmentBeforeFirst);
     }
     handle_unmatched(pkt, lcore)
@@ -277,7 +277,8 @@ fn handle_later_fragment(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(),
 #[inline(never)]
 fn handle_unmatched(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    // The lookup is limited to the few packets whose handling depends on it.
+    // `marked`: the destination is a frontend's address, on whatever port. The lookup is limited to
+    // the few packets whose handling depends on it.
     let needs_mark = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
     let needs_mark = needs_mark || pkt.inner.fragment == Fragment::First;
     let marked = needs_mark && lcore.set().address_marked(pkt.front.scope_key, &pkt.inner.dst);

@@ -198,7 +198,7 @@ pub fn to_client<B: Buffer>(
         None => fill_untracked_answer(&buffer.window(), pkt, lcore, &mut answer)?,
     }
     check_ttl(pkt)?;
-    let crosses = pkt.path.crosses();
+    let other_family = pkt.path.crosses();
     let leg = &answer.gateway;
     let front = match leg.tunnel {
         NO_TUNNEL => None,
@@ -212,12 +212,12 @@ pub fn to_client<B: Buffer>(
     if pkt.path.mode == Mode::Nat as u8 {
         let hit = pkt.hit.ok_or(Rejection::Drop(DropReason::NoFlow))?;
         let ends = flows.ends(&hit).map_err(rejection_of)?;
-        match crosses {
+        match other_family {
             true => nat64::from_backend(buffer, pkt, lcore, &ends)?,
             false => nat::from_backend(&mut buffer.window(), pkt, &ends)?,
         }
     }
-    if !crosses {
+    if !other_family {
         nat::clamp_mss_option(&mut buffer.window(), pkt, lcore);
     }
     let own = lcore.macs()[usize::from(leg.arm & 1)];
@@ -247,8 +247,8 @@ fn fill_untracked_answer(
     Ok(())
 }
 
-/// Rejects a packet that exceeds its gateway's inner MTU or, if translation between families makes
-/// it grow, the MTU of a plain client's arm.
+/// Rejects a packet that exceeds its gateway's inner MTU or, for a plain client of the other
+/// address family, the MTU of the client's arm.
 #[inline(always)]
 fn check_client_mtu(
     pkt: &PacketState,
@@ -256,19 +256,19 @@ fn check_client_mtu(
     front: Option<&SnapshotTunnel>,
     arm: u8,
 ) -> Result<(), Rejection> {
-    let crosses = pkt.path.crosses();
+    let other_family = pkt.path.crosses();
     let (limit, reported) = match front {
         Some(tunnel) => {
             let reported = tunnel.record.flags & tables::record::TUNNEL_REPLY_TOO_BIG != 0;
             (tunnel.record.inner_mtu, reported)
         }
-        None if crosses => (lcore.snapshot().settings.mtu_of(arm), true),
+        None if other_family => (lcore.snapshot().settings.mtu_of(arm), true),
         None => return Ok(()),
     };
     if limit == 0 {
         return Ok(());
     }
-    let passes = if crosses { nat64::check_mtu(pkt, limit) } else { check_mtu(pkt, limit) };
+    let passes = if other_family { nat64::check_mtu(pkt, limit) } else { check_mtu(pkt, limit) };
     passes.map_err(|mtu| match reported && reports_too_big(pkt, lcore) {
         true => Rejection::Reply(Reply::TooBig(mtu)),
         false => Rejection::Drop(DropReason::TooBig),
