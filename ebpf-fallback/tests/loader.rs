@@ -414,8 +414,8 @@ fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
     }
 }
 
-/// What [`probe_socket`] sends.
-const PROBE: &[u8] = b"are you there";
+/// The payload of packets that tests send by [`probe_socket`].
+const PROBE: &[u8] = b"probe payload";
 
 /// Returns a socket whose packets have the mark of probes and the probe address of the backend of
 /// [`add_probed_backend`].
@@ -594,7 +594,8 @@ fn only_aborts_of_the_watched_program_are_counted() {
     let _fixture = Fixture::new("aborts");
     ip("link set in0 up");
     let (program, id) = attach_test_program("abort", "in0");
-    // Aborts nothing. An id that is not in use may be that of any program of another test.
+    // A program that aborts nothing. An unused id would not do: the kernel may assign it to a
+    // program of a concurrent test.
     let (other, other_id) = attach_test_program("pass", "eg0");
     let index = ip("-o link show dev in0").split(':').next().unwrap().parse().unwrap();
     let open = |program| {
@@ -715,13 +716,13 @@ fn changed_interface_is_detached_and_recreated_one_is_attached() {
     let fixture = Fixture::new("moved");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
     fixture.start(&[]).end("-TERM");
-    let _loader = fixture.start(&["--set", "egress.device=sp0"]);
+    let loader = fixture.start(&["--set", "egress.device=sp0"]);
     assert!(attached_program("sp0").is_some());
     wait_until_detached("eg0");
     assert!(!ip("address show dev eg0").contains("10.96.2.10"));
     assert!(fixture.log().contains("XDP programs detached interface=eg0 "), "{}", fixture.log());
     // An interface that was recreated gets a new link.
-    drop(_loader);
+    drop(loader);
     ip("link delete sp0");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
     let _loader = fixture.start(&["--set", "egress.device=sp0"]);

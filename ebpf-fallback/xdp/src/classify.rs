@@ -43,7 +43,7 @@ fn from_kernel(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
     match pkt.set().probe(&pkt.inner.src) {
         Some(backend) => {
             pkt.backend = backend;
-            // Distinguishes the packet from a flow's packet: see `encap`.
+            // In the stage `encap`, this verdict stands for a probe.
             pkt.verdict = VerdictCounter::Forward;
             ENCAP
         }

@@ -49,7 +49,7 @@ use tables::record::{BackendState, Mode, NONE, Service, TUNNEL_CROSS, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
-/// Offsets of the outer headers: Ethernet, IPv4, UDP, tunnel.
+/// Offsets of the outer IPv4 header, the UDP header and the tunnel header.
 const IP: u16 = ethernet::HEADER as u16;
 const L4: u16 = IP + 20;
 const TUNNEL: u16 = L4 + 8;
@@ -361,7 +361,8 @@ fn inner<const VXLAN: bool, const V6: bool>(pkt: &PacketState) -> Ip {
     Ip { at, l4: at + if V6 { 40 } else { 20 }, v6: V6, ..pkt.inner }
 }
 
-/// `return`, as in the stage `encap`.
+/// Sends the frame back to its gateway (verdict `return`), as in the stage `encap`. Returns the arm
+/// by which it leaves, and the result of the rewrite.
 #[inline(always)]
 fn send_back<const VXLAN: bool>(
     w: &mut Window<'_>,
@@ -393,6 +394,7 @@ struct Forwarding {
 }
 
 impl Forwarding {
+    /// Returns how the packet leaves; it was received in a frame of `rx_len` bytes.
     #[inline(always)]
     fn exit<const VXLAN: bool, const V6: bool>(&self, rx_len: u64) -> TxInfo {
         let inner = rx_len - u64::from(inner_at(VXLAN));
@@ -477,16 +479,16 @@ fn track<const VXLAN: bool, const V6: bool>(
     let route = Route::through(backend.next_hop, &next);
     let len = pkt.inner.end - inner_at(VXLAN);
     if path.mode == Mode::Nat as u8 {
-        let same = path.flags & PATH_CROSSES == 0;
-        let can_forward = from_initiator && same && len <= route.mtu;
+        let same_family = path.flags & PATH_CROSSES == 0;
+        let can_forward = from_initiator && same_family && len <= route.mtu;
         return can_forward.then_some(Forwarding { hit, path, route, hash, tunnel: None });
     }
     let service = set.service(path.service)?;
     let local_addr = local(set.settings(), u32::from(route.arm) << 1 | u32::from(V6), LOCALS)?;
-    let same = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4() != V6;
+    let usual = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4() != V6;
     let fits = len <= route.mtu.saturating_sub(front_len(V6) - ethernet::HEADER as u16);
     let tunnel = Some((service, local_addr));
-    (same && fits).then_some(Forwarding { hit, path, route, hash, tunnel })
+    (usual && fits).then_some(Forwarding { hit, path, route, hash, tunnel })
 }
 
 /// Returns the flags of a TCP segment; 0 for other packets.

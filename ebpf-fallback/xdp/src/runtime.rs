@@ -35,9 +35,12 @@ static ERRORS: Array<ErrorLimit, 64> = Array::new();
 #[btf_map]
 static NEW_FLOWS: Array<NewFlowLimit, 64> = Array::new();
 
+/// The number of packets that a CPU punted in one second.
 #[repr(C)]
 struct Punted {
+    /// The second, of the region's clock.
     second: u32,
+    /// The number of packets by class.
     used: [u32; PUNT_CLASSES],
 }
 

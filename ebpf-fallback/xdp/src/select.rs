@@ -216,9 +216,9 @@ extern "C" fn part_own() -> u32 {
     own
 }
 
-/// Flag in the result of [`part_own`].
+/// Flag in the result of [`part_own`]: the destination is a local address.
 const LOCAL: u32 = 1;
-/// Flag in the result of [`part_own`].
+/// Flag in the result of [`part_own`]: the destination is a source address of NAT or IP-in-IP.
 const SOURCES: u32 = 2;
 
 /// Handles a later fragment whose first fragment is unknown: addresses alone determine where it

@@ -251,8 +251,8 @@ extern "C" fn part_port_owner(port: u32, proto: u32) -> u32 {
     CONTINUE
 }
 
-/// Evicts the flow in [`PacketState::hit`]; returns a value other than [`CONTINUE`] if the flow is
-/// confirmed.
+/// Evicts the flow in [`PacketState::hit`]; returns a value other than [`CONTINUE`] if the flow
+/// cannot be evicted, because it is confirmed and was not reset.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_evict() -> u32 {
