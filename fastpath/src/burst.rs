@@ -17,14 +17,14 @@ pub const BURST: usize = config::checked::MAX_BURST as usize;
 /// state of cached headers is copied at once ([`crate::header_cache`]).
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Front {
+pub struct OuterHeaders {
     /// The direction from which the packet arrived.
     pub arrival: Arrival,
     /// For tunnel arrivals, the index into the lcore's tunnels.
     pub tunnel: u8,
     /// Length of the GENEVE options in bytes.
     pub options_len: u8,
-    /// Bit mask of [`Front::CROSSES`] and [`Front::USUAL_OPTIONS`].
+    /// Bit mask of [`OuterHeaders::CROSSES`] and [`OuterHeaders::USUAL_OPTIONS`].
     pub marks: u8,
     /// For tunnels of gateways to which unmatched packets are returned: the maximum length of such
     /// an inner packet, in bytes. Otherwise 0.
@@ -56,19 +56,20 @@ pub struct Front {
 
 // One and a half cache lines. In [`PacketState`] half a line precedes it, so that no copy of half a
 // line crosses a line boundary.
-const _: () = assert!(size_of::<Front>() == 96 && std::mem::offset_of!(PacketState, front) == 32);
+const _: () =
+    assert!(size_of::<OuterHeaders>() == 96 && std::mem::offset_of!(PacketState, headers) == 32);
 
-impl Front {
+impl OuterHeaders {
     /// Packets that arrive through this tunnel and are returned leave through its peer tunnel.
     pub const CROSSES: u8 = 1;
     /// The options are exactly a gateway's three GENEVE options in their usual order.
     pub const USUAL_OPTIONS: u8 = 2;
 }
 
-impl Default for Front {
+impl Default for OuterHeaders {
     /// An empty state, in which nothing is known of the headers.
-    fn default() -> Front {
-        Front {
+    fn default() -> OuterHeaders {
+        OuterHeaders {
             arrival: Arrival::Plain,
             tunnel: u8::MAX,
             options_len: 0,
@@ -115,7 +116,7 @@ pub struct PacketState {
     /// Hash of `key`, or 0 if the packet has none.
     pub hash: u64,
     /// The headers in front of the inner packet.
-    pub front: Front,
+    pub headers: OuterHeaders,
     /// The IP packet that the verdict is about: the inner one, or the outermost one of a plain
     /// packet.
     pub inner: Ip,
@@ -154,7 +155,7 @@ impl Default for PacketState {
             traced: 0,
             backend: NONE,
             hash: 0,
-            front: Front::default(),
+            headers: OuterHeaders::default(),
             inner: Ip::default(),
             key: FlowKey::default(),
             hit: None,
@@ -195,7 +196,7 @@ impl PacketState {
     /// would cost more than parsing.
     #[inline(always)]
     pub fn reset(&mut self, arm: u8, arrival: Arrival) {
-        self.front.arrival = arrival;
+        self.headers.arrival = arrival;
         self.service = NONE;
         self.backend = NONE;
         self.traced = 0;

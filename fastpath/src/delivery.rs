@@ -130,7 +130,7 @@ pub fn too_big(pkt: &PacketState, lcore: &Lcore<'_>, mtu: u16) -> Rejection {
 
 /// Returns true if senders of oversized packets of the packet's tunnel are to be sent ICMP errors.
 pub fn reports_too_big(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
-    let tunnel = lcore.snapshot().tunnels.get(usize::from(pkt.front.tunnel));
+    let tunnel = lcore.snapshot().tunnels.get(usize::from(pkt.headers.tunnel));
     tunnel.is_none_or(|t| t.is_backend() || t.record.flags & TUNNEL_REPLY_TOO_BIG != 0)
 }
 
@@ -180,8 +180,8 @@ pub fn update_ecn_and_ttl<B: Buffer>(
     pkt: &mut PacketState,
 ) -> Result<(), Rejection> {
     let window = &mut buffer.window();
-    if pkt.front.arrival != Arrival::Plain {
-        pkt.inner.tos = rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
+    if pkt.headers.arrival != Arrival::Plain {
+        pkt.inner.tos = rewrite::propagate_ecn(window, &pkt.headers.outer, &pkt.inner)?;
     }
     rewrite::decrement_ttl(window, &pkt.inner)?;
     Ok(())

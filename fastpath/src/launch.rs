@@ -36,8 +36,8 @@ use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::region::{Region, RegionError, Role};
 
-/// The number of buffers in each lcore's cache of the pool.
-const CACHE: u32 = 256;
+/// The number of buffers in each lcore's cache of the mempool.
+const POOL_CACHE: u32 = 256;
 
 /// DPDK's socket number for memory of any NUMA node.
 const ANY_SOCKET: i32 = -1;
@@ -281,7 +281,7 @@ fn create_pool(eal: &Eal, config: &Config, nics: &[ArmNic]) -> Result<Mempool, M
     let fastpath = &config.fastpath;
     let create = |socket| {
         let bytes = usize::from(fastpath.buffer_bytes);
-        Mempool::create(eal, "weir", fastpath.buffers, CACHE, bytes, socket)
+        Mempool::create(eal, "weir", fastpath.buffers, POOL_CACHE, bytes, socket)
     };
     let of_nic = nics.iter().find_map(|nic| Some((nic, nic.port()?.socket()?)));
     let Some((nic, socket)) = of_nic else { return create(ANY_SOCKET) };

@@ -286,19 +286,19 @@ impl<'r> Lcore<'r> {
         &self.error_limit
     }
 
-    /// Returns true if the limit of new flows admits one more. `translated` is true for a flow that
-    /// needs its table entry: NAT, or redirection to a proxy.
+    /// Returns true if the limit of new flows admits one more. `needs_entry` is true for a flow
+    /// whose packets cannot be forwarded without a table entry: NAT, or redirection to a proxy.
     #[inline(always)]
-    pub fn admits_new_flow(&self, translated: bool) -> bool {
+    pub fn admits_new_flow(&self, needs_entry: bool) -> bool {
         let limits = &self.snapshot().settings.new_flow_limits;
-        self.new_flow_limit.admits(limits, translated, self.clock.now_ns())
+        self.new_flow_limit.admits(limits, needs_entry, self.clock.now_ns())
     }
 
     /// Counts a new flow towards the limit of new flows.
     #[inline(always)]
-    pub fn count_new_flow(&self, translated: bool) {
+    pub fn count_new_flow(&self, needs_entry: bool) {
         let limits = &self.snapshot().settings.new_flow_limits;
-        self.new_flow_limit.count(limits, translated, self.clock.now_ns());
+        self.new_flow_limit.count(limits, needs_entry, self.clock.now_ns());
     }
 
     /// Returns the time of the region's clock in seconds.

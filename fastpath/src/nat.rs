@@ -28,8 +28,8 @@ pub fn to_backend<B: Buffer>(
         check_backend_mtu(pkt, lcore, route.mtu())?;
         check_ttl(pkt)?;
         let window = &mut buffer.window();
-        if pkt.front.arrival == Arrival::Gateway {
-            rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
+        if pkt.headers.arrival == Arrival::Gateway {
+            rewrite::propagate_ecn(window, &pkt.headers.outer, &pkt.inner)?;
         }
         rewrite::decrement_ttl(window, &pkt.inner)?;
         rewrite_forward(window, pkt)?;

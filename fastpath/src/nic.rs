@@ -26,9 +26,11 @@ use tables::nic::{Nic, NicCounters, NicState};
 use tables::region::Region;
 use target::Target;
 
-/// The interval between reads of the driver's counters, and between attempts to open a NIC that is
-/// gone.
-const SECOND: Duration = Duration::from_secs(1);
+/// The interval between reads of the driver's counters.
+const COUNTER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The interval between attempts to open a NIC that is gone.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The minimum time between two resets because of stalled sending: a NIC that does not recover
 /// would otherwise spend its time in resets.
@@ -166,7 +168,7 @@ impl ArmNic {
     pub fn start(&mut self, pool: &Mempool) -> Result<Vec<ArmQueues>, PortError> {
         let Some(State::Running(port)) = &mut self.state else { return Ok(Vec::new()) };
         let queues = start(port, &self.settings, pool, self.lcores)?;
-        self.started();
+        self.record_start();
         Ok(queues)
     }
 
@@ -193,7 +195,7 @@ impl ArmNic {
         let link = link.unwrap_or_default();
         let mut changed = self.note_link(link);
         if self.next_read.is_none_or(|at| now >= at) {
-            self.next_read = Some(now + SECOND);
+            self.next_read = Some(now + COUNTER_INTERVAL);
             self.count();
             self.stalls.observe(self.index as u8, context.region, usize::from(self.lcores));
             changed = true;
@@ -201,7 +203,7 @@ impl ArmNic {
         let state = self.state.take();
         let before = self.published.state;
         self.state = state.map(|state| match state {
-            State::Running(port) => self.check(port, link, context, now),
+            State::Running(port) => self.withdraw_if_faulty(port, link, context, now),
             State::Withdrawing(port, fault) if context.exchange.is_withdrawn(self.index) => {
                 self.repair(port, fault, context, now)
             }
@@ -262,7 +264,13 @@ impl ArmNic {
     }
 
     /// Takes a running NIC from the lcores if it is faulty.
-    fn check(&mut self, mut port: Port, link: Link, context: &Context<'_>, now: Instant) -> State {
+    fn withdraw_if_faulty(
+        &mut self,
+        mut port: Port,
+        link: Link,
+        context: &Context<'_>,
+        now: Instant,
+    ) -> State {
         let events = port.take_events();
         let stalled = self.stalls.take() && link.up && self.may_reset_stalled(now);
         let fault = match events {
@@ -329,7 +337,7 @@ impl ArmNic {
     /// Tries to open a NIC that is gone.
     fn open_again(&mut self, context: &Context<'_>, now: Instant) -> State {
         if !self.target.is_present() {
-            return State::Removed(now + SECOND);
+            return State::Removed(now + RETRY_INTERVAL);
         }
         match self.try_open(context) {
             Ok(port) => {
@@ -345,7 +353,7 @@ impl ArmNic {
                     self.published.detail = error.clone();
                     self.last_error = Some(error);
                 }
-                State::Removed(now + SECOND)
+                State::Removed(now + RETRY_INTERVAL)
             }
         }
     }
@@ -379,19 +387,19 @@ impl ArmNic {
         let queues = start(port, &self.settings, context.pool, self.lcores)?;
         port.take_events();
         context.exchange.offer(self.index, queues);
-        self.started_port(port);
+        self.record_started_port(port);
         Ok(())
     }
 
-    fn started(&mut self) {
+    fn record_start(&mut self) {
         if let Some(State::Running(mut port)) = self.state.take() {
-            self.started_port(&mut port);
+            self.record_started_port(&mut port);
             self.state = Some(State::Running(port));
         }
     }
 
     /// Records a started port: its counters begin anew.
-    fn started_port(&mut self, port: &mut Port) {
+    fn record_started_port(&mut self, port: &mut Port) {
         self.counted = match port.reset_counters() {
             true => NicCounters::default(),
             false => port.stats().map(counters_of).unwrap_or_default(),

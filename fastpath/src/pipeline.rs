@@ -63,7 +63,7 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
     let filter = UnmatchedFilter::of(lcore);
     let (mut uncached, mut last, mut remaining) = (None, header_cache.first(), false);
     burst.each(|buffer, pkt| {
-        let plain = pkt.front.arrival == Arrival::Plain;
+        let plain = pkt.headers.arrival == Arrival::Plain;
         let window = &mut buffer.window();
         let cached = match plain {
             true => header_cache.lookup(window, pkt.arm, generation, last),
@@ -81,7 +81,7 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
             ParseOutcome::Rejected(reason) => decap::reject(buffer, pkt, reason),
             ParseOutcome::NotCached => {
                 parse_uncached(buffer, pkt, &filter, lcore);
-                if plain && pkt.front.arrival != Arrival::Plain {
+                if plain && pkt.headers.arrival != Arrival::Plain {
                     uncached = Some((buffer, pkt));
                 }
             }
@@ -121,20 +121,22 @@ fn parse_usual(
     lcore: &Lcore<'_>,
 ) -> ParseOutcome {
     let layout = HeaderLayout::USUAL;
-    let Ok(fields) = cached.packet_fields(window, &layout) else { return ParseOutcome::NotCached };
-    match decap::inner(window, layout.inner_at, layout.inner_type, fields.end) {
-        Ok(inner) if filter.is_unmatched(&inner, &cached.front) => {
-            encap::return_cached(window, pkt, &cached.front, lcore);
+    let Ok(fields) = cached.uncached_fields(window, &layout) else {
+        return ParseOutcome::NotCached;
+    };
+    match decap::parse_inner_packet(window, layout.inner_at, layout.inner_type, fields.end) {
+        Ok(inner) if filter.is_unmatched(&inner, &cached.headers) => {
+            encap::return_cached(window, pkt, &cached.headers, lcore);
             ParseOutcome::Returned
         }
         Ok(inner) => {
-            fields.write(&cached.front, &mut pkt.front);
+            fields.write(&cached.headers, &mut pkt.headers);
             pkt.inner = inner;
             classify::classify(window, pkt, lcore);
             ParseOutcome::Classified
         }
         Err(reason) => {
-            fields.write(&cached.front, &mut pkt.front);
+            fields.write(&cached.headers, &mut pkt.headers);
             ParseOutcome::Rejected(reason)
         }
     }
@@ -151,14 +153,17 @@ fn parse_cached(
     lcore: &Lcore<'_>,
 ) -> ParseOutcome {
     let layout = cached.layout();
-    let Ok(fields) = cached.packet_fields(window, &layout) else { return ParseOutcome::NotCached };
+    let Ok(fields) = cached.uncached_fields(window, &layout) else {
+        return ParseOutcome::NotCached;
+    };
     let inner = &mut pkt.inner;
-    let read = decap::inner_to(window, layout.inner_at, layout.inner_type, fields.end, inner);
-    if read.is_ok() && filter.is_unmatched(inner, &cached.front) {
-        encap::return_cached(window, pkt, &cached.front, lcore);
+    let read =
+        decap::read_inner_packet(window, layout.inner_at, layout.inner_type, fields.end, inner);
+    if read.is_ok() && filter.is_unmatched(inner, &cached.headers) {
+        encap::return_cached(window, pkt, &cached.headers, lcore);
         return ParseOutcome::Returned;
     }
-    fields.write(&cached.front, &mut pkt.front);
+    fields.write(&cached.headers, &mut pkt.headers);
     if let Err(reason) = read {
         return ParseOutcome::Rejected(reason);
     }
@@ -342,7 +347,7 @@ fn resolve<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) 
         select::select(buffer, pkt, lcore);
     }
     if pkt.pending & PacketState::EVICT_PORT != 0 {
-        select::evict(pkt, lcore);
+        select::claim_or_evict(pkt, lcore);
     }
     let begins = pkt.pending & PacketState::NEW_FLOW != 0;
     if begins {

@@ -1,6 +1,6 @@
 //! Redirect: flows of a service that go to a proxy on this machine, through the exception path.
 //!
-//! In the flow table such a flow is a translated one: its backend is the local address of the arm
+//! In the flow table such a flow is a NAT flow: its backend is the local address of the arm
 //! through which the packet arrived, with the proxy's port, and its source stays the client's
 //! address, which the proxy thereby sees. The proxy's answers match the flow's back entry, are
 //! rewritten, and are handled like a backend's answers: they go to the gateway with the flow's
@@ -71,9 +71,9 @@ pub fn to_proxy<B: Buffer>(
     lcore: &Lcore<'_>,
 ) -> Result<(), Rejection> {
     let window = &mut buffer.window();
-    let tunneled = pkt.front.arrival == Arrival::Gateway;
+    let tunneled = pkt.headers.arrival == Arrival::Gateway;
     if tunneled {
-        rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
+        rewrite::propagate_ecn(window, &pkt.headers.outer, &pkt.inner)?;
     }
     nat::rewrite_forward(window, pkt)?;
     nat::clamp_mss_option(window, pkt, lcore);

@@ -67,7 +67,7 @@ impl Trace {
             arm: pkt.arm,
             service: pkt.service,
             backend: pkt.backend,
-            scope: pkt.front.scope,
+            scope: pkt.headers.scope,
             bytes: u32::from(pkt.inner.end - pkt.inner.at),
             hash: pkt.hash,
             sport: pkt.inner.sport,

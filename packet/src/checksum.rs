@@ -64,7 +64,7 @@ pub const fn update16(sum: u16, old: u16, new: u16) -> u16 {
 
 /// Returns a UDP checksum as sent: 0 means "none", so a computed 0 is sent as 0xffff (RFC 768).
 #[inline(always)]
-pub const fn udp(sum: u16) -> u16 {
+pub const fn udp_checksum(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
@@ -75,7 +75,7 @@ pub const fn udp(sum: u16) -> u16 {
 /// checksum 0xffff. A receiver sums the whole message (RFC 1071 §1), and therefore accepts 0xffff
 /// for the other message as well.
 #[inline(always)]
-pub const fn echo4(sum: u16) -> u16 {
+pub const fn icmpv4_echo_checksum(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
@@ -173,7 +173,7 @@ pub fn l4_full(w: &Window<'_>, ip: &Ip) -> Result<u16, Short> {
         sum += pseudo(&ip.src, &ip.dst, ip.v6, ip.proto, len as u32);
     }
     let sum = !fold(sum);
-    Ok(if ip.proto == UDP { udp(sum) } else { sum })
+    Ok(if ip.proto == UDP { udp_checksum(sum) } else { sum })
 }
 
 /// Returns the sum of a whole IP packet, derived from its own checksums instead of its payload

@@ -154,10 +154,10 @@ pub fn forward<const VXLAN: bool, const V6: bool>(
         return Err(OUTER);
     }
     let bytes = u64::from(pkt.inner.end);
-    let (exit, done) = if unmatched {
-        let (arm, done) = send_back::<VXLAN>(w, pkt, set, tunnel, rx.arm)?;
+    let (exit, written) = if unmatched {
+        let (arm, written) = send_back::<VXLAN>(w, pkt, set, tunnel, rx.arm)?;
         let verdict = VerdictCounter::Return;
-        (TxInfo { verdict, arm, service: NONE, backend: NONE, tx_len: bytes }, done)
+        (TxInfo { verdict, arm, service: NONE, backend: NONE, tx_len: bytes }, written)
     } else {
         let forwarding =
             lookup.as_ref().and_then(|lookup| track::<VXLAN, V6>(w, pkt, set, cached, lookup));
@@ -171,26 +171,26 @@ pub fn forward<const VXLAN: bool, const V6: bool>(
             ));
         };
         flows().touch_path_hit(&forwarding.hit, rx.now_s);
-        let done = match forwarding.tunnel {
+        let written = match forwarding.tunnel {
             Some(service) => encap::<VXLAN, V6>(ctx, w, pkt, &forwarding, service, tunnel),
             None => nat::<VXLAN, V6>(ctx, w, pkt, &forwarding),
         };
-        (forwarding.exit::<VXLAN, V6>(bytes), done)
+        (forwarding.exit::<VXLAN, V6>(bytes), written)
     };
-    Ok(leave(ctx, pkt, config, rx, (bytes, exit, done)))
+    Ok(leave(ctx, pkt, config, rx, (bytes, exit, written)))
 }
 
-/// Counts and sends a packet that was received with `bytes` bytes. `done` is the result of writing
-/// it in its final form; on an error, the packet is dropped.
+/// Counts and sends a packet that was received with `bytes` bytes. `written` is the result of
+/// writing it in its final form; on an error, the packet is dropped.
 #[inline(always)]
 pub fn leave(
     ctx: *mut xdp_md,
     pkt: &mut PacketState,
     config: &RuntimeConfig,
     rx: &RxInfo,
-    (bytes, exit, done): (u64, TxInfo, Result<(), DropReason>),
+    (bytes, exit, written): (u64, TxInfo, Result<(), DropReason>),
 ) -> u32 {
-    if let Err(reason) = done {
+    if let Err(reason) = written {
         init(pkt, rx);
         (pkt.rx_len, pkt.service) = (bytes, exit.service);
         pkt.drop(reason);
@@ -372,7 +372,7 @@ fn send_back<const VXLAN: bool>(
     arm: u8,
 ) -> Result<(u8, Result<(), DropReason>), u32> {
     let outer = outer(pkt);
-    let (arm, done) = match tunnel.flags & TUNNEL_CROSS {
+    let (arm, written) = match tunnel.flags & TUNNEL_CROSS {
         0 => (arm, return_in_place(w, &outer)),
         _ if VXLAN => {
             let peer = set.tunnel(tunnel.peer).ok_or(OUTER)?;
@@ -380,7 +380,7 @@ fn send_back<const VXLAN: bool>(
         }
         _ => return Err(OUTER),
     };
-    Ok((arm, done.map_err(|Short| DropReason::TooShort)))
+    Ok((arm, written.map_err(|Short| DropReason::TooShort)))
 }
 
 /// A packet of a known flow and its route to the backend.

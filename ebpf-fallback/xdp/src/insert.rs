@@ -1,4 +1,6 @@
 //! Insert: inserts a new flow into the table, with both its entries or neither.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::{flows, nat_ports, page};
 use crate::flow_hints;
@@ -59,7 +61,7 @@ pub fn begun(ctx: XdpContext) -> u32 {
     let next = if pkt.path.flags & PATH_REDIRECT != 0 {
         handle_redirected(pkt, outcome)
     } else if pkt.path.mode == Mode::Nat as u8 {
-        handle_translated(pkt, outcome)
+        handle_nat(pkt, outcome)
     } else {
         handle_tunneled(pkt, outcome)
     };
@@ -101,10 +103,10 @@ fn handle_tunneled(pkt: &mut PacketState, outcome: u32) -> u32 {
 
 const GENEVE: u8 = TunnelKind::Geneve as u8;
 
-/// Handles a translated flow, which cannot be forwarded without its entries: its port is then
+/// Handles a NAT flow, which cannot be forwarded without its entries: its port is then
 /// released.
 #[inline(always)]
-fn handle_translated(pkt: &mut PacketState, outcome: u32) -> u32 {
+fn handle_nat(pkt: &mut PacketState, outcome: u32) -> u32 {
     if outcome == CONTINUE {
         return towards_backend(pkt);
     }

@@ -1,5 +1,7 @@
 //! Nat64: NAT between address families (NAT46, NAT64). In addition to the rewriting in `nat`,
 //! headers are translated (RFC 7915), which changes their length.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::encap::{check_ttl, next_hop, part_clamp, plain_frame, too_big, update_ecn_and_ttl};
 use crate::frame::{cut_end, is_chained, length, move_start, sum_from, window};
@@ -148,7 +150,7 @@ extern "C" fn part_complete(ctx: *mut xdp_md) -> u32 {
     let l4 = usize::from(pkt.inner.l4);
     let fits = w.len() == end && end - l4 <= MAX_SUMMED;
     let sum = if fits { sum_from(w, l4, MAX_SUMMED / 32) } else { 0 };
-    if !fits || translate::complete_by(w, &pkt.inner, sum).is_err() {
+    if !fits || translate::add_udp_checksum_from(w, &pkt.inner, sum).is_err() {
         return pkt.drop(DropReason::NotTranslatable);
     }
     CONTINUE

@@ -8,7 +8,7 @@ use packet::ethernet::Ethernet;
 use packet::flow::{FlowKey, Side};
 use packet::ip::{Fragment, Ip};
 use packet::rewrite::Rewrite;
-use packet::translate::Front;
+use packet::translate::NewHeaders;
 use tables::counters::VerdictCounter;
 use tables::flow::{Answer, Forward, GatewayLeg, Hit, ReplyPath};
 use tables::reason::DropReason;
@@ -78,7 +78,7 @@ pub struct PacketState {
     /// Fragment offset and flags of the packet, in the form of IPv6.
     pub fragment_bits: u16,
     /// New headers of a packet translated to the other family.
-    pub new_headers: Front,
+    pub new_headers: NewHeaders,
     /// Local address towards the backend.
     pub local: Addr,
     /// Index of the next NAT address to try.

@@ -1,5 +1,7 @@
 //! Select: chooses service and backend for packets of unknown flows, and handles packets that no
 //! service matches.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::next::{AFFINITY, CONTINUE, ENCAP, FINISH, FRONT, REMEMBER, START, raw, run_stage};
 use crate::origin::{matches_backend, unknown_flow};

@@ -1,4 +1,6 @@
 //! Track: keeps the packets of a known flow on its backend, regardless of the current tables.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::{flows, page};
 use crate::frame::window;

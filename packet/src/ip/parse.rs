@@ -58,7 +58,7 @@ impl Ip {
             return Err(Malformed::IpLength);
         }
         self.end = end as u16;
-        upper(w, self, MIN_TCP_HEADER)
+        upper_header(w, self, MIN_TCP_HEADER)
     }
 
     /// Parses the quoted packet at `at`, of the same family as the ICMP error. `limit` is the end
@@ -77,7 +77,7 @@ impl Ip {
         if ip.l4 > ip.end {
             return Err(Malformed::Quote);
         }
-        upper(w, &mut ip, MIN_HEADER)?;
+        upper_header(w, &mut ip, MIN_HEADER)?;
         Ok(ip)
     }
 }
@@ -96,12 +96,12 @@ fn header(w: &Window<'_>, at: u16, ethertype: u16, ip: &mut Ip) -> Result<u32, M
 /// Reads the upper-layer header: ports, flags and kind. A TCP header must have at least `min_tcp`
 /// bytes.
 #[inline(always)]
-fn upper(w: &Window<'_>, ip: &mut Ip, min_tcp: u16) -> Result<(), Malformed> {
+fn upper_header(w: &Window<'_>, ip: &mut Ip, min_tcp: u16) -> Result<(), Malformed> {
     let at = usize::from(ip.l4);
     let available = ip.end - ip.l4;
     if ip.fragment == Fragment::Later {
         ip.kind = L4::None;
-        without_ports(ip);
+        clear_ports(ip);
         return Ok(());
     }
     match ip.proto {
@@ -111,32 +111,32 @@ fn upper(w: &Window<'_>, ip: &mut Ip, min_tcp: u16) -> Result<(), Malformed> {
             }
             let flags = if available < 14 { 0 } else { w.byte(at + 13)? };
             ip.kind = L4::Tcp { flags };
-            ports(w, ip, at)
+            read_ports(w, ip, at)
         }
         UDP => {
             if available < MIN_HEADER {
                 return Err(Malformed::Transport);
             }
             ip.kind = L4::Udp;
-            ports(w, ip, at)
+            read_ports(w, ip, at)
         }
-        ICMP if !ip.v6 => icmp(w, ip, available),
-        ICMPV6 if ip.v6 => icmp(w, ip, available),
+        ICMP if !ip.v6 => read_icmp(w, ip, available),
+        ICMPV6 if ip.v6 => read_icmp(w, ip, available),
         _ => {
             ip.kind = L4::Other;
-            without_ports(ip);
+            clear_ports(ip);
             Ok(())
         }
     }
 }
 
 #[inline(always)]
-fn without_ports(ip: &mut Ip) {
+fn clear_ports(ip: &mut Ip) {
     (ip.sport, ip.dport) = (0, 0);
 }
 
 #[inline(always)]
-fn ports(w: &Window<'_>, ip: &mut Ip, at: usize) -> Result<(), Malformed> {
+fn read_ports(w: &Window<'_>, ip: &mut Ip, at: usize) -> Result<(), Malformed> {
     let both = w.be32(at)?;
     ip.sport = (both >> 16) as u16;
     ip.dport = both as u16;
@@ -144,11 +144,11 @@ fn ports(w: &Window<'_>, ip: &mut Ip, at: usize) -> Result<(), Malformed> {
 }
 
 #[inline(always)]
-fn icmp(w: &Window<'_>, ip: &mut Ip, available: u16) -> Result<(), Malformed> {
+fn read_icmp(w: &Window<'_>, ip: &mut Ip, available: u16) -> Result<(), Malformed> {
     if available < MIN_HEADER {
         return Err(Malformed::Transport);
     }
-    without_ports(ip);
+    clear_ports(ip);
     let at = usize::from(ip.l4);
     let head: [u16; 4] = unpack(w.load::<u64>(at)?);
     let kind = head[0].to_ne_bytes()[0];

@@ -154,16 +154,16 @@ pub fn fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     if ip.v6 { v6_fragment_bits(w, ip) } else { v4_fragment_bits(w, ip) }
 }
 
-/// The argument `sent` of [`of`] for a packet that is sent.
+/// The argument `sent` of [`translated`] for a packet that is sent.
 pub(super) const SENT: bool = true;
-/// The argument `sent` of [`of`] for a packet that an ICMP error quotes.
+/// The argument `sent` of [`translated`] for a packet that an ICMP error quotes.
 pub(super) const QUOTED: bool = false;
 
 /// Returns the header of the other family for `ip`, with the position `fragment_bits`, `carries`
 /// bytes after the header, and the addresses of `to`. `sent` is [`SENT`] or [`QUOTED`]: a packet
 /// that is only quoted needs no identification.
 #[inline(always)]
-pub(super) fn of(
+pub(super) fn translated(
     w: &Window<'_>,
     ip: &Ip,
     fragment_bits: u16,

@@ -22,8 +22,9 @@ pub enum Untranslatable {
     /// - a quoted IP header of more than 60 bytes.
     NoEquivalent,
     /// A whole UDP datagram over IPv4 without a checksum, which IPv6 requires (RFC 7915 §4.5). The
-    /// packet is unchanged. It can be translated after [`complete`](super::complete), which fails
-    /// if the datagram is not entirely in the window or its UDP length is wrong.
+    /// packet is unchanged. It can be translated after
+    /// [`add_udp_checksum`](super::add_udp_checksum), which fails if the datagram is not entirely
+    /// in the window or its UDP length is wrong.
     ZeroUdpChecksum,
 }
 
