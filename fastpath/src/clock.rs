@@ -35,8 +35,11 @@ pub enum Tick {
 /// therefore up to one second behind the region's.
 #[derive(Debug)]
 pub struct Clock {
+    /// When the clock was created.
     started: Instant,
+    /// Seconds of the region's clock at that time.
     base_s: u32,
+    /// Number of iterations since the last read.
     iterations: u32,
     /// Number of iterations at which the clock is read next.
     due: u32,
@@ -44,7 +47,9 @@ pub struct Clock {
     reads: u32,
     /// When the sampled iteration began.
     sampled: Instant,
+    /// Milliseconds of the region's clock when this clock was created.
     base_ms: u64,
+    /// Microseconds since then, as of the last read.
     elapsed_us: u64,
     now_s: u32,
 }

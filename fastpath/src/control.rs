@@ -26,7 +26,9 @@ pub struct Control<'r> {
     pub trace: RefCell<Trace>,
     /// Next hops whose neighbors were requested in this second.
     requested: RefCell<Vec<u32>>,
+    /// Number of events lost since the last [`Control::take_lost_events`].
     lost_events: Cell<u64>,
+    /// Number of table switches since the last [`Control::take_switches`].
     switches: Cell<u64>,
 }
 

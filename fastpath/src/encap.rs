@@ -81,8 +81,9 @@ fn peer<'a>(headers: &OuterHeaders, lcore: &'a Lcore<'_>) -> Option<&'a Tunnel> 
     snapshot.tunnel(tunnel.record.peer).map(|peer| &peer.record)
 }
 
-/// Sets the verdict `return` and performs it, using the cached state of equal outer headers: all
-/// fields that it reads are the same for each of them.
+/// Sets the verdict `return` and performs it, for a packet that matched the cache of outer headers.
+/// `headers` is the cached state: the fields that are read here are equal for all packets that
+/// match.
 #[inline(always)]
 pub fn return_cached(
     window: &mut Window<'_>,

@@ -179,8 +179,8 @@ impl HeaderCache {
         set.iter().find(|entry| !entry.differs(&words, generation, arm))
     }
 
-    /// Invalidates all entries. Called regularly, so that a scope is not used after its
-    /// reassignment to another endpoint.
+    /// Invalidates all entries. Called at least every `CACHE_MAX_S` seconds, so that a scope is not
+    /// used after its reassignment to another endpoint.
     pub fn invalidate(&mut self) {
         self.sets.iter_mut().flatten().for_each(|entry| entry.generation = u32::MAX);
     }

@@ -228,8 +228,8 @@ fn describe_devices(config: &Config) -> String {
     each.collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns how many milliseconds no lcore polled; 0 if no earlier fast path since boot recorded its
-/// time.
+/// Returns the time in milliseconds since an lcore of the previous fast path last polled; 0 if none
+/// has polled since boot.
 fn outage_ms(last_ms: u64, region: &Region) -> u64 {
     match last_ms {
         0 => 0,

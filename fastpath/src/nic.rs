@@ -1,9 +1,9 @@
 //! The NICs of the arms over their lifetime: open, forward, reset, disappear, return.
 //!
-//! The control thread calls [`ArmNic::step`] regularly. A faulty NIC is taken from the lcores
-//! ([`Exchange`]), repaired or opened again, and given back; the lcores and the flows continue.
-//! While it is away the arm's link counts as down, so that the appliance reports that it cannot
-//! serve.
+//! The control thread calls [`ArmNic::step`] every 100 ms, and without pause during a transition.
+//! A faulty NIC is taken from the lcores ([`Exchange`]), repaired or opened again, and given back;
+//! the lcores and the flows continue. Meanwhile the arm's link counts as down, so that the appliance
+//! reports that it cannot serve.
 //!
 //! ```text
 //!               reset requested, or sending stalled
@@ -183,7 +183,8 @@ impl ArmNic {
         }
     }
 
-    /// Returns true while the NIC is being taken from the lcores: its next step should come soon.
+    /// Returns true while the NIC is being taken from the lcores, which takes microseconds: its
+    /// next step is due at once.
     pub fn is_in_transition(&self) -> bool {
         matches!(self.state, Some(State::Withdrawing(..)))
     }

@@ -77,8 +77,8 @@ impl Default for TemplateCache {
 }
 
 impl TemplateCache {
-    /// Drops all templates. Required at least every `CACHE_MAX_S`: a released scope can be given to
-    /// another endpoint, whose packets must not carry the former endpoint's options.
+    /// Drops all templates. Called at least every `CACHE_MAX_S` seconds: a released scope can be
+    /// given to another endpoint, whose packets must not carry the former endpoint's options.
     pub fn clear(&mut self) {
         if !self.is_empty() {
             *self = TemplateCache::default();

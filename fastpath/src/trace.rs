@@ -12,8 +12,11 @@ use tables::command::{Decision, Event, TraceExit, TraceFilter, TraceState};
 /// A trace on one lcore.
 #[derive(Debug, Default)]
 pub struct Trace {
+    /// `None` if no trace is on.
     filter: Option<TraceFilter>,
+    /// Number of packets still to select.
     remaining: u32,
+    /// Number of the packet selected last; numbers begin with 1.
     next_packet: u32,
 }
 

@@ -1,8 +1,8 @@
 //! `FlowKey`: the key that both directions of a flow share, and its hash.
 //!
-//! The two ends are stored in a fixed order, so that packets of both directions find the same
-//! entry; [`Side`] identifies the end that sent a packet. The scope separates overlapping networks:
-//! two gateway endpoints may carry the same 5-tuple.
+//! The two ends are stored in an order that does not depend on the packet's direction, so that
+//! packets of both directions find the same entry; [`Side`] identifies the end that sent a packet.
+//! The scope separates overlapping networks: two gateway endpoints may carry the same 5-tuple.
 
 use crate::addr::Addr;
 

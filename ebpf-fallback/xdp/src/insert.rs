@@ -206,7 +206,7 @@ pub fn count_evicted(ended: &Option<EndedFlow>) {
 /// Inserts [`NEW_FLOW`], and returns the outcome.
 #[inline(always)]
 fn insert_flow(pkt: &mut PacketState) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: a CPU processes one packet at a time.
     let new = NEW_FLOW.get_ptr_mut(0).map(|new| unsafe { &*new });
     let Some(new) = new else { return CONTENDED };
     let hashes = [pkt.hash, if pkt.has_back { pkt.back_hash } else { pkt.hash }];

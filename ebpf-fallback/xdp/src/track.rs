@@ -153,7 +153,7 @@ extern "C" fn part_when_failed() -> u32 {
 }
 
 /// As [`part_keeps_backend`] for a flow without a backend, which continues only if it goes to a
-/// proxy. A new connection on the old 5-tuple is assigned anew.
+/// proxy. A new connection on the same 5-tuple is assigned anew.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keeps_proxy() -> u32 {

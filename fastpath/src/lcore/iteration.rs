@@ -76,8 +76,8 @@ impl Lcore<'_> {
         }
     }
 
-    /// Invalidates cached scopes regularly, and releases unused scopes on the first lcore, once the
-    /// sweep has visited all flows.
+    /// Invalidates cached scopes every `CACHE_MAX_S / 2` seconds. On the first lcore, also releases
+    /// unused scopes, once the sweep has visited all flows and thereby marked the scopes in use.
     fn expire_scopes(&mut self) {
         if self.clock.now_s().is_multiple_of(CACHE_MAX_S / 2) {
             self.invalidate_scope_caches();
