@@ -276,12 +276,13 @@ impl<'r> Lcore<'r> {
         self.page
     }
 
-    /// Returns the limit of punted packets, with those counted in the current second.
+    /// Returns the counts of packets punted in the current second, for their limit.
     pub fn punt_limit(&self) -> &PuntLimit {
         &self.punt_limit
     }
 
-    /// Returns the limit of ICMP errors in the current second.
+    /// Returns the rate limiter of ICMP errors: of those sent, and of those whose path MTU is
+    /// adopted.
     pub fn error_limit(&self) -> &ErrorLimit {
         &self.error_limit
     }

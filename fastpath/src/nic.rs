@@ -2,8 +2,8 @@
 //!
 //! The control thread calls [`ArmNic::step`] every 100 ms, and without pause during a transition.
 //! A faulty NIC is taken from the lcores ([`Exchange`]), repaired or opened again, and given back;
-//! the lcores and the flows continue. Meanwhile the arm's link counts as down, so that the appliance
-//! reports that it cannot serve.
+//! the lcores and the flows continue. Meanwhile the arm's link counts as down, so that the
+//! appliance reports that it cannot serve.
 //!
 //! ```text
 //!               reset requested, or sending stalled

@@ -6,7 +6,7 @@
 
 use crate::addr::Addr;
 
-/// The scope of plain traffic (no tunnel) and of packets from backends.
+/// The scope of plain traffic (no tunnel), and of backends' packets that name no gateway endpoint.
 pub const SCOPE_PLAIN: u32 = 0;
 
 /// One of the two ends of a [`FlowKey`], such as the sender of a packet.
@@ -107,8 +107,9 @@ impl FlowKey {
 
     /// Returns a 64-bit hash of the whole key.
     ///
-    /// Its low half selects the flow's bucket in the flow table, its high half the backend and the
-    /// outer source port.
+    /// Its low half selects the flow's first bucket in the flow table, its high half the backend
+    /// and the outer source port. Bits of the high half also select the second bucket and are the
+    /// tag of the table entry.
     #[inline(always)]
     pub fn hash(&self, hash_key: &HashKey) -> u64 {
         let (l, h) = (&self.low.words, &self.high.words);

@@ -124,6 +124,7 @@ macro_rules! stages {
     )*};
 }
 
+// The arguments are the stage's name, `VXLAN` and `V6`.
 stages! {
     /// Stage of IPv6 in GENEVE.
     geneve6 false true;

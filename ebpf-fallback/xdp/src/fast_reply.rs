@@ -60,6 +60,7 @@ macro_rules! stages {
     )*};
 }
 
+// The arguments are the stage's name, `TUNNEL` and `V6`.
 stages! {
     /// Stage of plain IPv4 packets.
     plain4 false false;
