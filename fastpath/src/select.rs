@@ -49,8 +49,8 @@ pub fn claim_or_evict(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     }
 }
 
-/// Claims the NAT port of a prepared flow again from the start, since the preceding flow's start
-/// released ports.
+/// Gives back the NAT port of a prepared flow and claims one anew, because the flow that was
+/// inserted before it has released ports: the result is that of processing one packet at a time.
 #[cold]
 pub fn claim_again(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     if pkt.path.mode == Mode::Nat as u8 && pkt.path.flags & PATH_REDIRECT == 0 {

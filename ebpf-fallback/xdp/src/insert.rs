@@ -24,11 +24,16 @@ use tables::region::Region;
 #[btf_map]
 static NEW_FLOW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
-/// Results of [`insert_flow`] besides [`CONTINUE`].
+// Results of [`insert_flow`] besides [`CONTINUE`].
+/// No path record, index slot or option slab is free.
 const FULL: u32 = 1;
+/// The bucket stayed locked by other CPUs.
 const CONTENDED: u32 = 2;
+/// Another CPU has just inserted the same flow.
 const EXISTS: u32 = 3;
+/// Another flow has the entry towards the backend.
 const BACK_TAKEN: u32 = 4;
+/// The options are longer than 252 bytes.
 const TOO_LONG: u32 = 5;
 
 /// The stage: inserts the flow. The separate stage `begun` handles the outcome, because the

@@ -16,7 +16,8 @@ use packet::translate::{self, Untranslatable};
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 
-/// Result of [`part_translate`]: the datagram lacks the checksum that IPv6 requires.
+/// Result of [`part_translate`]: the datagram lacks the checksum that IPv6 requires. Not a stage
+/// number.
 const UNSUMMED: u32 = 40;
 /// Maximum size in bytes of a datagram for which a checksum is computed: about what a frame's first
 /// buffer holds, which is a page less headroom and tailroom.

@@ -68,8 +68,9 @@ fn select_for_quote(pkt: &mut PacketState) -> u32 {
     }
 }
 
-/// Result of [`part_quoted_service`]: the service's source ranges reject the client. Its other
-/// results are [`CONTINUE`], [`FINISH`] (selection cannot find the service's flows) and [`NONE`].
+/// Result of [`part_quoted_service`], not a stage number: the service's source ranges reject the
+/// client. Its other results are [`CONTINUE`], [`FINISH`] (selection cannot find the service's
+/// flows) and [`NONE`] (no service).
 const SOURCE_REJECTED: u32 = 40;
 
 /// Sets the service of an ICMP error by the packet that it quotes.
