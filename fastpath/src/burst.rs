@@ -39,9 +39,9 @@ pub struct OuterHeaders {
     pub scope: u32,
     /// The VNI as received.
     pub vni: u32,
-    /// A digest of the parts of these headers that are constant for a leg
-    /// ([`crate::leg::header_digest`]).
-    pub leg: u32,
+    /// For a gateway's packet, [`crate::leg::header_digest`]: the part of the leg's digest that
+    /// depends on these headers alone.
+    pub leg_digest: u32,
     /// The Ethernet header.
     pub eth: Ethernet,
     /// Offset of the inner Ethernet header (VXLAN), or 0.
@@ -79,7 +79,7 @@ impl Default for OuterHeaders {
             scope_key: 0,
             scope: 0,
             vni: 0,
-            leg: 0,
+            leg_digest: 0,
             eth: Ethernet::default(),
             inner_eth: 0,
             inner_at: 0,

@@ -29,7 +29,7 @@ pub fn classify(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
 }
 
 /// Classifies a packet of the kernel: it is forwarded unchanged, unless it comes from a probe
-/// source or is a proxy's answer.
+/// source (the address reserved for health checks of one backend) or is a proxy's answer.
 #[cold]
 fn from_kernel(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     pkt.verdict = Verdict::Forward;

@@ -35,7 +35,7 @@ pub fn decap<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>
             Ok(())
         }
         Arrival::Gateway => {
-            pkt.headers.leg = leg::header_digest(window, pkt);
+            pkt.headers.leg_digest = leg::header_digest(window, pkt);
             parse_inner(window, pkt)
         }
         Arrival::Backend => parse_inner(window, pkt),

@@ -207,7 +207,8 @@ impl<'r> Lcore<'r> {
         &self.flow_addresses
     }
 
-    /// Returns the stamp by which the fragment table refers to a flow's front entry.
+    /// Returns the stamp by which the fragment table refers to a flow's front entry (that of the
+    /// client's side).
     pub fn front_stamp(&self, hit: &Hit) -> u32 {
         if hit.is_front() { hit.stamp } else { self.flows.front_stamp(hit).unwrap_or(hit.stamp) }
     }

@@ -21,7 +21,7 @@ pub fn digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
     let mut mix = |n: u64, word: u64| sum = sum.wrapping_add(word.wrapping_mul(multiplier(n)));
     mix(0, window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
     if headers.arrival == Arrival::Gateway {
-        mix(4, u64::from(headers.leg));
+        mix(4, u64::from(headers.leg_digest));
         let cookie = match headers.options_len {
             0 => 0,
             len => {

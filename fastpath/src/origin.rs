@@ -31,8 +31,9 @@ pub fn attachment(window: &Window<'_>, pkt: &PacketState, gateway: u16) -> (u64,
     (without_origin(gateway), pkt.hash as u32)
 }
 
-/// Records the return leg to the endpoint and node of a gateway's packet. Called when a flow of a
-/// GENEVE service begins, with or without a table entry, or changes its leg.
+/// Records the return leg (by which answers without a table entry reach the gateway) for the
+/// endpoint and node of a gateway's packet. Called when a flow of a GENEVE service begins, with or
+/// without a table entry, or changes its leg.
 #[inline(never)]
 pub fn record_return_leg(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     let snapshot = lcore.snapshot();

@@ -89,7 +89,7 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
         remaining = true;
     });
     drop(header_cache);
-    // At most one per burst: learning costs as much as two packets.
+    // At most one header per burst is cached: caching costs as much as processing two packets.
     if let Some((buffer, pkt)) = uncached {
         lcore.cache_header(&buffer.window(), pkt);
     }
@@ -247,7 +247,8 @@ fn decide_burst<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
 
 /// Decides on the packets from `next` on. A new flow is inserted one packet later: the memory that
 /// the insert reads is rarely cached, and is prefetched while the next packet's backend is
-/// selected. Packets that could depend on the flow wait for the insert.
+/// selected. Packets that could depend on the flow wait for the insert. Returns where it stopped,
+/// or `None` at the end of the burst.
 #[inline(always)]
 fn decide_run<B: Buffer>(
     burst: &mut Burst<B>,

@@ -146,7 +146,7 @@ fn select_backend(
 ) -> Result<(), DropReason> {
     let set = lcore.set();
     let service = set.service(pkt.service).ok_or(DropReason::NoBackend)?;
-    if is_martian(pkt, lcore) {
+    if has_invalid_source(pkt, lcore) {
         return Err(DropReason::MartianSource);
     }
     if !set.admits(service, &pkt.inner.src) {
@@ -224,7 +224,7 @@ fn select_for_quote(
 /// Returns true if the source address is martian, equals the destination or, for a plain packet, is
 /// a frontend's. A gateway's packet may come from a frontend's address: frontends behind an
 /// inspecting gateway are hosts.
-fn is_martian(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
+fn has_invalid_source(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
     let (src, scope_key) = (&pkt.inner.src, pkt.headers.scope_key);
     src.is_martian()
         || *src == pkt.inner.dst
@@ -283,7 +283,7 @@ fn handle_unmatched(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), Drop
     let needs_mark = needs_mark || pkt.inner.fragment == Fragment::First;
     let marked = needs_mark && lcore.set().address_marked(pkt.headers.scope_key, &pkt.inner.dst);
     if marked && matches!(pkt.inner.kind, L4::IcmpEcho { request: true }) {
-        if is_martian(pkt, lcore) {
+        if has_invalid_source(pkt, lcore) {
             return Err(DropReason::MartianSource);
         }
         pkt.verdict = Verdict::Reply(Reply::Echo);
@@ -502,9 +502,10 @@ fn claim(
     Ok(true)
 }
 
-/// Takes a port of an exhausted map from an unconfirmed or reset flow, among the few that were
-/// allocated longest ago. A port belongs to one flow, either of the new flow's protocol or of the
-/// other one. `back` returns the backend-side key of a flow with this protocol and port.
+/// Takes a port of an exhausted map from a flow that was reset or is unconfirmed (its client has
+/// not yet answered the backend's first packet), among the few ports that were allocated longest
+/// ago. A port belongs to one flow, either of the new flow's protocol or of the other one. `back`
+/// returns the backend-side key of a flow with this protocol and port.
 #[cold]
 fn evicted_port(
     lcore: &Lcore<'_>,

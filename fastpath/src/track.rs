@@ -22,7 +22,7 @@ use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, TunnelKind, WhenFailed};
 
-/// Looks up the packet's flow and prefetches its path.
+/// Looks up the packet's flow and prefetches its path record.
 #[inline(always)]
 pub fn find(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     // A later fragment has no ports: the first fragment of its datagram determines the flow. An

@@ -54,6 +54,6 @@ pub enum Exit {
     None,
     /// The NIC port of this arm.
     Port(u8),
-    /// The kernel, through the exception port of this arm.
+    /// The kernel, through the exception port (TAP) of this arm.
     Kernel(u8),
 }

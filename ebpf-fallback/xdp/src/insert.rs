@@ -159,7 +159,8 @@ extern "C" fn part_new() -> u32 {
     CONTINUE
 }
 
-/// Adds the flow to the unconfirmed flows.
+/// Adds the flow to the unconfirmed flows: those whose client has not yet answered the backend's
+/// first packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_add_unconfirmed() -> u32 {

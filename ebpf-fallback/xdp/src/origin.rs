@@ -69,9 +69,9 @@ pub extern "C" fn part_cookie(ctx: *mut xdp_md) -> u64 {
     }
 }
 
-/// Records the return leg to the endpoint and node of a gateway's packet, whose leg is
-/// [`PacketState::leg`]. Called when a flow begins or its leg changes; has no effect unless the
-/// service's tunnel is GENEVE.
+/// Records the return leg (by which replies without a table entry reach the gateway) for the
+/// endpoint and node of a gateway's packet, whose leg is [`PacketState::leg`]. Called when a flow
+/// begins or its leg changes; has no effect unless the service's tunnel is GENEVE.
 #[inline(always)]
 pub fn record_return_leg(ctx: *mut xdp_md, pkt: &PacketState) {
     if pkt.arrival == Arrival::Gateway && part_cookie(ctx) & COOKIE != 0 {
