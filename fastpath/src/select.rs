@@ -106,11 +106,11 @@ fn select_service(
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
     let answer = pkt.headers.arrival == Arrival::Backend;
-    let to_nat_source = || {
+    let to_own_source = || {
         let plain = pkt.service == NONE && pkt.headers.arrival == Arrival::Plain;
         plain && lcore.snapshot().settings.is_source(&pkt.inner.dst)
     };
-    if answer || pkt.quoted.is_some() || to_nat_source() {
+    if answer || pkt.quoted.is_some() || to_own_source() {
         // The burst's lookups precede its inserts: the flow may have begun within the burst.
         track::find_and_track(window, pkt, lcore)?;
         if !pkt.is_undecided() || pkt.ends_flow() {
@@ -279,10 +279,10 @@ fn handle_unmatched(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), Drop
     let snapshot = lcore.snapshot();
     // `marked`: the destination is a frontend's address, on whatever port. The lookup is limited to
     // the few packets whose handling depends on it.
-    let needs_mark = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
-    let needs_mark = needs_mark || pkt.inner.fragment == Fragment::First;
+    let is_echo_request = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
+    let needs_mark = is_echo_request || pkt.inner.fragment == Fragment::First;
     let marked = needs_mark && lcore.set().address_marked(pkt.headers.scope_key, &pkt.inner.dst);
-    if marked && matches!(pkt.inner.kind, L4::IcmpEcho { request: true }) {
+    if marked && is_echo_request {
         if has_invalid_source(pkt, lcore) {
             return Err(DropReason::MartianSource);
         }
@@ -307,7 +307,7 @@ fn handle_unmatched(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), Drop
         };
     }
     let (dst, settings) = (&pkt.inner.dst, &snapshot.settings);
-    // A backend that answers its clients directly answers probes without a tunnel.
+    // With direct server return, a backend's answers to probes arrive without a tunnel.
     if settings.is_local(dst) || dst.is_link_local() || lcore.set().probe(dst).is_some() {
         pkt.verdict = Verdict::Punt;
         return Ok(());
@@ -409,7 +409,8 @@ fn insert_selected(
     Ok(())
 }
 
-/// Records the return leg for answers of a tunnel flow whose entry is gone or was never created.
+/// Records the return leg of a flow in tunnel mode, for answers when its entry is gone or was never
+/// created.
 fn record_return_leg(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     if pkt.path.mode == Mode::Tunnel as u8 {
         origin::record_return_leg(window, pkt, lcore);

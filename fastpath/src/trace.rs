@@ -1,8 +1,8 @@
-//! Traces: sampled packets are followed stage by stage.
+//! Traces: selected packets are followed stage by stage.
 //!
-//! `weir trace` gives each lcore a filter and a number of packets. After each stage the lcore sends
-//! slowpath the state of the packets that match the filter. The stages themselves are unaware of
-//! traces; while no trace is on, the cost is one comparison per burst.
+//! `weir trace` gives each lcore a filter and a number of packets. After each stage from decap on,
+//! the lcore sends slowpath the state of the first packets that match the filter. The stages
+//! contain no code for traces; while no trace is on, the cost is one comparison per burst.
 
 use crate::burst::{Burst, PacketState};
 use crate::verdict::{Exit, Verdict};
