@@ -36,8 +36,8 @@ use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::region::{Region, RegionError, Role};
 
-/// The number of buffers in each lcore's cache of the pool.
-const CACHE: u32 = 256;
+/// The number of buffers in each lcore's cache of the mempool.
+const POOL_CACHE: u32 = 256;
 
 /// DPDK's socket number for memory of any NUMA node.
 const ANY_SOCKET: i32 = -1;
@@ -69,7 +69,7 @@ pub enum LaunchError {
     /// The region cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Another process uses the region.
+    /// The region cannot be claimed, for example because another process uses it.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// DPDK did not start.
@@ -200,7 +200,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         let number = lcore.lcore();
         lcore.wait().map_err(|_| LaunchError::LcoreEnded(number))?;
     }
-    // They hold buffers and queues.
+    // Both hold buffers and queues, which must be freed before the ports are closed.
     drop((exception, exchange));
     for nic in nics {
         let (arm, device) = (nic.arm(), nic.device().to_owned());
@@ -228,8 +228,8 @@ fn describe_devices(config: &Config) -> String {
     each.collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns how many milliseconds no lcore polled; 0 if no earlier fast path since boot recorded its
-/// time.
+/// Returns the time in milliseconds since an lcore of the previous fast path last polled; 0 if none
+/// has polled since boot.
 fn outage_ms(last_ms: u64, region: &Region) -> u64 {
     match last_ms {
         0 => 0,
@@ -245,8 +245,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Checks that the required pages are available, prints warnings (such as pages on another
-    /// node than the NICs), and determines the NICs' node.
+    /// Checks that the required pages are available, logs warnings (such as pages on another node
+    /// than the NICs), and determines the NICs' node.
     fn check(config: &Config) -> Result<Memory, LaunchError> {
         let Ok(machine) = hugepages::Machine::read(Path::new("/")) else {
             return Ok(Memory { machine: None, numa_node: None });
@@ -263,7 +263,7 @@ impl Memory {
         Ok(Memory { machine: Some(machine), numa_node })
     }
 
-    /// Warns if the region's pages are on another node. They are mapped by now.
+    /// Warns if the region's pages are on another node than the NICs. Called after they are mapped.
     fn check_region(&self, config: &Config) {
         let Some(machine) = &self.machine else { return };
         // A kernel without NUMA support has no such file and a single node.
@@ -281,7 +281,7 @@ fn create_pool(eal: &Eal, config: &Config, nics: &[ArmNic]) -> Result<Mempool, M
     let fastpath = &config.fastpath;
     let create = |socket| {
         let bytes = usize::from(fastpath.buffer_bytes);
-        Mempool::create(eal, "weir", fastpath.buffers, CACHE, bytes, socket)
+        Mempool::create(eal, "weir", fastpath.buffers, POOL_CACHE, bytes, socket)
     };
     let of_nic = nics.iter().find_map(|nic| Some((nic, nic.port()?.socket()?)));
     let Some((nic, socket)) = of_nic else { return create(ANY_SOCKET) };

@@ -44,12 +44,12 @@ fn enable_ipv6(interface: &str) -> bool {
     }
 }
 
-/// Creates and configures the pair of an arm, or reuses that of an earlier start, and returns the
-/// end for the program. Deletes the TAP of the DPDK plane, which has the same name. An error names
-/// the `ip` command, the interface or the record file.
+/// Creates and configures the pair of the arm with this index, or reuses that of an earlier start,
+/// and returns the end for the program. Deletes the TAP of the DPDK plane, which has the same name.
+/// An error names the `ip` command, the interface or the record file.
 pub fn open(
     kernel: &mut Kernel,
-    n: usize,
+    arm_index: usize,
     arm: &Arm,
     nic: &Nic,
     added: &AddedSettings,
@@ -94,7 +94,7 @@ pub fn open(
     }
     // Programs see packets before checksum offload, so the kernel must compute all checksums.
     kernel.disable_offloads(outer).map_err(|e| format!("{outer}: cannot disable offloads: {e}"))?;
-    let table = ROUTE_TABLES[n & 1];
+    let table = ROUTE_TABLES[arm_index & 1];
     let families = [AddressFamily::Inet, AddressFamily::Inet6];
     for family in &families[..1 + usize::from(enable_ipv6(outer))] {
         let route = Setting::TableRoute(*family, table, outer.to_owned());
