@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use super::*;
 
-/// A server that reads the head of one request and sends the parts of a response, then either
-/// closes the connection or stays silent until the client closes it.
+/// A server that reads the head of one request and sends the parts of a response. With `closes` it
+/// then closes the connection, otherwise it stays silent until the client closes it.
 struct Server {
     socket: PathBuf,
     thread: JoinHandle<String>,
@@ -39,7 +39,7 @@ impl Server {
         send(&self.socket, &Request { headers, idle_timeout, ..Request::new("PUT", "/a?b=c") })
     }
 
-    /// Stops the server and returns the head of the request it received.
+    /// Waits until the server has ended, and returns the head of the request that it received.
     fn end(self) -> String {
         std::fs::remove_file(&self.socket).unwrap();
         self.thread.join().unwrap()
