@@ -308,6 +308,7 @@ fn spans(range: &Prefix) -> impl Iterator<Item = (u128, u128)> + use<> {
     const IPV4: (u128, u128) = (0xffff_0000_0000, 0xffff_ffff_ffff);
     let first = u128::from_be_bytes(range.addr.octets());
     let last = first | u128::MAX.checked_shr(u32::from(range.len)).unwrap_or(0);
+    // Two parts; an empty one has its first address after the last.
     let parts = match first < IPV4.0 && last >= IPV4.1 {
         true => [(first, IPV4.0 - 1), (IPV4.1 + 1, last)],
         false => [(first, last), (1, 0)],
@@ -327,7 +328,8 @@ pub fn key(address: &Address) -> FrontendKey {
     }
 }
 
-/// Returns the name of a [`TunnelKind`] by its number; empty for an unknown number.
+/// Returns the name of the encapsulation with this number ([`TunnelKind`]); empty for an unknown
+/// number.
 pub fn tunnel_name(kind: u8) -> &'static str {
     TunnelKind::from_u8(kind).map_or("", TunnelKind::name)
 }

@@ -18,7 +18,7 @@ use super::desired::{Key, RecordedBackend, Requirement};
 use super::selection::{COPY, DesiredBackend, Selection, frontend_keys};
 use crate::plane::compile;
 
-/// Result of a write to the prepared tables.
+/// Result of a write to the prepared tables: those of the next generation.
 type WriteResult<T = ()> = Result<T, writer::UpdateError>;
 
 /// Maximum number of differing backends for which a service's list is searched linearly.
@@ -171,8 +171,8 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Removes the keys of a wildcard's copies at addresses and ports where another frontend is
-    /// configured.
+    /// Returns the keys without those of a wildcard's copies ([`COPY`]) at addresses and ports
+    /// where another frontend is in the region.
     fn unclaimed_keys(
         &self,
         mut frontend_keys: Vec<(FrontendKey, u32)>,
@@ -216,7 +216,8 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Writes note, ranges and slots. The capacity for all has been checked.
+    /// Writes the service's note, source ranges, affinity backends and table slots. The capacity
+    /// for all has been checked.
     fn put_selection(
         &mut self,
         id: u32,
@@ -362,8 +363,8 @@ impl RegionPlane<'_> {
     }
 
     /// Removes up to `at_most` lookup keys of frontends that are not `desired`, and of copies of
-    /// wildcards at former addresses of the appliance. Returns whether none is left.
-    pub(super) fn sweep(
+    /// wildcards at former addresses of the appliance. Returns whether no such key is left.
+    pub(super) fn prune_frontends(
         &mut self,
         desired: &dyn Fn(&Address) -> bool,
         at_most: usize,

@@ -110,7 +110,8 @@ impl RegionPlane<'_> {
 /// Mark at the end of the name of a retired tunnel.
 const RETIRED: &str = ", retired";
 
-/// Logs which tunnels were added and retired, unless `before` is the empty list of a start.
+/// Logs which tunnels of gateways and backends were added and retired, unless `before` is the empty
+/// list of a start.
 fn log_changes(before: &[(u32, String)], after: &[(u32, String)]) {
     let without = |all: &[(u32, String)], others: &[(u32, String)]| {
         let current = all.iter().filter(|(_, name)| !name.ends_with(RETIRED));

@@ -131,8 +131,8 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
     slots.sort();
     assert_eq!(dump_slots, slots);
     assert_eq!(dumped(plane), as_maps(model), "the dump of the maps");
-    let masters = dump.iter().filter(|record| matches!(record, Record::Service { .. })).count();
-    assert_eq!(masters, model.len());
+    let frontends = dump.iter().filter(|record| matches!(record, Record::Service { .. })).count();
+    assert_eq!(frontends, model.len());
 }
 
 /// Returns the dump of a plane over the map model with the same frontends.

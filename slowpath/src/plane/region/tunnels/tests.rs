@@ -1,5 +1,5 @@
-//! Tunnels that are added, changed and removed: ids, gateway numbers and sources of established
-//! flows.
+//! Tests of tunnels that are added, changed and removed: their ids, gateway numbers, retired
+//! sources and successors.
 
 use super::*;
 use tables::record::{SIDE_EXTERNAL, SIDE_INTERNAL, TunnelKind};
