@@ -149,8 +149,8 @@ struct ApplianceHandle(Arc<Live>);
 
 impl Appliance for ApplianceHandle {
     fn able(&self) -> Result<(), Vec<String>> {
-        let own = self.0.own();
-        if own.able { Ok(()) } else { Err(own.reasons) }
+        let local = self.0.local_able();
+        if local.able { Ok(()) } else { Err(local.reasons) }
     }
 
     /// Returns the number of flows that a drain waits for, and the number of forwarded packets that
@@ -187,7 +187,7 @@ impl Appliance for ApplianceHandle {
     }
 
     fn set_probe_failures(&self, reasons: Vec<String>) {
-        self.0.shared().hold_back(reasons);
+        self.0.shared().set_cloud_reasons(reasons);
     }
 
     fn tcp_idle(&self, idle: Duration) {

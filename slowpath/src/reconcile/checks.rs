@@ -11,7 +11,7 @@ use state::writer::Writer;
 use super::Reconcile;
 use crate::kernel::probe_addresses::ProbeAddresses;
 
-/// Maximum number of events taken in one step.
+/// Maximum number of events taken in one step, to bound its time.
 const AT_ONCE: usize = 4096;
 
 impl Reconcile<'_> {

@@ -26,7 +26,7 @@ pub(super) struct Hops {
     next_hops: NextHops,
     kernel: Box<dyn Kernel + Send>,
     path_mtus: PathMtus,
-    /// Until when a change may wait for the next hops of its new backends.
+    /// Until when the present change may wait for the next hops of its new backends.
     until: Option<Instant>,
     /// Whether resolution was requested for next hops that are not in the region.
     new_hops_requested: bool,
@@ -74,7 +74,7 @@ impl Hops {
 
     /// Returns true when the next hops of all new backends are resolved or [`RESOLVE_TIMEOUT`] has
     /// passed, after giving the resolutions to the plane. With `may_wait` false, it returns true
-    /// immediately: before the first commit the appliance takes no traffic.
+    /// immediately, with the resolutions that exist.
     pub(super) fn resolve_new(
         &mut self,
         changes: &TableChanges,
@@ -105,8 +105,8 @@ impl Hops {
     }
 
     /// Makes the next hops in the region the ones to resolve, if they changed. A record that was
-    /// freed and created again has no MAC address although its neighbor is resolved, so resolutions
-    /// of records without a MAC are reported again.
+    /// freed and created again has no MAC address although its neighbor is resolved, so the next
+    /// step writes the resolutions of records without a MAC again.
     pub(super) fn follow(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
         if !(plane.take_hops_changed() | mem::take(&mut self.new_hops_requested)) {
             return;
