@@ -40,7 +40,7 @@ pub fn open_store(folder: Option<&Path>) -> std::io::Result<Store> {
         None => Box::new(NullDisk),
     };
     let store = state::store::Store::open(disk);
-    // The version before must be able to read it on the way back from an upgrade.
+    // While an upgrade may be undone, the store keeps a format that the previous version reads.
     Ok(Store::new(match Upgrade::default().previous() {
         Some(previous) => store.readable_in(previous.store),
         None => store,
@@ -58,11 +58,12 @@ pub struct Desired {
     /// The sources that read files, each with its initializer. Until all initializers complete, the
     /// tables count as incomplete and nothing is pruned from the plane.
     files: Vec<(Source, Initializer)>,
-    /// Whether this process has stored a list of the files, so that the stored objects of their
-    /// sources are the files' content.
+    /// Whether this process has stored a complete list of the files, so that the store knows the
+    /// lists of their sources as complete.
     settled: bool,
     /// The write of the files' objects that is in progress, if any.
     pending: Option<Ticket>,
+    /// Results of writes of the files' objects, from the store's thread.
     answers: (Sender<CommitResult>, Receiver<CommitResult>),
     /// The files' sources with a removal that is confirmed and not yet made, and the revision of
     /// the objects at which they were determined.
@@ -128,8 +129,8 @@ impl Desired {
     }
 
     /// Submits the complete list of the files to the store, all or nothing. A list that removes
-    /// more than `permit` allows is held, which is recorded in the store. The result is returned by
-    /// [`Desired::written`]; only one call may be in progress.
+    /// more than `permit` allows is held: not stored until an operator confirms it, which the store
+    /// records. [`Desired::written`] returns the result; only one call may be in progress.
     pub fn write(&mut self, desired: &[Object], permit: Permit, now: SystemTime) {
         let objects = self.store.objects();
         let batch = match self.changes(&objects, desired, permit, now) {
@@ -160,8 +161,8 @@ impl Desired {
         );
     }
 
-    /// Returns the changes from the stored objects to those of the files, or the lists that are
-    /// held.
+    /// Returns the changes from the stored objects to those of the files, or the sources whose list
+    /// is held.
     fn changes(
         &self,
         objects: &Objects,
@@ -182,8 +183,8 @@ impl Desired {
         if held.is_empty() { Ok(batch) } else { Err(held) }
     }
 
-    /// Records in the store why the list is held, and sends the result after that: the next list is
-    /// judged with the record present.
+    /// Records in the store why the list is held. The result is sent only after that, so that the
+    /// next list is compared with the record.
     fn hold(&self, held: Vec<Held>, objects: &Objects, now: SystemTime) {
         let record: Vec<Change> = held.iter().flat_map(|held| held.record(objects, now)).collect();
         let why: Vec<String> = held.iter().map(ToString::to_string).collect();
@@ -384,8 +385,9 @@ impl Desired {
         write_statuses(&self.store, batch, now);
     }
 
-    /// Sets the condition `aspect` on the object of a service that is in force, unless the object
-    /// has it already: true, or false with `trouble` as the message.
+    /// Sets the condition `aspect` on the object of a service that is in force: true without
+    /// `trouble`, otherwise false with `trouble` as the message. Does nothing if the object has
+    /// that condition already.
     pub fn set_condition(
         &self,
         service: &Name,

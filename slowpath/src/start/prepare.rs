@@ -21,7 +21,7 @@ use super::StartError;
 /// Mode of the state directory: fastpath, which runs as root without the capability to ignore
 /// modes, may create the seed in it.
 const STATE_MODE: u32 = 0o770;
-/// Directories of the audit log and of the history of events in it.
+/// Directories in the state directory: of the audit log and of the history of events.
 const FOLDERS: [&str; 2] = ["audit", "events"];
 
 /// Creates the folders of region and control socket and the region's file for the group of the
@@ -56,8 +56,9 @@ fn remove_stale_socket(path: &Path) {
     }
 }
 
-/// Creates a folder if it is missing, and gives it and root's regular files in it to a user. If the
-/// path is a link, or the folder belongs to a third user, nothing is given.
+/// Creates a folder if it is missing, and gives it, the existing [`FOLDERS`] in it and root's
+/// regular files in all of them to a user. A folder that is a link or belongs to a third user is
+/// left as it is.
 fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let (directory, about) = open(folder)?;
@@ -65,7 +66,7 @@ fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
         return Ok(());
     }
     give(&directory, user, group)?;
-    // `folder` may lead elsewhere by now.
+    // The path `folder` may lead elsewhere by now, so it is not used again.
     let checked = by_descriptor(&directory);
     std::fs::set_permissions(&checked, Permissions::from_mode(STATE_MODE))?;
     give_files(Path::new(&checked), user, group)?;
@@ -79,7 +80,8 @@ fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives root's regular files in a directory to a user.
+/// Gives root's regular files in a directory to a user, except files with several hard links: the
+/// other ones may be outside the directory.
 fn give_files(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let (file, about) = open(&entry?.path())?;
@@ -111,7 +113,7 @@ fn by_descriptor(file: &File) -> String {
 mod tests {
     use super::*;
 
-    /// Debian's user and group without privileges.
+    /// Id of Debian's user `nobody` and group `nogroup`.
     const NOBODY: u32 = 65_534;
 
     #[test]
@@ -133,7 +135,7 @@ mod tests {
         for path in [&victim, &link, &folder.join("inner")] {
             assert_eq!(owner(path), (0, 0), "{path:?}: files only, without following links");
         }
-        // Without the first, the second is given as well.
+        // `events` is given although `audit` does not exist yet.
         for name in ["events", "audit"] {
             let (directory, file) = (folder.join(name), folder.join(name).join("lock"));
             std::fs::create_dir(&directory).unwrap();

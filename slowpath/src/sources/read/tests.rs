@@ -165,7 +165,7 @@ fn the_private_link_example_parses() {
 }
 
 #[test]
-fn enveloped_objects_are_accepted_or_rejected_by_file_line_and_field() {
+fn api_objects_are_accepted_or_rejected_by_file_line_and_field() {
     let folder = Folder::new("envelopes");
     let link = "kind: PrivateLinkService\nname: shop/web\nspec:\n  \
                 subscription: 550e8400-e29b-41d4-a716-446655440000\n  resource_group: north\n  \
@@ -219,7 +219,7 @@ fn non_regular_files_are_rejected_without_blocking() {
     let folder = Folder::new("irregular");
     folder.write("a.toml", &own("a", "203.0.113.1"));
     let other = folder.0.join("b.toml");
-    let refused = |what: &str| {
+    let assert_rejected = |what: &str| {
         let error = folder.read().unwrap_err();
         assert!(error.contains(&other.display().to_string()) && error.contains(what), "{error}");
         fs::remove_file(&other).unwrap();
@@ -227,17 +227,17 @@ fn non_regular_files_are_rejected_without_blocking() {
     };
     let made = std::process::Command::new("mkfifo").arg(&other).status().unwrap();
     assert!(made.success());
-    refused("it is a FIFO, not a regular file");
+    assert_rejected("it is a FIFO, not a regular file");
     let _socket = std::os::unix::net::UnixListener::bind(&other).unwrap();
-    refused("it is a socket");
+    assert_rejected("it is a socket");
     symlink("/dev/zero", &other).unwrap();
-    refused("it is a character device");
+    assert_rejected("it is a character device");
     symlink(&folder.0, &other).unwrap();
-    refused("it is a directory");
+    assert_rejected("it is a directory");
     symlink("/nowhere/at/all", &other).unwrap();
-    refused("No such file");
+    assert_rejected("No such file");
     fs::File::create(&other).unwrap().set_len(1 << 30).unwrap();
-    refused("it has more than 268435456 bytes");
+    assert_rejected("it has more than 268435456 bytes");
     // A link to a file is a file, as in mounted ConfigMaps.
     symlink(folder.0.join("a.toml"), &other).unwrap();
     assert!(folder.read().unwrap_err().contains("keep one of them"));
