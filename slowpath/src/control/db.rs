@@ -69,7 +69,7 @@ pub(super) struct MapsQuery {
     /// Only entries of this frontend or backend address; empty for all.
     #[serde(default)]
     address: String,
-    /// Whether to include identifiers.
+    /// Whether to include the identifiers of frontends and backends.
     #[serde(default = "yes")]
     ids: bool,
 }
@@ -116,7 +116,8 @@ pub(super) async fn objects(State(live): State<Arc<Live>>, Path(kind): Path<Stri
     .await
 }
 
-/// A table that can be read: one of the control state, or the appliance's health.
+/// A table that can be read: one of the control state, or `health`, with a row for each component
+/// of the appliance.
 #[derive(Clone, Copy)]
 enum RowSource {
     Table(Table),

@@ -12,16 +12,16 @@ use serde::Deserialize;
 
 use super::response::error_response;
 
-/// Maximum time of a level, in seconds: a week.
+/// Maximum time for which levels may be set, in seconds: a week.
 const MAX_SECONDS: u64 = 7 * 24 * 3600;
 
 /// Parameters of `PUT /log/level`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LevelQuery {
-    /// Directives; the configured ones if absent.
+    /// Levels as in `log.level`; the configured ones if absent.
     level: Option<String>,
-    /// Seconds for which they are in force; absent: until slowpath ends.
+    /// Seconds for which the levels are in force; until slowpath ends if absent.
     seconds: Option<u64>,
 }
 
