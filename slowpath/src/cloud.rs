@@ -33,7 +33,7 @@ use crate::cloud::followed::Ends;
 use crate::kernel::neighbors::kernel::read_link;
 use crate::live::Live;
 
-/// Handle to the running lifecycle task.
+/// Handle to the running lifecycle task, which registers and deregisters the appliance.
 pub struct CloudHandle {
     signals: mpsc::Sender<()>,
     left: oneshot::Receiver<()>,

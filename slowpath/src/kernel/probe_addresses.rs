@@ -37,7 +37,7 @@ const ADDITIONS_PER_STEP: usize = 256;
 pub struct Address {
     /// The address.
     pub addr: IpAddr,
-    /// Whether it is on `lo` and has the mark.
+    /// Whether slowpath added it: it is on `lo` and has the mark ([`PROTOCOL`]).
     pub own: bool,
 }
 
@@ -58,6 +58,7 @@ pub struct ProbeAddresses {
     last_settled: Option<(Instant, u64)>,
     /// Marked addresses that no backend needs, and since when.
     unneeded: BTreeMap<IpAddr, Instant>,
+    /// Whether the last comparison failed.
     failed: bool,
 }
 
@@ -79,7 +80,8 @@ impl ProbeAddresses {
         }
     }
 
-    /// Compares the addresses if it is time to, and adds or removes some. Errors are retried.
+    /// Compares the addresses if the tables have changed or [`SETTLE_INTERVAL`] has passed, and
+    /// adds or removes some. Errors are retried the next time.
     pub fn step(&mut self, tables: &Tables, now: Instant) {
         let (last_settled, revision) = (self.last_settled, tables.revision());
         if last_settled.is_some_and(|(at, of)| of == revision && now < at + SETTLE_INTERVAL) {

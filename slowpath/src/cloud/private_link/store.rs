@@ -79,7 +79,7 @@ pub struct StoredLinks {
     unsaved: Mutex<BTreeMap<String, Vec<LinkEvent>>>,
     /// Names of objects to reconcile immediately.
     urgent: Mutex<BTreeSet<String>>,
-    /// Wakes the controller for urgent objects.
+    /// Wakes the controller for urgent objects; changes of the store wake it through `revision`.
     changed: Notify,
 }
 
