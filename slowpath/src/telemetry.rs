@@ -33,11 +33,11 @@ use traces::{Clock, Traces};
 const TRACES_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of spans in a request.
 const BATCH_MAX: usize = 512;
-/// Maximum number of spans that wait while the collector does not accept any.
+/// Maximum number of assembled spans that wait while the collector does not accept any.
 const WAITING_MAX: usize = 4_096;
-/// Number of attempts to send a batch of spans.
+/// Maximum number of attempts to send a batch of spans.
 const ATTEMPTS_MAX: u32 = 3;
-/// How long the last export takes at most when the process ends.
+/// Maximum duration of the last export, when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Handle to the exporter's thread.
@@ -154,7 +154,8 @@ impl Exporter {
             self.metrics_at = Instant::now();
             self.export_metrics().await;
         };
-        // What is not accepted in time is lost with the process, and its counter.
+        // What the collector does not accept in time is lost, and not counted: the counter ends
+        // with the process.
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, flush).await;
     }
 
@@ -162,7 +163,8 @@ impl Exporter {
         &self.live.shared().measurements
     }
 
-    /// Sends complete traces; with `all`, every span at once.
+    /// Sends complete traces, unless the pause before a repetition lasts; with `all`, also
+    /// incomplete ones, and without regard to that pause.
     async fn export_traces(&mut self, all: bool) {
         let clock = Clock::now();
         let spans = self.measurements().spans.take();
@@ -193,7 +195,7 @@ impl Exporter {
         let resource = Some(self.resource.clone());
         let request =
             TracesRequest { resource_spans: vec![ResourceSpans { resource, scope_spans }] };
-        // Before the attempt, which the end of the process may interrupt.
+        // Counted before the attempt, because the end of the process may interrupt it.
         self.batch.attempts += 1;
         let sent = self.client.send(Signal::Traces, &request).await;
         self.report(Signal::Traces, &sent);
@@ -212,7 +214,8 @@ impl Exporter {
         matches!(error.failure, Failure::Partial(_))
     }
 
-    /// Sends the metrics if they are due. They are not repeated: the next ones contain them.
+    /// Sends the metrics if they are due. A failed request is not repeated: the next export has the
+    /// totals again.
     async fn export_metrics(&mut self) {
         let now = Instant::now();
         if now < self.metrics_at {

@@ -99,8 +99,8 @@ impl NextHops {
         }
     }
 
-    /// Replaces the set of (arm, destination) pairs to resolve. A new one makes
-    /// a full read of routes and neighbors due.
+    /// Replaces the set of (arm, destination) pairs to resolve. A new pair makes a full read of
+    /// routes and neighbors due.
     pub fn set_needed(&mut self, needed: impl IntoIterator<Item = (u8, IpAddr)>, now: Instant) {
         let mut before = std::mem::take(&mut self.hops);
         for key in needed {

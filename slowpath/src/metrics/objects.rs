@@ -1,10 +1,10 @@
 //! Metrics of services and backends.
 //!
-//! Those with counters of their own have series of their own: the first `region.counted_services`
-//! services and `region.counted_backends` backends, by their ids in the region, which they keep
-//! until they are removed. Services without an id, because none of their frontends is in the
-//! region, have series of their backends' states while the sum of both is within the limit. All
-//! others are summed under `(others)`.
+//! A service or backend with counters of its own has series of its own: these are the first
+//! `region.counted_services` services and `region.counted_backends` backends by their ids in the
+//! region, which they keep until they are removed. Services without an id, because none of their
+//! frontends is in the region, have series of their backends' states while the sum of both is
+//! within the limit. All others are summed under `(others)`.
 
 use std::fmt;
 
@@ -112,11 +112,11 @@ fn service_counts(
 ) -> Result<usize, fmt::Error> {
     let counted = own.iter().filter(|(known, has_series)| *has_series && !known.ids.is_empty());
     let mut all: Vec<(&str, TrafficCounts)> = counted
-        .map(|(known, _)| (known.service.name.as_str(), TrafficCounts::known(counters, known)))
+        .map(|(known, _)| (known.service.name.as_str(), TrafficCounts::published(counters, known)))
         .collect();
     let others = TrafficCounts::other_services(counters);
-    let some = own.iter().any(|(known, _)| is_in_others(counters, known)) || others.any();
-    all.extend(some.then_some((OTHERS, others)));
+    let has_others = own.iter().any(|(known, _)| is_in_others(counters, known)) || others.any();
+    all.extend(has_others.then_some((OTHERS, others)));
     traffic(&OF_SERVICES, &all, family)?;
     Ok(own.iter().filter(|(_, has_series)| !has_series).count())
 }
@@ -133,8 +133,8 @@ fn backend_counts(
     let mut all: Vec<(&str, TrafficCounts)> =
         own.iter().map(|(id, name)| (*name, TrafficCounts::backend(counters, *id))).collect();
     let others = TrafficCounts::other_backends(counters);
-    let some = own.len() < backends.len() || others.any();
-    all.extend(some.then_some((OTHERS, others)));
+    let has_others = own.len() < backends.len() || others.any();
+    all.extend(has_others.then_some((OTHERS, others)));
     traffic(&OF_BACKENDS, &all, family)?;
     Ok(backends.len() - own.len())
 }
@@ -266,7 +266,8 @@ mod tests {
         }
     }
 
-    /// A service without frontends has no id, and is not beyond the limit of all services.
+    /// Services without an id have no counters. They get series as far as those with counters leave
+    /// some of the limit.
     #[test]
     fn services_without_an_id_share_the_limit() {
         let sizes = Sizes { counted_services: 3, ..Sizes::SMALL };

@@ -62,10 +62,9 @@ impl TrafficCounts {
         TrafficCounts::read(|counter| counters.sum(|page| page.other_backends_count(counter)))
     }
 
-    /// Returns the counters of a published service, summed over the services of the region that it
-    /// consists of.
-    pub fn known(counters: &Counters<'_>, known: &PublishedService) -> TrafficCounts {
-        let each = known.ids.iter().map(|id| TrafficCounts::service(counters, *id));
+    /// Returns the counters of a published service, summed over its services in the region.
+    pub fn published(counters: &Counters<'_>, service: &PublishedService) -> TrafficCounts {
+        let each = service.ids.iter().map(|id| TrafficCounts::service(counters, *id));
         each.fold(TrafficCounts::default(), |sum, one| TrafficCounts {
             packets: sum.packets + one.packets,
             bytes: sum.bytes + one.bytes,
@@ -165,7 +164,7 @@ fn others(reports: &[ServiceReport], counters: &Counters<'_>) -> Option<ServiceR
 }
 
 fn service(known: &PublishedService, set: &TableSet<'_>, counters: &Counters<'_>) -> ServiceReport {
-    let counts = TrafficCounts::known(counters, known);
+    let counts = TrafficCounts::published(counters, known);
     let mut slots: HashMap<u32, u32> = HashMap::new();
     let (mut all, mut table_size, mut tunnel) = (0, 0, "");
     for record in known.ids.iter().filter_map(|id| set.service(*id)) {
