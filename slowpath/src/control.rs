@@ -15,10 +15,13 @@
 //! - `GET /bgp`, `/bgp/peers`, `/bgp/peers/detail`, `/bgp/routes/available`,
 //!   `/bgp/routes/advertised` and `/bgp/policies`: state of BGP.
 //!
-//! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`, `PUT
-//! /log/level`, `PUT /store/format`, which rewrites the store in the format of this version, so
-//! that earlier versions with another format cannot read it any more, and `PUT
-//! /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a connection.
+//! Endpoints that write:
+//! - the API below `/v1` (crate `api`);
+//! - `PUT /drain/on` and `/drain/off`;
+//! - `PUT /log/level`;
+//! - `PUT /store/format`: rewrites the store in the format of this version, so that earlier
+//!   versions with another format cannot read it any more;
+//! - `PUT /private-links-connections/approve/NAME` and `reject/NAME`: decide on a connection.
 //!
 //! The socket belongs to the user as which slowpath runs. Its mode is 0600, or 0660 with the group
 //! `control.group` if that is set; with `control.operate_group` or `control.read_group`, an ACL
@@ -312,7 +315,7 @@ struct FlowsQuery {
     protocol: Option<String>,
     /// `GET /trace`: number of packets to trace; 1 by default.
     packets: Option<u32>,
-    /// `GET /trace`: maximum duration; 30 by default.
+    /// `GET /trace`: maximum duration in seconds; 30 by default.
     seconds: Option<u32>,
 }
 

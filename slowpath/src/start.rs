@@ -92,7 +92,7 @@ pub enum StartError {
     /// The client for the cloud can't be created.
     #[error(transparent)]
     Cloud(#[from] cloud::CloudError),
-    /// A thread could not be started, signals could not be handled, or a listener's task panicked.
+    /// An operation of the system failed, or a listener's task panicked.
     #[error("{what}: {source}")]
     System {
         /// The operation that failed.
@@ -136,10 +136,11 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// cloud's lifecycle of a stall.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether all parts have started.
+/// Whether all parts but the cloud's lifecycle have started.
 static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether [`run`] has started all parts.
+/// Returns whether [`run`] has started all parts but the cloud's lifecycle: an error is then a
+/// failure of slowpath and not of its start.
 pub fn has_started() -> bool {
     HAS_STARTED.load(Ordering::Relaxed)
 }

@@ -36,7 +36,7 @@ impl Groups {
     /// Looks up the groups that the configuration names.
     ///
     /// # Errors
-    /// A group does not exist. The default of `control.group` may be missing.
+    /// Fails if a group does not exist, except the default of `control.group`.
     pub fn of(control: &config::checked::Control) -> Result<Groups, OwnerError> {
         Ok(Groups {
             admin: group_id("control.group", control.group.as_deref())?,

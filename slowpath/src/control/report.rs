@@ -80,7 +80,7 @@ pub struct Status {
     pub next_hops: NextHopStatus,
     /// Flows in the flow table.
     pub flows: Use,
-    /// Number of frontends by their progress to the region.
+    /// Number of frontends by whether the lcores serve them.
     #[serde(default)]
     pub frontends: Frontends,
     /// Number of services in the region.
@@ -120,7 +120,7 @@ pub struct AuditStatus {
     pub error: Option<String>,
 }
 
-/// A secret whose file is followed. Nothing of its content is shown.
+/// A secret whose file is watched. Nothing of its content is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecretStatus {
     /// Configuration key of the file; `api.tls_cert` for a certificate with its key.
@@ -139,7 +139,7 @@ pub struct SecretStatus {
     pub overlap_left_s: Option<u64>,
 }
 
-/// Number of frontends by their progress to the region.
+/// Number of frontends by whether the lcores serve them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frontends {
     /// Frontends that every lcore serves as desired.
@@ -260,7 +260,7 @@ pub struct BackendReport {
     pub address: String,
     /// Port; 0 keeps that of the frontend.
     pub port: u16,
-    /// `active`, `terminating`, `quarantined` or `maintenance`.
+    /// `active`, `terminating`, `terminating-not-serving`, `quarantined` or `maintenance`.
     pub state: String,
     /// Configured weight.
     pub weight: u32,

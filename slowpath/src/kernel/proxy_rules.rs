@@ -110,6 +110,8 @@ impl ProxyRules {
         self.failed = settled.is_err();
     }
 
+    /// Adds missing rules, and removes those that no service has needed for [`REMOVAL_DELAY`]. The
+    /// first error ends the attempt.
     fn settle(&mut self, tables: &Tables, now: Instant) -> io::Result<()> {
         let needed = self.needed(tables);
         let existing: BTreeSet<Rule> = self.kernel.rules()?.into_iter().collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-/// Methods that have a label value of their own. A client may send any other.
+/// Methods that have a label value of their own. Any other that a client sends counts as `other`.
 const METHODS: [&str; 7] = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"];
 
 /// Returns the label value of a method.

@@ -39,8 +39,9 @@ pub(super) fn encode(live: &Live, status: &Status, family: &mut Family<'_, '_>) 
 }
 
 /// Encodes the use of NAT ports: in total, and of the backend that uses the most. A backend has a
-/// port map for each NAT address. Only maps of backends that may have live flows are read, at most
-/// [`MAPS_PER_SCRAPE`]: for the others the counts of an earlier scrape are used.
+/// port map for each NAT address of its family. A backend without live flows uses no port. Of the
+/// maps of the others, at most [`MAPS_PER_SCRAPE`] are read; the rest have the counts of an earlier
+/// scrape.
 fn nat_ports(
     region: &Region,
     counted: &mut NatPortCounts,

@@ -198,7 +198,7 @@ fn blank_tunnel(local: IpAddr, arm: ArmName) -> Tunnel {
 }
 
 /// Returns the tunnels through which backends of tunnel services send packets back: one for each
-/// encapsulation, arm and address family that has such backends.
+/// encapsulation with port and VNI, arm and address family that has such backends.
 pub(crate) fn needed_tunnels<'a>(
     config: &Config,
     needs: impl Iterator<Item = &'a Need>,

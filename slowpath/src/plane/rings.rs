@@ -59,7 +59,7 @@ impl<'r> Rings<'r> {
     }
 
     /// Returns the number of messages that are no events, plus the number of invalid ring
-    /// positions; zero unless a fastpath is defective.
+    /// positions; zero unless the data plane is defective.
     pub fn invalid(&self) -> u64 {
         let wild = |rings: &LcoreRings<'_>| rings.commands.wild() + rings.events.wild();
         self.invalid + self.lcores.iter().map(wild).sum::<u64>()

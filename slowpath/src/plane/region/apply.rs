@@ -115,6 +115,8 @@ impl Members<'_> {
 }
 
 impl RegionPlane<'_> {
+    /// Writes a frontend and what it requires to the prepared tables; if no packet can reach it,
+    /// removes it from them. If capacity is lacking, the frontend stays as it was.
     pub(super) fn apply(&mut self, desired: &DesiredFrontend) -> Result<(), PlaneError> {
         desired.check()?;
         let address = *desired.frontend.address();
