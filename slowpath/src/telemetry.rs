@@ -27,7 +27,7 @@ use otlp::{
     KeyValue, MetricsRequest, Resource, ResourceMetrics, ResourceSpans, Scope, ScopeMetrics,
     ScopeSpans, TracesRequest,
 };
-use traces::{Clock, Traces};
+use traces::{Clock, Incomplete, Traces};
 
 /// Interval at which spans are taken from the queue and sent.
 const TRACES_INTERVAL: Duration = Duration::from_secs(1);
@@ -140,7 +140,7 @@ impl Exporter {
         let rounds = async {
             loop {
                 tick.tick().await;
-                self.export_traces(false).await;
+                self.export_traces(Incomplete::Wait).await;
                 self.export_metrics().await;
             }
         };
@@ -150,7 +150,7 @@ impl Exporter {
             () = rounds => {}
         }
         let flush = async {
-            self.export_traces(true).await;
+            self.export_traces(Incomplete::Flush).await;
             self.metrics_at = Instant::now();
             self.export_metrics().await;
         };
@@ -163,18 +163,19 @@ impl Exporter {
         &self.live.shared().measurements
     }
 
-    /// Sends complete traces, unless the pause before a repetition lasts; with `all`, also
-    /// incomplete ones, and without regard to that pause.
-    async fn export_traces(&mut self, all: bool) {
+    /// Sends complete traces, unless the pause before a repetition lasts; with
+    /// [`Incomplete::Flush`], also incomplete ones, and without regard to that pause.
+    async fn export_traces(&mut self, incomplete: Incomplete) {
         let clock = Clock::now();
         let spans = self.measurements().spans.take();
         self.traces.add(spans, clock);
-        if all {
-            self.traces.complete_changes(clock, true);
+        if incomplete == Incomplete::Flush {
+            self.traces.complete_changes(clock, incomplete);
         }
         let excess = self.traces.drop_oldest(WAITING_MAX);
         self.measurements().spans.count_lost(Signal::Traces, excess);
-        if self.batch.retry_at.is_some_and(|at| !all && clock.steady() < at) {
+        let is_paused = self.batch.retry_at.is_some_and(|at| clock.steady() < at);
+        if is_paused && incomplete == Incomplete::Wait {
             return;
         }
         loop {

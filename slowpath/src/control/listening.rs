@@ -138,8 +138,8 @@ fn raise_descriptors(config: &Config) -> usize {
     percent
 }
 
-/// Returns the percentage of the descriptors that listeners need which `limit` allows them beside
-/// the `others`, 100 at most.
+/// Returns the percentage of the descriptors of `listeners` that `limit` leaves after `others`, 100
+/// at most.
 fn listener_percent(limit: usize, others: usize, listeners: usize) -> usize {
     (limit.saturating_sub(others) * 100 / listeners.max(1)).min(100)
 }

@@ -45,8 +45,8 @@ pub struct Address {
 pub trait Addresses {
     /// Returns the addresses of all interfaces.
     fn addresses(&mut self) -> io::Result<Vec<Address>>;
-    /// Adds or removes an address with the mark.
-    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()>;
+    /// Adds an address with the mark, or removes it.
+    fn set_present(&mut self, addr: IpAddr, present: bool) -> io::Result<()>;
 }
 
 /// The source addresses that probes of backends need.
@@ -122,7 +122,7 @@ impl ProbeAddresses {
         let missing: Vec<IpAddr> = needed.difference(&any).copied().collect();
         let mut first_error = None;
         for addr in missing.iter().take(ADDITIONS_PER_STEP) {
-            if let Err(e) = self.kernel.set(*addr, true) {
+            if let Err(e) = self.kernel.set_present(*addr, true) {
                 first_error.get_or_insert(format!("{addr}: {e}; type: ip addr add {addr} dev lo"));
             }
         }
@@ -130,7 +130,7 @@ impl ProbeAddresses {
         for addr in own.difference(&needed) {
             let since = *self.unneeded.entry(*addr).or_insert(now);
             if now >= since + REMOVAL_DELAY
-                && let Err(e) = self.kernel.set(*addr, false)
+                && let Err(e) = self.kernel.set_present(*addr, false)
             {
                 first_error.get_or_insert(format!("{addr}: {e}; type: ip addr del {addr} dev lo"));
             }
@@ -152,7 +152,7 @@ impl Addresses for Netlink {
         Ok(existing.iter().filter_map(read).collect())
     }
 
-    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
+    fn set_present(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
         let (message, flags, done) = match present {
             true => (RouteNetlinkMessage::NewAddress(message(addr)), NEW, libc::EEXIST),
             false => (RouteNetlinkMessage::DelAddress(message(addr)), 0, libc::EADDRNOTAVAIL),

@@ -52,8 +52,8 @@ pub struct Rule {
 pub trait Rules {
     /// Returns slowpath's rules.
     fn rules(&mut self) -> io::Result<Vec<Rule>>;
-    /// Adds or removes a rule.
-    fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()>;
+    /// Adds a rule, or removes it.
+    fn set_present(&mut self, rule: &Rule, present: bool) -> io::Result<()>;
 }
 
 /// The routing rules that proxies need.
@@ -117,7 +117,7 @@ impl ProxyRules {
         let existing: BTreeSet<Rule> = self.kernel.rules()?.into_iter().collect();
         let missing: Vec<Rule> = needed.difference(&existing).copied().collect();
         for rule in &missing {
-            self.kernel.set(rule, true)?;
+            self.kernel.set_present(rule, true)?;
         }
         for (interface, table, _) in &self.arms {
             if missing.iter().any(|rule| rule.table == *table) && is_strict(interface) {
@@ -131,7 +131,7 @@ impl ProxyRules {
         for rule in existing.difference(&needed) {
             let since = *self.unneeded.entry(*rule).or_insert(now);
             if now >= since + REMOVAL_DELAY {
-                self.kernel.set(rule, false)?;
+                self.kernel.set_present(rule, false)?;
             }
         }
         Ok(())
@@ -174,7 +174,7 @@ impl Rules for Netlink {
         Ok(Netlink::rules(self)?.iter().filter_map(read).collect())
     }
 
-    fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
+    fn set_present(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
         let (message, flags, done) = match present {
             true => (RouteNetlinkMessage::NewRule(message(rule)), NEW, libc::EEXIST),
             false => (RouteNetlinkMessage::DelRule(message(rule)), 0, libc::ENOENT),
@@ -261,7 +261,7 @@ mod tests {
         fn rules(&mut self) -> io::Result<Vec<Rule>> {
             Ok(self.0.lock().rules.iter().copied().collect())
         }
-        fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
+        fn set_present(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
             let mut kernel = self.0.lock();
             if kernel.rejects {
                 return Err(io::ErrorKind::PermissionDenied.into());

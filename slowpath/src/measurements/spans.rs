@@ -94,7 +94,7 @@ impl Spans {
         std::mem::take(&mut *self.waiting.lock())
     }
 
-    /// Counts spans or data points that the collector did not accept.
+    /// Counts spans or data points that are not exported.
     pub fn count_lost(&self, signal: Signal, count: usize) {
         self.lost[signal as usize].fetch_add(count as u64, Ordering::Relaxed);
     }

@@ -410,8 +410,8 @@ metrics! {
     EVENTS_LOST Counter "weir_events_lost" [] Always
         "Events missing in the history, because they came too fast or the disk failed.";
     TELEMETRY_LOST Counter "weir_telemetry_lost" ["signal"] Always
-        "Spans (traces) and data points (metrics) that the OpenTelemetry collector did not accept; \
-         the event telemetry_failed has the error.";
+        "Spans (traces) and data points (metrics) that the OpenTelemetry collector did not accept, \
+         and spans of which too many waited; the event telemetry_failed has the collector's error.";
     SECRET_REJECTED Gauge "weir_secret_rejected" ["secret"] Secrets
         "1 while the present content of a secret's file is rejected, else 0; `weir status` shows \
          the API's error, slowpath's log that of a BGP key.";

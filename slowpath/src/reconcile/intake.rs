@@ -209,7 +209,7 @@ impl Intake {
         let waiting = self.waiting.take().map(|waiting| waiting.services);
         let in_force = || List { objects: services.to_vec(), allow_removal: false };
         let services = waiting.unwrap_or_else(in_force);
-        self.files.check(Arc::clone(&new), false);
+        self.files.check_against(Arc::clone(&new));
         self.pending_config = Some(Arc::clone(&new));
         self.waiting = Some(PendingFiles { config: Some(new), services });
         Ok(())
@@ -227,7 +227,7 @@ impl Intake {
         }
         let new = Arc::new(new);
         self.waiting = None;
-        self.files.check(Arc::clone(&new), true);
+        self.files.read_against(Arc::clone(&new));
         self.pending_config = Some(new);
         Ok(())
     }
@@ -270,7 +270,7 @@ impl Intake {
             // They were checked before the reader got the expected configuration. The reader has
             // recorded changed files as read, so another read has to be requested.
             if fresh {
-                self.files.check(Arc::clone(expected), true);
+                self.files.read_against(Arc::clone(expected));
             }
             return;
         }
@@ -315,7 +315,7 @@ impl Intake {
     /// Drops the pending configuration, and has the services checked against the one in force.
     fn drop_pending_config(&mut self) {
         (self.pending_config, self.waiting) = (None, None);
-        self.files.check(Arc::clone(&self.config), true);
+        self.files.read_against(Arc::clone(&self.config));
     }
 
     /// Records that the store or the region rejected the content that was taken last.

@@ -103,8 +103,10 @@ impl Desired {
         };
         let objects = desired.store.objects();
         if objects.revision() > 0 {
+            let files_complete = false;
+            let events = objects.as_events();
             let verdicts =
-                desired.reflect(objects.clone(), &objects.as_events(), false, unhealthy, now).1;
+                desired.reflect(objects.clone(), &events, files_complete, unhealthy, now).1;
             desired.record_verdicts(verdicts, now);
         }
         desired
@@ -239,7 +241,8 @@ impl Desired {
     pub fn apply(&mut self, unhealthy: &[(Address, Endpoint)], now: SystemTime) -> u64 {
         let (objects, events) = self.updates();
         log_services(&events);
-        let (revision, verdicts) = self.reflect(objects, &events, true, unhealthy, now);
+        let files_complete = true;
+        let (revision, verdicts) = self.reflect(objects, &events, files_complete, unhealthy, now);
         self.record_verdicts(verdicts, now);
         revision
     }
@@ -275,7 +278,8 @@ impl Desired {
             return false;
         }
         log_services(&events);
-        let verdicts = self.reflect(objects, &events, false, &[], now).1;
+        let files_complete = false;
+        let verdicts = self.reflect(objects, &events, files_complete, &[], now).1;
         self.record_verdicts(verdicts, now);
         true
     }
@@ -292,6 +296,9 @@ impl Desired {
         (all.objects, events)
     }
 
+    /// Derives rows from `events`, the changes to `objects`. `files_complete` is whether `objects`
+    /// have the complete lists of the files. Returns the revision of the tables, and the objects
+    /// that the reflector accepts or rejects now.
     fn reflect(
         &mut self,
         objects: Objects,

@@ -123,9 +123,9 @@ enum Command {
     Reread,
     /// Read the configuration file again.
     RereadConfig,
-    /// Check services against this configuration from now on. The flag is whether to read them
+    /// Check services against this configuration from now on. `read_now` is whether to read them
     /// immediately instead of when they change.
-    Check(Arc<Config>, bool),
+    Check { config: Arc<Config>, read_now: bool },
 }
 
 /// Result of reading the configuration or the services.
@@ -195,10 +195,14 @@ impl Files {
         self.send(Command::RereadConfig);
     }
 
-    /// Requests that services are checked against `config` from now on. `read_now` is whether to
-    /// read them immediately.
-    pub fn check(&self, config: Arc<Config>, read_now: bool) {
-        self.send(Command::Check(config, read_now));
+    /// Requests that services are checked against `config` when they are read next.
+    pub fn check_against(&self, config: Arc<Config>) {
+        self.send(Command::Check { config, read_now: false });
+    }
+
+    /// Requests that services are read immediately, and checked against `config` from now on.
+    pub fn read_against(&self, config: Arc<Config>) {
+        self.send(Command::Check { config, read_now: true });
     }
 
     /// Takes the next content, the configuration first.
@@ -303,7 +307,7 @@ impl Reader {
                 self.config.iter_mut().for_each(|file| file.watch.reread());
             }
             Command::RereadConfig => self.config.iter_mut().for_each(|file| file.watch.reread()),
-            Command::Check(config, read_now) => {
+            Command::Check { config, read_now } => {
                 self.against = config;
                 self.read_services_now |= read_now;
             }
@@ -351,9 +355,9 @@ mod tests {
         assert_eq!(read_at(0), Some(true), "the first read");
         std::fs::write(&path, "# changed\n").unwrap();
         assert_eq!(read_at(100), None, "the change is settling");
-        files.check(Arc::clone(&config), true);
+        files.read_against(Arc::clone(&config));
         assert_eq!(read_at(120), Some(true), "the change is read by command");
-        files.check(Arc::clone(&config), true);
+        files.read_against(Arc::clone(&config));
         assert_eq!(read_at(140), Some(false), "nothing changed");
         assert_eq!(read_at(1000), None);
         std::fs::remove_file(&path).unwrap();

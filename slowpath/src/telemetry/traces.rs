@@ -61,6 +61,15 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// What to do with changes to which further stages may be added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Incomplete {
+    /// They wait for these stages.
+    Wait,
+    /// They are complete as they are, because the process ends.
+    Flush,
+}
+
 /// A change whose generation is compiled.
 #[derive(Debug)]
 struct Change {
@@ -129,7 +138,7 @@ impl Traces {
                 }
             }
         }
-        self.complete_changes(clock, false);
+        self.complete_changes(clock, Incomplete::Wait);
     }
 
     fn add_stage(
@@ -168,10 +177,12 @@ impl Traces {
         }
     }
 
-    /// Completes the changes to which no stage is added any more; with `all`, every change.
-    pub fn complete_changes(&mut self, clock: Clock, all: bool) {
+    /// Completes the changes to which no stage is added any more, and with [`Incomplete::Flush`]
+    /// all others as well.
+    pub fn complete_changes(&mut self, clock: Clock, incomplete: Incomplete) {
         let now = clock.steady();
-        let is_past = |at: Instant, wait: Duration| all || now >= at + wait;
+        let is_past =
+            |at: Instant, wait: Duration| incomplete == Incomplete::Flush || now >= at + wait;
         while let Some(change) = self.changes.pop_front_if(|change| match change.ended {
             Some(ended) => is_past(ended, GRACE),
             None => is_past(change.compiled, ACKNOWLEDGE_MAX),
@@ -320,7 +331,7 @@ mod tests {
         traces.add(vec![], at(15_100));
         assert_eq!(names(&mut traces), [["change", "compile"]]);
         traces.add(vec![compile(20_000, 3)], at(20_001));
-        traces.complete_changes(at(20_001), true);
+        traces.complete_changes(at(20_001), Incomplete::Flush);
         assert_eq!(names(&mut traces), [["change", "compile"]], "at the end all are exported");
     }
 

@@ -35,7 +35,7 @@ impl Addresses for FakeKernel {
     fn addresses(&mut self) -> io::Result<Vec<Address>> {
         Ok(self.0.lock().addresses.iter().copied().collect())
     }
-    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
+    fn set_present(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
         let mut kernel = self.0.lock();
         if kernel.rejected.contains(&addr) {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -181,7 +181,7 @@ fn inside_the_namespace() {
     let own = [addr("198.18.0.1"), addr("fd01::1")];
     let mut kernel = Netlink::default();
     for addr in own.iter().chain(&own) {
-        kernel.set(*addr, true).unwrap();
+        kernel.set_present(*addr, true).unwrap();
     }
     for addr in own {
         TcpListener::bind((addr, 0)).expect("no duplicate address detection delays its use");
@@ -203,7 +203,7 @@ fn inside_the_namespace() {
         assert!(foreign.contains(one), "{one}: {foreign:?}");
     }
     for addr in own.iter().chain(&own) {
-        kernel.set(*addr, false).unwrap();
+        kernel.set_present(*addr, false).unwrap();
     }
     assert_eq!(by_owner(&kernel.addresses().unwrap()), (BTreeSet::new(), foreign));
     assert!(TcpListener::bind((own[0], 0)).is_err());

@@ -303,7 +303,7 @@ fn unreachable_frontends_are_tracked_and_not_written() {
 }
 
 #[test]
-fn a_node_port_is_served_on_every_own_address() {
+fn a_node_port_is_served_on_the_own_addresses_of_its_family() {
     let mut plane = small();
     let mut desired = web("a", "0.0.0.0:30080", &[1]);
     let spec = FrontendSpec { kind: Kind::NodePort, ..desired.frontend.spec.clone() };
