@@ -201,7 +201,7 @@ impl Appliance for ApplianceHandle {
 
 impl AzureAppliance for ApplianceHandle {
     fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
-        let gateway = self.0.config.gateways.iter().find(|known| known.name == gateway)?;
+        let gateway = self.0.config.gateways.iter().find(|candidate| candidate.name == gateway)?;
         let set = self.0.region.tables(self.0.region.generation());
         let exists = |end: &VxlanEnd| {
             let locals: Vec<Addr> = gateway.tunnels.iter().map(|t| t.local.into()).collect();
@@ -213,8 +213,8 @@ impl AzureAppliance for ApplianceHandle {
             })
         };
         let followed = self.0.shared().followed().tunnels.get(&gateway.name).copied();
-        let known = [followed, gateway.vxlan_ends()].into_iter().flatten();
-        known
+        let candidates = [followed, gateway.vxlan_ends()].into_iter().flatten();
+        candidates
             .filter(|(external, internal)| exists(external) && exists(internal))
             .map(to_tunnels)
             .next()

@@ -135,7 +135,7 @@ pub fn listen(control: &config::checked::Control) -> Result<(UnixListener, Group
         std::fs::create_dir_all(folder).map_err(other)?;
     }
     match std::fs::symlink_metadata(path) {
-        Ok(about) if !about.file_type().is_socket() => {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(ControlError::NotASocket { path: path.to_owned() });
         }
         Ok(_) if Probe::connect(path).is_ok() => {

@@ -417,8 +417,8 @@ async fn serve(
             ended = tasks.join_next() => match ended {
                 Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => return Err(error),
-                Some(Err(broken)) => {
-                    return Err(system("listener task")(std::io::Error::other(broken)));
+                Some(Err(error)) => {
+                    return Err(system("listener task")(std::io::Error::other(error)));
                 }
                 None => return Ok(()),
             },

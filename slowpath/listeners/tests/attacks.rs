@@ -24,7 +24,7 @@ fn app() -> Router {
     let body = |body: Result<Bytes, axum::extract::rejection::BytesRejection>| async {
         match body {
             Ok(body) => (StatusCode::OK, body.len().to_string()),
-            Err(wrong) => (StatusCode::BAD_REQUEST, wrong.body_text()),
+            Err(error) => (StatusCode::BAD_REQUEST, error.body_text()),
         }
     };
     Router::new()

@@ -53,7 +53,7 @@ pub(super) async fn table(
     };
     let filter = match source.filter(query.prefix) {
         Ok(filter) => filter,
-        Err(wrong) => return error_response(StatusCode::BAD_REQUEST, wrong),
+        Err(error) => return error_response(StatusCode::BAD_REQUEST, error),
     };
     if query.watch {
         let (lines, received) = mpsc::channel(LINE_QUEUE);
@@ -88,9 +88,9 @@ pub(super) async fn maps(
         text => match text.trim_matches(['[', ']']).parse() {
             Ok(address) => Some(address),
             Err(_) => {
-                let wrong =
+                let error =
                     format!("--address {text}: not an IP address; write one such as 203.0.113.10");
-                return error_response(StatusCode::BAD_REQUEST, wrong);
+                return error_response(StatusCode::BAD_REQUEST, error);
             }
         },
     };

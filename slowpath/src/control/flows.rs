@@ -99,9 +99,9 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn new(published: &'a PublishedTables, region: &Region) -> Names<'a> {
-        let known = published.services(region).iter();
-        let services =
-            known.flat_map(|one| one.ids.iter().map(|id| (*id, one.service.name.as_str())));
+        let published_services = published.services(region).iter();
+        let services = published_services
+            .flat_map(|one| one.ids.iter().map(|id| (*id, one.service.name.as_str())));
         let tunnels = published.tunnels.iter().map(|(id, name)| (*id, name.as_str()));
         Names { services: services.collect(), tunnels: tunnels.collect() }
     }

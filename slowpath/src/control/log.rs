@@ -52,8 +52,8 @@ pub(super) async fn set_level(
         return rejected("seconds: write also `level`, which is in force for this time".to_owned());
     }
     let before = log.levels().status(Instant::now());
-    let lasts = query.seconds.map(Duration::from_secs);
-    if let Err(error) = log.levels().set(query.level.as_deref(), lasts, Instant::now()) {
+    let duration = query.seconds.map(Duration::from_secs);
+    if let Err(error) = log.levels().set(query.level.as_deref(), duration, Instant::now()) {
         return rejected(error);
     }
     let after = log.levels().status(Instant::now());

@@ -11,7 +11,7 @@ const METHODS: [&str; 7] = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OP
 
 /// Returns the label value of a method.
 pub(super) fn method_label(method: &str) -> &'static str {
-    METHODS.into_iter().find(|known| *known == method).unwrap_or("other")
+    METHODS.into_iter().find(|label| *label == method).unwrap_or("other")
 }
 
 /// An operation and the class of its responses' status. The route is a declared one, so the number

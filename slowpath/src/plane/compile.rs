@@ -94,10 +94,10 @@ fn local_ports(config: &Config) -> Vec<LocalPort> {
         let covers = addresses().map(|own| u16::from(port.covers(own.addr)));
         let locals = covers.enumerate().fold(0, |all, (n, covered)| all | covered << n);
         let flags = PORT_OWN | if port.protected { PORT_PROTECTED } else { 0 };
-        let same = |known: &&mut LocalPort| (known.port, known.proto) == (port.port, port.protocol);
-        if let Some(known) = all.iter_mut().find(same) {
-            known.locals |= locals;
-            known.flags |= flags;
+        let same = |entry: &&mut LocalPort| (entry.port, entry.proto) == (port.port, port.protocol);
+        if let Some(entry) = all.iter_mut().find(same) {
+            entry.locals |= locals;
+            entry.flags |= flags;
             continue;
         }
         all.push(LocalPort { port: port.port, locals, proto: port.protocol, flags, pad: [0; 2] });
@@ -208,7 +208,7 @@ pub(crate) fn needed_tunnels<'a>(
         let arm = if need.arm == 0 { ArmName::Ingress } else { ArmName::Egress };
         let Some(local) = config.arm(arm).and_then(|arm| arm.address(need.ipv6)) else { continue };
         let record = needed_tunnel(config, need, local, arm);
-        if !all.iter().any(|known| known.record == record) {
+        if !all.iter().any(|other| other.record == record) {
             all.push(NamedTunnel { name: format!("backends/{}", tunnel_name(need.kind)), record });
         }
     }

@@ -170,7 +170,7 @@ impl<'r> RegionPlane<'r> {
             let requirements = self.requirements_of(id);
             self.add_requirements(
                 id,
-                requirements.iter().map(|known| (&known.key, &known.requirement)),
+                requirements.iter().map(|recorded| (&recorded.key, &recorded.requirement)),
             );
             if self.writer.frontends_of(id) == 0 {
                 self.unreferenced.insert(id);

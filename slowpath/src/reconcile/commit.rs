@@ -42,10 +42,10 @@ impl Reconcile<'_> {
             Some(Next::Restore(services, with_config, why)) => {
                 match answer {
                     Ok(()) => drop(self.desired.apply(&[], time.wall)),
-                    Err(worse) => {
+                    Err(error) => {
                         tracing::error!(
                             event = "rollback_rejected",
-                            error = %worse,
+                            %error,
                             "rollback of the services rejected"
                         );
                     }

@@ -89,9 +89,9 @@ impl Hops {
         }
         if may_wait {
             let until = *self.until.get_or_insert(now + RESOLVE_TIMEOUT);
-            let known = plane.next_hops().map(|(arm, addr, _)| (arm, addr));
+            let existing = plane.next_hops().map(|(arm, addr, _)| (arm, addr));
             self.new_hops_requested = true;
-            self.next_hops.set_needed(known.chain(unresolved_hops.iter().copied()), now);
+            self.next_hops.set_needed(existing.chain(unresolved_hops.iter().copied()), now);
             let resolved = |(arm, to): &(u8, IpAddr)| self.next_hops.resolved(*arm, *to).is_some();
             if now < until && !unresolved_hops.iter().all(resolved) {
                 return false;

@@ -57,13 +57,13 @@ impl Kernel for ResolvingKernel {
         Ok(Some(Route { via: to, mtu: None }))
     }
     fn neighbors(&mut self, index: u32) -> std::io::Result<Vec<Neighbor>> {
-        let known = (11..14).map(|last| Neighbor {
+        let neighbors = (11..14).map(|last| Neighbor {
             index,
             addr: IpAddr::from([10, 0, 2, last]),
             mac: Some([2, 0, 0, 0, 2, last]),
             fresh: true,
         });
-        Ok(known.collect())
+        Ok(neighbors.collect())
     }
     fn probe(&mut self, _: u32, _: IpAddr) -> std::io::Result<()> {
         Ok(())

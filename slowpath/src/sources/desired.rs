@@ -198,11 +198,11 @@ impl Desired {
             return;
         }
         let wake = Arc::clone(&self.wake);
-        self.store.submit(WriteRequest::new(record, now), move |noted| {
-            if let Err(wrong) = noted {
+        self.store.submit(WriteRequest::new(record, now), move |recorded| {
+            if let Err(error) = recorded {
                 tracing::error!(
                     event = "held_removal_unrecorded",
-                    error = %wrong,
+                    %error,
                     "held removal not recorded"
                 );
             }
@@ -477,11 +477,11 @@ fn write_statuses(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
     let answered = move |answer: CommitResult| {
         let Err(error) = answer else { return };
         let (before, mut rest) = (rest.len(), rest);
-        let gone = |change: &Change| match change {
+        let is_of_missing_object = |change: &Change| match change {
             Change::Status { key, .. } => error.object.as_ref() == Some(key),
             _ => false,
         };
-        rest.retain(|change| error.class != ErrorClass::NotFound || !gone(change));
+        rest.retain(|change| error.class != ErrorClass::NotFound || !is_of_missing_object(change));
         if rest.len() < before {
             return write_statuses(&again, rest, now);
         }
@@ -603,8 +603,8 @@ mod tests {
         let mut desired = Desired::new(&first, Arc::clone(&store), &[], now);
         desired.publish_appliance(&first, now);
         store.write_waiting();
-        let shown = appliances(&store);
-        let [one] = shown.as_slice() else { panic!("{shown:?}") };
+        let published = appliances(&store);
+        let [one] = published.as_slice() else { panic!("{published:?}") };
         assert_eq!((one.name.as_str(), one.source.as_str()), ("weir-1", "configuration"));
         assert_eq!(one.spec, Spec::Appliance(Arc::new(appliance(&first).spec())));
         assert_eq!(one.labels.as_ref().unwrap()["tier"], Box::from("edge"));
@@ -614,12 +614,12 @@ mod tests {
         desired.publish_appliance(&first, now);
         store.write_waiting();
         desired.apply_now(&[], &[], now).unwrap();
-        assert_eq!((store.objects().revision(), appliances(&store)), (revision, shown));
+        assert_eq!((store.objects().revision(), appliances(&store)), (revision, published));
         // The configuration of a later start replaces the object.
         desired.publish_appliance(&config("weir-2", "b"), now);
         store.write_waiting();
-        let shown = appliances(&store);
-        let [one] = shown.as_slice() else { panic!("{shown:?}") };
+        let published = appliances(&store);
+        let [one] = published.as_slice() else { panic!("{published:?}") };
         let Spec::Appliance(spec) = &one.spec else { panic!("{one:?}") };
         assert_eq!((one.name.as_str(), &*spec.zone), ("weir-2", "b"));
     }

@@ -88,9 +88,9 @@ impl Watch {
 fn stamp(path: &Path) -> Option<Stamp> {
     let files = read::files(path).ok()?;
     let stamps = files.into_iter().filter_map(|file| {
-        let about = std::fs::metadata(&file).ok()?;
-        let identity = [about.dev(), about.ino(), about.size()];
-        Some((file, identity, [about.ctime(), about.ctime_nsec()]))
+        let metadata = std::fs::metadata(&file).ok()?;
+        let identity = [metadata.dev(), metadata.ino(), metadata.size()];
+        Some((file, identity, [metadata.ctime(), metadata.ctime_nsec()]))
     });
     Some(stamps.collect())
 }

@@ -134,9 +134,9 @@ fn is_api_objects(name: &str, text: &str) -> bool {
 fn parse_api_objects(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
     let mut all = Vec::new();
     for (number, document) in Documents::new(text, false).enumerate() {
-        let document = document.map_err(|wrong| {
-            let line = yaml::line(text, wrong.at);
-            format!("{name}:{line}: invalid YAML: {wrong}")
+        let document = document.map_err(|error| {
+            let line = yaml::line(text, error.at);
+            format!("{name}:{line}: invalid YAML: {error}")
         })?;
         if document.value.is_null() {
             continue;
@@ -155,9 +155,9 @@ fn parse_api_objects(name: &str, text: &str) -> Result<Vec<(String, Object)>, St
 /// Returns the object, or an error if files can't contain its kind.
 fn check_writable(object: Object) -> Result<Object, ChangeError> {
     let Some(why) = object.kind().read_only() else { return Ok(object) };
-    let wrong = format!("{} cannot be defined in a file: {why}", object.kind());
+    let message = format!("{} cannot be defined in a file: {why}", object.kind());
     let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
-    Err(ChangeError::new("kind", wrong, allowed).with_object(&object.key()))
+    Err(ChangeError::new("kind", message, allowed).with_object(&object.key()))
 }
 
 /// Returns the objects, or an error if two of them have the same kind, name and source.
@@ -190,7 +190,7 @@ fn from_kubernetes(
     };
     let texts = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));
     let mut found = kubernetes::read(texts, &settings)
-        .map_err(|broken| broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     for kind in &found.skipped {
         tracing::info!(event = "objects_unsupported", %kind, "objects of unsupported kind ignored");
     }

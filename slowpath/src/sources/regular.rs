@@ -43,8 +43,8 @@ fn regular(metadata: &Metadata) -> io::Result<()> {
     if metadata.is_file() {
         return Ok(());
     }
-    let wrong = format!("it is {}, not a regular file", kind(metadata.file_type()));
-    Err(io::Error::new(io::ErrorKind::InvalidInput, wrong))
+    let message = format!("it is {}, not a regular file", kind(metadata.file_type()));
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
 fn kind(of: FileType) -> &'static str {
@@ -59,6 +59,6 @@ fn kind(of: FileType) -> &'static str {
 }
 
 fn too_large() -> io::Error {
-    let wrong = format!("it has more than {MAX_BYTES} bytes");
-    io::Error::new(io::ErrorKind::FileTooLarge, wrong)
+    let message = format!("it has more than {MAX_BYTES} bytes");
+    io::Error::new(io::ErrorKind::FileTooLarge, message)
 }

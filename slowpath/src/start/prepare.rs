@@ -50,7 +50,7 @@ pub fn prepare(config: &Config) -> Result<(), StartError> {
 
 /// Removes the socket if no process listens on it. If that fails, slowpath reports it.
 fn remove_stale_socket(path: &Path) {
-    let is_socket = path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
+    let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {
         let _ = std::fs::remove_file(path);
     }
@@ -61,8 +61,8 @@ fn remove_stale_socket(path: &Path) {
 /// left as it is.
 fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let (directory, about) = open(folder)?;
-    if !about.is_dir() || (about.uid() != 0 && about.uid() != user) {
+    let (directory, metadata) = open(folder)?;
+    if !metadata.is_dir() || (metadata.uid() != 0 && metadata.uid() != user) {
         return Ok(());
     }
     give(&directory, user, group)?;
@@ -71,8 +71,8 @@ fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     std::fs::set_permissions(&checked, Permissions::from_mode(STATE_MODE))?;
     give_files(Path::new(&checked), user, group)?;
     for name in FOLDERS {
-        let Ok((directory, about)) = open(&Path::new(&checked).join(name)) else { continue };
-        if about.is_dir() && (about.uid() == 0 || about.uid() == user) {
+        let Ok((directory, metadata)) = open(&Path::new(&checked).join(name)) else { continue };
+        if metadata.is_dir() && (metadata.uid() == 0 || metadata.uid() == user) {
             give(&directory, user, group)?;
             give_files(Path::new(&by_descriptor(&directory)), user, group)?;
         }
@@ -84,8 +84,8 @@ fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
 /// other ones may be outside the directory.
 fn give_files(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
-        let (file, about) = open(&entry?.path())?;
-        if about.uid() == 0 && about.is_file() && about.nlink() == 1 {
+        let (file, metadata) = open(&entry?.path())?;
+        if metadata.uid() == 0 && metadata.is_file() && metadata.nlink() == 1 {
             give(&file, user, group)?;
         }
     }
@@ -96,8 +96,8 @@ fn give_files(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let about = file.metadata()?;
-    Ok((file, about))
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
 }
 
 fn give(file: &File, user: u32, group: Option<u32>) -> io::Result<()> {

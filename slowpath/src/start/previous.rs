@@ -148,11 +148,11 @@ mod tests {
             |epoch: u64| ("data_plane_attached", json!({ "epoch": epoch, "program": "p" }));
         let totals = json!({ "arm": "egress", "totals": "reset=3 removal=1" });
         let incidents = ("nic_incidents", totals);
-        let known = previous(1, &[attached(4), incidents.clone(), attached(5)]);
-        assert_eq!(known.attached, Some((5, "p".to_owned())));
+        let found = previous(1, &[attached(4), incidents.clone(), attached(5)]);
+        assert_eq!(found.attached, Some((5, "p".to_owned())));
         let totals = BTreeMap::from([("reset".to_owned(), 3), ("removal".to_owned(), 1)]);
-        assert_eq!(known.incidents, BTreeMap::from([("egress".to_owned(), totals)]));
-        assert!(!known.is_cut);
+        assert_eq!(found.incidents, BTreeMap::from([("egress".to_owned(), totals)]));
+        assert!(!found.is_cut);
         let failed = ("slowpath_start_failed", Value::Null);
         assert!(!previous(1, &[failed, incidents.clone()]).is_cut);
         assert!(previous(7, &[incidents]).is_cut, "the oldest records are gone");

@@ -107,8 +107,8 @@ fn a_silent_neighbor_keeps_its_mac_for_a_minute() {
     kernel.events.push(KernelEvent::Neighbor(silent));
     assert!(hops.step(&mut kernel, now).is_empty());
     assert!(hops.step(&mut kernel, now + Duration::from_secs(59)).is_empty());
-    let gone = hops.step(&mut kernel, now + Duration::from_secs(61));
-    assert_eq!(gone[0].mac, None);
+    let lost = hops.step(&mut kernel, now + Duration::from_secs(61));
+    assert_eq!(lost[0].mac, None);
     assert!(kernel.probed.len() >= 3, "probed repeatedly");
 }
 
@@ -161,14 +161,14 @@ fn a_next_hop_keeps_its_mac_for_60_s_after_its_route_is_lost() {
     kernel.neighbors.push(responding("10.0.0.2"));
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert_eq!(first[0].mac, Some(MAC));
-    let gone = now + RESCAN_MIN_INTERVAL;
+    let lost_at = now + RESCAN_MIN_INTERVAL;
     kernel.no_route = true;
     kernel.events.push(KernelEvent::Resync);
-    assert!(hops.step(&mut kernel, gone).is_empty());
-    assert!(hops.step(&mut kernel, gone + HOLD / 2).is_empty());
-    assert_eq!(hops.step(&mut kernel, gone + HOLD)[0].mac, None);
-    assert!(hops.step(&mut kernel, gone + HOLD * 2).is_empty());
+    assert!(hops.step(&mut kernel, lost_at).is_empty());
+    assert!(hops.step(&mut kernel, lost_at + HOLD / 2).is_empty());
+    assert_eq!(hops.step(&mut kernel, lost_at + HOLD)[0].mac, None);
+    assert!(hops.step(&mut kernel, lost_at + HOLD * 2).is_empty());
     kernel.no_route = false;
     kernel.events.push(KernelEvent::Resync);
-    assert_eq!(hops.step(&mut kernel, gone + HOLD * 3)[0].mac, Some(MAC));
+    assert_eq!(hops.step(&mut kernel, lost_at + HOLD * 3)[0].mac, Some(MAC));
 }

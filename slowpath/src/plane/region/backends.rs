@@ -97,9 +97,9 @@ impl RegionPlane<'_> {
             return self.drain(key);
         };
         self.draining.remove(&key);
-        let known = self.writer.next_hop_id(&key.addr, record.arm);
+        let existing = self.writer.next_hop_id(&key.addr, record.arm);
         let next_hop = self.writer.put_next_hop(&key.addr, record.arm)?;
-        if known.is_none() {
+        if existing.is_none() {
             self.hops_changed = true;
             path_mtus::forget(self.region, next_hop);
             self.fill_resolved_hop(next_hop, record.arm, &key.addr);
@@ -195,18 +195,18 @@ impl RegionPlane<'_> {
         referred: &HashSet<Referred>,
         now: Instant,
     ) -> Result<(), UpdateError> {
-        let mut gone = Vec::new();
+        let mut drained = Vec::new();
         for (key, until) in &mut self.draining {
             let Some(id) = self.writer.backend_id(&key.addr, key.port) else {
-                gone.push((*key, None));
+                drained.push((*key, None));
                 continue;
             };
             let until = *until.get_or_insert(now + DRAIN);
             if !referred.contains(&Referred::Backend(id)) || now >= until {
-                gone.push((*key, Some(id)));
+                drained.push((*key, Some(id)));
             }
         }
-        for (key, id) in gone {
+        for (key, id) in drained {
             if let Some(id) = id.filter(|id| self.writer.prepared().backend(*id).is_some()) {
                 self.writer.remove_backend(id)?;
                 tracing::info!(

@@ -243,20 +243,20 @@ fn backends<'c>(
     slots: impl Iterator<Item = &'c Slot>,
     capacity: u32,
 ) -> BTreeMap<Endpoint, (u32, State)> {
-    let mut known: BTreeMap<Endpoint, (u32, State)> = BTreeMap::new();
+    let mut found: BTreeMap<Endpoint, (u32, State)> = BTreeMap::new();
     for slot in slots {
-        let one = known.entry(slot.endpoint).or_insert((slot.id, slot.state));
+        let one = found.entry(slot.endpoint).or_insert((slot.id, slot.state));
         *one = (one.0.min(slot.id), one.1.min(slot.state));
     }
     let mut assigned = HashSet::new();
     let mut above = capacity;
-    for (id, _) in known.values_mut() {
+    for (id, _) in found.values_mut() {
         if *id == NONE || !assigned.insert(*id) {
             *id = above;
             above = above.wrapping_add(1);
         }
     }
-    known
+    found
 }
 
 impl Row<'_> {

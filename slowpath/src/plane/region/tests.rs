@@ -387,8 +387,8 @@ fn quarantined_backends_are_reported_after_a_restart() {
 fn after_a_restart_services_keep_their_own_requirements() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
-    let mut carried = service("t");
-    carried = carried
+    let mut encapsulated = service("t");
+    encapsulated = encapsulated
         .with(|spec| {
             spec.mode = Mode::Dsr(BackendTunnel {
                 kind: TunnelKind::Ipip,
@@ -399,9 +399,9 @@ fn after_a_restart_services_keep_their_own_requirements() {
             })
         })
         .unwrap();
-    let mut leaving = instance(&carried, 1);
-    leaving.state = State::Terminating;
-    let dsr = chosen(carried, at("203.0.113.2:80", 6), vec![leaving]);
+    let mut terminating = instance(&encapsulated, 1);
+    terminating.state = State::Terminating;
+    let dsr = chosen(encapsulated, at("203.0.113.2:80", 6), vec![terminating]);
     apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1]), dsr.clone()]);
     let record = |plane: &RegionPlane<'_>| *plane.writer.committed().backends().next().unwrap().1;
     let before = record(&plane);

@@ -6,7 +6,7 @@ use state::object::Change;
 use state::store::WriteRequest;
 
 /// Returns the last address bytes of the backends in the region.
-fn lasts(region: &Region) -> Vec<u8> {
+fn last_bytes(region: &Region) -> Vec<u8> {
     ids(region).1.into_iter().map(|(last, _)| last).collect()
 }
 
@@ -37,7 +37,7 @@ fn a_hung_disk_does_not_block_the_loop_and_the_newest_files_are_applied_after_it
     fixture.disk_responds = false;
     fixture.backends(&["10.0.2.11", "10.0.2.12"]);
     fixture.pass(4000, &mut reconcile, Some(&mut lcore));
-    assert_eq!((fixture.region.generation(), lasts(fixture.region)), (at, vec![11]));
+    assert_eq!((fixture.region.generation(), last_bytes(fixture.region)), (at, vec![11]));
     let error = shared.status_now().services_file.error.unwrap();
     assert!(error.contains("control.state has not responded for"), "{error}");
     assert!(able(&shared).able, "{:?}", able(&shared));
@@ -52,7 +52,7 @@ fn a_hung_disk_does_not_block_the_loop_and_the_newest_files_are_applied_after_it
     fixture.disk_responds = true;
     fixture.pass(6000, &mut reconcile, Some(&mut lcore));
     assert_eq!(shared.status_now().services_file.error, None);
-    assert_eq!(lasts(fixture.region), [11, 13]);
+    assert_eq!(last_bytes(fixture.region), [11, 13]);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn other_sources_apply_while_the_files_wait_for_the_disk() {
     }
     fixture.pass(1000, &mut reconcile, None);
     assert_eq!(services(&reconcile), ["api/other", "default/web"]);
-    assert_eq!(lasts(fixture.region), [11]);
+    assert_eq!(last_bytes(fixture.region), [11]);
     // Written but not acknowledged yet: the files' rows are made with the acknowledgment, not
     // before.
     fixture.store.write_waiting();
@@ -83,7 +83,7 @@ fn other_sources_apply_while_the_files_wait_for_the_disk() {
     assert!(reconcile.desired.writer.tables().revision() > revision);
     fixture.disk_responds = true;
     fixture.pass(5000, &mut reconcile, None);
-    assert_eq!(lasts(fixture.region), [12]);
+    assert_eq!(last_bytes(fixture.region), [12]);
 }
 
 #[test]

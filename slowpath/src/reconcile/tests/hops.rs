@@ -6,8 +6,8 @@ use super::*;
 fn unresolved(region: &Region) -> Vec<u8> {
     let set = region.tables(region.generation());
     let backends = set.backends().map(|(_, backend)| backend);
-    let known = |hop: u32| set.next_hop(hop).is_some_and(|hop| hop.known);
-    backends.filter(|one| !known(one.next_hop)).map(|one| one.addr.octets()[15]).collect()
+    let is_resolved = |hop: u32| set.next_hop(hop).is_some_and(|hop| hop.known);
+    backends.filter(|one| !is_resolved(one.next_hop)).map(|one| one.addr.octets()[15]).collect()
 }
 
 #[test]

@@ -126,13 +126,13 @@ fn one_invalid_file_rejects_all_and_is_located() {
     let folder = Folder::new("broken");
     folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
     folder.write("c.yaml", &KUBERNETES.replace("port: 80,", "port: 800000,"));
-    let wrong = folder.read().unwrap_err();
-    assert!(wrong.contains("c.yaml:8 (document 1): spec.ports[0].port"), "{wrong}");
-    assert!(wrong.contains("a number from 0 to 65535"), "{wrong}");
+    let error = folder.read().unwrap_err();
+    assert!(error.contains("c.yaml:8 (document 1): spec.ports[0].port"), "{error}");
+    assert!(error.contains("a number from 0 to 65535"), "{error}");
     folder.write("c.yaml", KUBERNETES);
     folder.write("a.toml", "[[service]]\nname = \"shop/toml\"\nprot = 1\n");
-    let wrong = folder.read().unwrap_err();
-    assert!(wrong.contains("a.toml") && wrong.contains("prot"), "{wrong}");
+    let error = folder.read().unwrap_err();
+    assert!(error.contains("a.toml") && error.contains("prot"), "{error}");
     folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
     assert_eq!(folder.read().unwrap().len(), 4);
 }
@@ -142,14 +142,14 @@ fn a_service_defined_in_two_files_is_rejected() {
     let folder = Folder::new("twice");
     folder.write("a.toml", &own("shop/web", "203.0.113.1"));
     folder.write("b.toml", &own("shop/web", "203.0.113.2"));
-    let wrong = folder.read().unwrap_err();
-    assert!(wrong.contains("a.toml") && wrong.contains("b.toml"), "{wrong}");
+    let error = folder.read().unwrap_err();
+    assert!(error.contains("a.toml") && error.contains("b.toml"), "{error}");
 }
 
 #[test]
 fn a_missing_file_is_reported_with_a_remedy() {
-    let wrong = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
-    assert!(wrong.contains("/nowhere/services.toml") && wrong.contains("create it"), "{wrong}");
+    let error = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
+    assert!(error.contains("/nowhere/services.toml") && error.contains("create it"), "{error}");
 }
 
 #[test]

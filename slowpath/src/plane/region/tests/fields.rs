@@ -206,12 +206,12 @@ fn with(spec: &Value, more: &Value) -> Value {
 #[test]
 fn every_service_field_is_applied_or_rejected() {
     let (all, schema) = (fields(), schema(Kind::Service, &mut Default::default()));
-    let mut known: Vec<&str> = all.iter().map(|(field, ..)| *field).collect();
+    let mut tested: Vec<&str> = all.iter().map(|(field, ..)| *field).collect();
     let existing = schema["properties"]["spec"]["properties"].as_object().unwrap();
     let mut existing: Vec<&str> = existing.keys().map(String::as_str).collect();
-    known.sort_unstable();
+    tested.sort_unstable();
     existing.sort_unstable();
-    assert_eq!(known, existing, "a new field changes the tables or is rejected");
+    assert_eq!(tested, existing, "a new field needs a row above");
     assert_eq!(derive(&base()), derive(&base()), "equal services give equal tables");
     for (field, value, beside, visible_in) in all {
         let before = with(&base(), &beside);

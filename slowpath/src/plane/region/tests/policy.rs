@@ -227,11 +227,11 @@ fn a_proxy_takes_only_its_own_ports() {
     };
     assert_eq!(ports(&plane), [9000, 0]);
     let before = dumped(&plane);
-    let shown = |port: u16, what: &str| {
+    let has_line = |port: u16, what: &str| {
         let start = format!("SVC: ADDR=203.0.113.1:{port}/TCP SLOT=0 {what}");
         before.iter().any(|line| line.starts_with(&start))
     };
-    assert!(shown(80, "L7Proxy=9000") && shown(443, "LBALG=maglev"), "{before:#?}");
+    assert!(has_line(80, "L7Proxy=9000") && has_line(443, "LBALG=maglev"), "{before:#?}");
     drop(plane);
     let plane = attach(region);
     assert_eq!((dumped(&plane), ports(&plane)), (before, vec![9000, 0]));
