@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use super::*;
 
 /// What a server does after the last part of its response.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum After {
     /// It closes the connection.
     Close,
