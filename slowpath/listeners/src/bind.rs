@@ -84,8 +84,8 @@ pub struct ListenerStatus {
     pub key: String,
     /// Address of the listener.
     pub address: SocketAddr,
-    /// Error of the last attempt to listen; `None` if it succeeded. A port that is closed on purpose
-    /// (`health.tcp` while the appliance is not able) has no error.
+    /// Error of the last attempt to listen; `None` if it succeeded. A port that is closed on
+    /// purpose (`health.tcp` while the appliance is not able) has no error.
     pub error: Option<String>,
     /// Time since the first of the failed attempts; zero without an error.
     pub failing_for: Duration,

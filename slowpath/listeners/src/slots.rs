@@ -218,8 +218,8 @@ impl Slots {
         }
     }
 
-    /// Evicts the next connection of a pool in the order of eviction; with `source`, the next one of
-    /// that source. Returns false if none can be evicted.
+    /// Evicts the next connection of a pool in the order of eviction; with `source`, the next one
+    /// of that source. Returns false if none can be evicted.
     fn evict(&self, table: &mut Table, pool: usize, source: Option<SourceKey>) -> bool {
         let mut evictable = table.pools[pool].evictable.values();
         let found = evictable.find(|(_, key)| source.is_none_or(|source| source == *key));
