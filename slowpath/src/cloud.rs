@@ -33,7 +33,7 @@ use crate::cloud::followed::Ends;
 use crate::kernel::neighbors::kernel::read_link;
 use crate::live::Live;
 
-/// Handle to the running lifecycle task.
+/// Handle to the running lifecycle task, which registers and deregisters the appliance.
 pub struct CloudHandle {
     signals: mpsc::Sender<()>,
     left: oneshot::Receiver<()>,
@@ -149,8 +149,8 @@ struct ApplianceHandle(Arc<Live>);
 
 impl Appliance for ApplianceHandle {
     fn able(&self) -> Result<(), Vec<String>> {
-        let own = self.0.own();
-        if own.able { Ok(()) } else { Err(own.reasons) }
+        let local = self.0.local_able();
+        if local.able { Ok(()) } else { Err(local.reasons) }
     }
 
     /// Returns the number of flows that a drain waits for, and the number of forwarded packets that
@@ -187,7 +187,7 @@ impl Appliance for ApplianceHandle {
     }
 
     fn set_probe_failures(&self, reasons: Vec<String>) {
-        self.0.shared().hold_back(reasons);
+        self.0.shared().set_cloud_reasons(reasons);
     }
 
     fn tcp_idle(&self, idle: Duration) {
@@ -201,7 +201,7 @@ impl Appliance for ApplianceHandle {
 
 impl AzureAppliance for ApplianceHandle {
     fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
-        let gateway = self.0.config.gateways.iter().find(|known| known.name == gateway)?;
+        let gateway = self.0.config.gateways.iter().find(|candidate| candidate.name == gateway)?;
         let set = self.0.region.tables(self.0.region.generation());
         let exists = |end: &VxlanEnd| {
             let locals: Vec<Addr> = gateway.tunnels.iter().map(|t| t.local.into()).collect();
@@ -213,8 +213,8 @@ impl AzureAppliance for ApplianceHandle {
             })
         };
         let followed = self.0.shared().followed().tunnels.get(&gateway.name).copied();
-        let known = [followed, gateway.vxlan_ends()].into_iter().flatten();
-        known
+        let candidates = [followed, gateway.vxlan_ends()].into_iter().flatten();
+        candidates
             .filter(|(external, internal)| exists(external) && exists(internal))
             .map(to_tunnels)
             .next()

@@ -28,12 +28,12 @@ pub fn start(
     let (requests, requested) = mpsc::channel(REQUEST_QUEUE);
     // Called once per process.
     let _ = checks.requests.set(requests);
-    let able = Arc::clone(live);
+    let of_health_ports = Arc::clone(live);
     let inputs = Inputs {
         writer,
         settings: probe_settings(config),
         appliance: Arc::new(appliance(config)),
-        is_able: Arc::new(move || able.able().able),
+        is_able: Arc::new(move || of_health_ports.able().able),
         seed: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
         ports: live.listening().node_ports(),
         events,
@@ -48,9 +48,9 @@ pub fn start(
     Ok(ended)
 }
 
-/// Returns how probes enter tunnels of the data plane. With XDP, responses arrive at the NIC, so a
-/// probe's socket must not be bound to the interface that leads into the programs: a firewall mark
-/// selects the route through that interface.
+/// Returns the settings of probes, with how those through tunnels reach the data plane of each arm.
+/// With XDP, responses arrive at the NIC, so a probe's socket must not be bound to the interface
+/// that leads into the programs: a firewall mark selects the route through that interface.
 fn probe_settings(config: &Config) -> ProbeSettings {
     let probe_path = |((_, arm), route)| match config.plane {
         Plane::Dpdk => TunnelEntry::Interface(config.kernel_interface(arm).into()),

@@ -1,4 +1,4 @@
-//! Removal delay of backends and tunnels.
+//! How long backends and tunnels that are no longer desired are kept for their flows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
