@@ -2,15 +2,16 @@
 //!
 //! A store is a directory with two files. `log` has one record for each group of batches that
 //! shared a sync. `snapshot` has all objects as of some revision; it is rewritten, and the log
-//! emptied, when the log is longer than 1 MiB and than twice the snapshot. Both stay in the format
-//! in which they were found until [`Store::commit_format`]. Objects of the
-//! source `api` exist only in the store. Those of other sources are a copy, which is used after a
-//! restart until the source has sent its list again.
+//! emptied, when the log is longer than 1 MiB and than twice the snapshot. Both files keep the line
+//! format (`format.rs`) in which they were found until [`Store::commit_format`].
 //!
-//! Everything in the files was acknowledged, except an interrupted write at the end of the log,
-//! which is cut after the file was copied. Anything else that is not as it was written is damage:
-//! the damaged file is copied, both files stay as they are, the store is empty and takes no
-//! changes, and [`Store::damage`] describes the damage and the remedy.
+//! Objects of the source `api` exist only in the store. Those of other sources are a copy, which is
+//! used after a restart until the source has sent its list again.
+//!
+//! The end of the log may have an interrupted write, which was not acknowledged; it is cut after
+//! the log was copied. Any other difference from what was written is damage: the damaged file is
+//! copied, both files stay as they are, the store is empty and takes no changes, and
+//! [`Store::damage`] describes the damage and the remedy.
 
 mod damage;
 mod disk;
@@ -44,10 +45,10 @@ use crate::object::{API, Change, ChangeError, ErrorClass, Event, Key, Objects};
 
 /// Minimum length of the log, in bytes, for writing a snapshot.
 const MIN_SNAPSHOT_LOG: u64 = 1 << 20;
-/// More bytes than the record of a format has.
+/// Upper bound of the length of the record that names a snapshot's format, in bytes.
 const FORMAT_RECORD_MAX: u64 = 100;
 
-/// Changes that are made all together or not at all.
+/// Changes that are applied all together or not at all.
 pub type Batch = Vec<Change>;
 
 /// Bytes in the log after its valid records.
@@ -74,15 +75,16 @@ pub struct Store<D> {
     snapshot: u64,
     /// Bytes after `log`, to be cut before the next write.
     tail: Tail,
-    /// Whether both files are rewritten before the next change: one is in the first format, or
-    /// has another format than `format`.
+    /// Whether both files are rewritten before the next change: one has records of the first
+    /// format (`record.rs`), or no snapshot names `format` yet.
     rewrite: bool,
     /// Format of the lines in the files.
     format: u32,
+    /// Line formats that this version reads and writes.
     formats: &'static Formats,
     /// Reason why the store is not used.
     damage: Option<Damage>,
-    /// Interrupted write that was cut from the log.
+    /// Interrupted write of an earlier process that was cut from the log.
     cut: Option<Cut>,
     /// Logs shorter than this, in bytes, cause no snapshot.
     min_snapshot_log: u64,
@@ -132,7 +134,7 @@ impl<D: Disk> Store<D> {
             log: if stale { 0 } else { log as u64 },
             snapshot,
             tail,
-            // A log without a snapshot has no place for its format.
+            // Only a snapshot names a format; a log without one is read as `UNNAMED`.
             rewrite: old || (snapshot == 0 && format != UNNAMED),
             format,
             formats,
@@ -173,7 +175,7 @@ impl<D: Disk> Store<D> {
         &self.objects
     }
 
-    /// Returns the events since the last call.
+    /// Returns the events of the changes committed since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -293,8 +295,8 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Lets a store that is still empty begin with the format of an earlier version, which may have
-    /// to read it.
+    /// Returns the store. If it has no files yet, they get this format instead of the newest one, so
+    /// that an earlier version of Weir can read them.
     #[must_use]
     pub fn readable_in(mut self, format: u32) -> Store<D> {
         if self.snapshot == 0 && self.log == 0 && self.formats.contains(format) {
@@ -303,16 +305,17 @@ impl<D: Disk> Store<D> {
         self
     }
 
-    /// Format of the files.
+    /// Returns the format of the lines in the files.
     pub fn format(&self) -> u32 {
         self.format
     }
 
-    /// Rewrites both files in this version's own format, which the version before may not be able
+    /// Rewrites both files in the newest format, which the previous version of Weir may not be able
     /// to read. Does nothing if they have it already.
     ///
     /// # Errors
-    /// The disk failed, or the store is damaged. The next change or call tries it again.
+    /// Fails if the disk fails or the store is damaged. After a failure of the disk, a change may
+    /// rewrite the files, and the call can be repeated.
     pub fn commit_format(&mut self) -> io::Result<()> {
         if let Some(damage) = &self.damage {
             return Err(io::Error::other(damage.to_string()));
@@ -321,8 +324,8 @@ impl<D: Disk> Store<D> {
             return Ok(());
         }
         if self.log > 0 || self.tail != Tail::None {
-            // In the earlier format: the later snapshot must not be found with a log that has
-            // another format.
+            // First empties the log, with a snapshot in the earlier format: a log is read in the
+            // format that the snapshot names.
             self.write_snapshot()?;
         }
         (self.format, self.rewrite) = (self.formats.own(), true);
@@ -372,7 +375,7 @@ fn apply(
 }
 
 /// Reads the objects of a store that no process has open, without changing its files. An
-/// interrupted write at the end of the log is left out: no client was told that it was made.
+/// interrupted write at the end of the log is left out, because it was not acknowledged.
 ///
 /// # Errors
 /// Fails if a process has the store open (`WouldBlock`), if the directory or a file cannot be read,
@@ -392,10 +395,10 @@ pub const fn own_format() -> u32 {
     FORMATS.own()
 }
 
-/// Returns the format of a store's files, also while a process has it open.
+/// Returns the format of the lines in a store's files, also while a process has the store open.
 ///
 /// # Errors
-/// The snapshot cannot be read.
+/// Fails if the snapshot cannot be read.
 pub fn format_of(path: &Path) -> io::Result<u32> {
     let mut first = Vec::new();
     match File::open(path.join(SNAPSHOT)) {
