@@ -295,8 +295,8 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Returns the store. If it has no files yet, they get this format instead of the newest one, so
-    /// that an earlier version of Weir can read them.
+    /// Returns the store. If it has no files yet, they get this format instead of the newest one,
+    /// so that an earlier version of Weir can read them.
     #[must_use]
     pub fn readable_in(mut self, format: u32) -> Store<D> {
         if self.snapshot == 0 && self.log == 0 && self.formats.contains(format) {

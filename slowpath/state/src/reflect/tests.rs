@@ -283,7 +283,7 @@ fn preferred_source_wins_regardless_of_order() {
     assert_eq!(fixture.dump(), ["w kubernetes [203.0.113.3:80/TCP] []"]);
     // An object in deletion is not used, even while a finalizer delays its removal.
     let key = service("kubernetes", "w", &[]).key();
-    let finalizer = Change::Finalizer { key: key.clone(), name: "x".into(), held: true };
+    let finalizer = Change::Finalizer { key: key.clone(), name: "x".into(), present: true };
     fixture.change(&[finalizer, Change::delete(key)]);
     assert_eq!(fixture.dump(), [""; 0]);
 }

@@ -202,8 +202,8 @@ impl<D: Disk> Shared<D> {
         self.queue.lock().completed >= ticket
     }
 
-    /// Writes submitted requests until [`Shared::close`]. This needs a thread of its own, because the
-    /// disk may block it indefinitely.
+    /// Writes submitted requests until [`Shared::close`]. This needs a thread of its own, because
+    /// the disk may block it indefinitely.
     pub fn serve(&self) {
         loop {
             {
@@ -287,7 +287,7 @@ impl<D: Disk> Shared<D> {
         let revision = objects.revision();
         let before = {
             let mut published = self.published.lock();
-            published.1.note(events);
+            published.1.append(events);
             std::mem::replace(&mut published.0, objects)
         };
         // Outside the lock: dropping the previous snapshot may take long.

@@ -37,7 +37,10 @@ fn random_group(rng: &mut Rng) -> Vec<Batch> {
         match rng.usize(..6) {
             0..=2 => Change::put(object(source, name, rng.u32(..1000))),
             3 => Change::delete(key(source, name)),
-            held => Change::Finalizer { key: key(source, name), name: "x".into(), held: held == 4 },
+            number => {
+                let present = number == 4;
+                Change::Finalizer { key: key(source, name), name: "x".into(), present }
+            }
         }
     };
     let batch = |rng: &mut Rng| (0..=rng.usize(..2)).map(|_| change(rng)).collect();

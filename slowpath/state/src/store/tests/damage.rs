@@ -10,7 +10,7 @@ use super::*;
 /// record and after each; and the offsets at which the records begin and the last one ends.
 fn sample_log() -> (Memory, Vec<Objects>, Vec<usize>) {
     let put = |name, cluster| Change::put(object("api", name, cluster));
-    let finalizer = |held| Change::Finalizer { key: key("api", 2), name: "x".into(), held };
+    let finalizer = |present| Change::Finalizer { key: key("api", 2), name: "x".into(), present };
     let groups: [&[Batch]; 6] = [
         &[vec![put(0, 1), put(1, 1)]],
         &[vec![put(2, 1)], vec![finalizer(true)]],
