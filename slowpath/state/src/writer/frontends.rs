@@ -19,9 +19,9 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    // Part of the specified interface of the writer; no component of Weir redirects frontends yet.
-    /// Makes a frontend use the backends of another service; `None` restores those of its own
-    /// service. The other service need not exist yet.
+    // Only tests redirect frontends: no source of Weir does.
+    /// Redirects a frontend: it uses the backends of the service `to`, or for `None` those of its
+    /// own service again. The other service need not exist yet.
     pub fn set_redirect_to(&mut self, address: &Address, to: Option<Name>) -> Result<(), Error> {
         let not_found = || Error::FrontendNotFound(*address);
         let row = self.next.frontend(address).cloned().ok_or_else(not_found)?;
@@ -45,9 +45,10 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Writes a service and the given frontends if they differ from the tables, and deletes the
-    /// service's frontends for which `gone` returns true. The caller has checked that no other
-    /// service owns the given frontends' addresses. Returns the service's previous row.
+    /// Writes a service and the given frontends if they differ from the tables; `None` leaves the
+    /// service as it is. Deletes the service's frontends for whose address `gone` returns true. The
+    /// caller has checked that no other service owns the given frontends' addresses. Returns the
+    /// service's previous row.
     pub(super) fn put(
         &mut self,
         name: &Name,

@@ -12,9 +12,9 @@ use crate::object::FrontendSpec;
 use crate::service::Service;
 
 impl Transaction<'_> {
-    /// Writes a service and all its frontends, after applying the hooks to the service. Other
-    /// frontends of the service are deleted. If two frontends have the same address, only the last
-    /// one is written. Returns the service's previous row.
+    /// Writes a service and all its frontends, after applying the hooks to the service. Frontends
+    /// of the service that are not in `frontends` are deleted. If two frontends have the same
+    /// address, only the last one is written. Returns the service's previous row.
     ///
     /// If another source owns the service, or another service owns one of the addresses, nothing is
     /// written.
@@ -37,8 +37,8 @@ impl Transaction<'_> {
         Ok(self.put(&name, Some(service), frontends, gone))
     }
 
-    /// Deletes a source's service with its frontends. Backends stay, because they belong to the
-    /// sources that wrote them.
+    /// Deletes a service of `source` with its frontends, and returns its last row. The service's
+    /// backends stay, because they belong to the sources that wrote them.
     pub fn delete_service_and_frontends(
         &mut self,
         name: &Name,
