@@ -71,7 +71,8 @@ impl Table {
         }
     }
 
-    /// Returns the rows, in the tables' order of the first column.
+    /// Returns the rows, sorted by name, address or endpoint as in the tables; that is not the
+    /// order of the texts in the first column.
     pub fn rows(self, tables: &Tables, appliance: &Appliance) -> Vec<Row> {
         match self {
             Table::Services => tables.services().map(|row| service(row)).collect(),
@@ -107,7 +108,7 @@ fn service(service: &Service) -> Row {
     )
 }
 
-/// Returns the entries of the column `flags`: the settings of a service that differ from their
+/// Returns the entries of the column `flags`: settings of a service that differ from their
 /// defaults.
 fn flags(spec: &ServiceSpec) -> Vec<String> {
     let mut flags = Vec::new();
@@ -157,7 +158,7 @@ fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) ->
         (Progress::Done, Some(why)) => ("Unreachable", why.to_owned()),
         (Progress::Done, None) => ("Done", String::new()),
     };
-    // Without an error, the column shows the note, which says why no backend serves.
+    // Without an error, the column shows the note: the reason why no backend serves.
     let error = if error.is_empty() { status.note.unwrap_or_default().to_owned() } else { error };
     let desired = select_backends(tables, frontend, appliance);
     let backends: Vec<String> = desired.backends.iter().map(|b| b.endpoint.to_string()).collect();
@@ -234,8 +235,8 @@ fn instance(instance: &Instance) -> String {
 /// Maximum number of list entries in a cell of a text table.
 const CELL_ENTRIES_MAX: usize = 5;
 
-/// Formats a value as a cell of a text table. A list of more than five entries is cut to the first
-/// five, and the number of the others follows.
+/// Formats a value as a cell of a text table. A list of more than five entries is cut to the
+/// first five, and the number of omitted entries follows.
 pub fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -10,13 +10,15 @@ pub struct Settings {
     pub at_once: usize,
     /// Maximum number of entries pruned in one step; at least 1.
     pub prune_at_once: usize,
-    /// Delay before the retry of a rejected frontend; doubles with each further rejection.
+    /// Delay before the retry of a rejected frontend or a failed prune; doubles with each further
+    /// failure.
     pub retry_min: Duration,
     /// Maximum delay before a retry.
     pub retry_max: Duration,
     /// Interval between full passes.
     pub pass: Duration,
-    /// Interval between prunes.
+    /// Interval between prunes. The first prune that completes after this time since the first step
+    /// also ends the quarantine inherited from an earlier process.
     pub prune: Duration,
     /// Time after the first step at which the plane is written even if sources have not completed
     /// their initial lists. A source may be reachable only through the plane itself.

@@ -16,8 +16,8 @@ pub enum Verdict {
     Accepted,
     /// A preferred source defines the same service.
     Shadowed(Source),
-    /// The service cannot be in the tables. It is written again when it changes, or when what
-    /// prevents it changes.
+    /// The service cannot be in the tables. It is written again when it changes, or when the
+    /// conflict or reserved port that prevents it is gone.
     Rejected(Error),
 }
 
