@@ -21,19 +21,23 @@ use std::sync::Arc;
 /// Plane of maps in memory, with batches, rejections and acknowledgements that the test controls.
 struct ControlledPlane {
     plane: MapPlane<FaultyMaps<MemoryMaps>>,
+    /// Generation that [`Plane::acknowledged`] returns.
     acknowledged: Option<Generation>,
-    /// Generation returned by each commit; `None` for the plane's own count.
+    /// Generation that each commit returns; `None` for the map plane's own.
     generation: Option<Generation>,
     /// Addresses that are rejected.
     rejected: Vec<Address>,
+    /// Result of [`Plane::begin`].
     begin: Result<(), PlaneError>,
+    /// Error of each commit, if any.
     commit: Result<(), PlaneError>,
-    /// Address whose batches cannot be committed.
+    /// Address that makes the commit of every batch with it fail.
     uncommittable: Option<Address>,
     /// Addresses updated in the current batch.
     batch: Vec<Address>,
     /// Number of calls of [`Plane::prune`].
     prunes: usize,
+    /// Error of each prune, if any.
     prune: Result<(), PlaneError>,
     /// Number of calls of [`Plane::update`] and [`Plane::delete`].
     update_calls: usize,
@@ -129,7 +133,7 @@ struct Fixture {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Acknowledgement of every generation that a test commits.
+/// Acknowledged generation that is later than any that a test commits.
 const ALL: Option<Generation> = Some(1000);
 
 impl Fixture {
@@ -276,7 +280,7 @@ fn generations_wrap() {
 
 #[test]
 fn rejected_frontend_is_retried_with_backoff_without_blocking_others() {
-    // No full pass during the test: it would hide frontends that wait for a retry.
+    // No full pass during the test: it would write the other frontend, and the test counts writes.
     let pass = Duration::from_secs(30 * 86_400);
     let mut fixture = Fixture::with(Settings { pass, ..Settings::default() });
     fixture.plane.acknowledged = ALL;
@@ -355,7 +359,7 @@ fn accepted_retry_is_pending_until_acknowledged() {
 }
 
 #[test]
-fn failed_deletes_are_retried() {
+fn failed_deletion_is_retried() {
     let mut fixture = Fixture::new();
     fixture.put(1);
     fixture.step();
@@ -404,7 +408,7 @@ fn failed_commit_is_retried() {
         assert!(matches!(fixture.status(1).progress, Progress::Error(_)));
         fixture.pass(Duration::from_millis(wait));
     }
-    assert_eq!(fixture.plane.update_calls, 3, "after 50, 100 and 200 ms");
+    assert_eq!(fixture.plane.update_calls, 3, "at once, after 50 ms, and after another 100 ms");
     fixture.plane.commit = Ok(());
     fixture.step();
     assert!(fixture.is_done(1));
@@ -539,7 +543,7 @@ fn prune_whose_commit_fails_is_reported_and_repeated() {
     fixture.step();
     assert_eq!((fixture.plane.prunes, fixture.health().as_str()), (4, "OK, 0 frontends"));
 
-    // The write that fails the commit is retried later, and the prune at the next step.
+    // The write that makes the commit fail is retried after a delay, the prune at the next step.
     fixture.put(1);
     fixture.plane.uncommittable = Some(address(1));
     fixture.reconciler.prune_now(fixture.now);
