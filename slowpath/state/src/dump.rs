@@ -211,7 +211,8 @@ impl Names {
         }
     }
 
-    /// Returns the text for a frontend's identifier in a line without an address of its own.
+    /// Returns a frontend's identifier for a line that does not show the frontend's address: its
+    /// address if identifiers are hidden.
     fn service(&self, id: u32) -> String {
         named(id, self.services.get(&id).filter(|_| !self.identifiers))
     }
@@ -220,7 +221,8 @@ impl Names {
         named(id, self.backends.get(&id).filter(|_| !self.identifiers))
     }
 
-    /// Returns `ID=1 ` for a line with an address of its own, or nothing if identifiers are hidden.
+    /// Returns an identifier for a line that also shows the address, for example `ID=1 `; empty if
+    /// identifiers are hidden.
     fn id(&self, id: u32) -> String {
         if self.identifiers { format!("ID={id} ") } else { String::new() }
     }

@@ -393,8 +393,8 @@ impl Reconciler {
                     writes.into_iter().for_each(|write| self.reject(now, write, &error));
                     return Err(error);
                 }
-                // One of the writes may be the cause. Each is retried at once in a batch of its
-                // own, in which the others succeed.
+                // One of the writes may be the cause. Each is retried in the next steps in a
+                // batch of its own, in which the others succeed.
                 self.single_writes = writes.len();
                 for write in writes {
                     self.reject_until(now.steady, now, write, &error);

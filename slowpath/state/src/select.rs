@@ -100,7 +100,7 @@ pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'stati
     (!answers).then_some("the appliance has no address of this family to answer on")
 }
 
-/// Traffic policy of the service that applies to a frontend.
+/// One of a service's two traffic policies, or none: the policy that applies to a frontend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PolicyScope {
     /// External traffic policy.
@@ -111,7 +111,7 @@ pub enum PolicyScope {
     Unrestricted,
 }
 
-/// Returns which traffic policy of its service applies to a frontend, whatever the policy is.
+/// Returns which of the service's two traffic policies applies to a frontend.
 pub fn policy_scope(frontend: &Frontend) -> PolicyScope {
     match (frontend.spec.kind, frontend.spec.address.traffic_scope) {
         (Kind::HostPort, _) => PolicyScope::Unrestricted,

@@ -141,8 +141,8 @@ impl Sources {
         self.settings = settings;
     }
 
-    /// Begins a session, in which a source sends its complete list under a revision of its own, and
-    /// restarts the source's lease. An open session of the same source ends.
+    /// Begins a session, in which a source sends its complete list with a revision that it chooses,
+    /// and restarts the source's lease. An open session of the same source ends.
     pub fn begin(
         &mut self,
         source: &str,
@@ -321,8 +321,8 @@ impl Sources {
         batches.filter(|batch| !batch.is_empty()).collect()
     }
 
-    /// Returns the state of each source that has an object of its own, because it has begun a
-    /// session or its list was held, sorted by name.
+    /// Returns the state of each source that has its own object (kind `Source`), because it has
+    /// begun a session or a list of it was held, sorted by name.
     pub fn report(&self, objects: &Objects, now: Now) -> Vec<Report> {
         let one = |object: &Arc<Object>| {
             let Spec::Source(spec) = &object.spec else { return None };

@@ -77,7 +77,7 @@ impl Watch {
 
     pub(crate) fn publish(&self, tables: Tables, touched: TouchedKeys) {
         self.published.lock().push(tables.clone(), touched);
-        // Outside the lock: a woken receiver may call `changes_since` at once, and dropping the
+        // Outside the lock: a woken receiver may call `changes_since` immediately, and dropping the
         // previous snapshot here may take long.
         self.current.send_replace(tables);
     }

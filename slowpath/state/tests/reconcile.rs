@@ -143,7 +143,7 @@ impl Fixture {
         Fixture { writer, reconciler, plane: ControlledPlane::new(), now }
     }
 
-    /// Creates a fixture whose lcores acknowledge at once.
+    /// Creates a fixture whose lcores acknowledge every generation immediately.
     fn new() -> Fixture {
         let mut fixture = Fixture::with(Settings::default());
         fixture.plane.acknowledged = ALL;
@@ -408,7 +408,7 @@ fn failed_commit_is_retried() {
         assert!(matches!(fixture.status(1).progress, Progress::Error(_)));
         fixture.pass(Duration::from_millis(wait));
     }
-    assert_eq!(fixture.plane.update_calls, 3, "at once, after 50 ms, and after another 100 ms");
+    assert_eq!(fixture.plane.update_calls, 3, "immediately, after 50 ms, and after another 100 ms");
     fixture.plane.commit = Ok(());
     fixture.step();
     assert!(fixture.is_done(1));

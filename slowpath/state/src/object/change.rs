@@ -17,7 +17,7 @@ pub enum Change {
         /// rejected if the object has another revision; `None` accepts any.
         expected: Option<u64>,
     },
-    /// Deletes an object, at once or when its last finalizer is removed.
+    /// Deletes an object: immediately, or if it has finalizers when the last one is removed.
     Delete {
         /// Key of the object.
         key: Key,

@@ -154,8 +154,9 @@ impl Objects {
         let named: std::collections::HashSet<Key> = desired.iter().map(Object::key).collect();
         let old = self.all.iter().filter(|(key, _)| key.source == *source);
         let stays = |key: &Key| !key.kind.is_desired_state() || named.contains(key);
-        let gone = old.filter(|(key, o)| !stays(key) && o.lifecycle().deletion.is_none());
-        let mut changes: Vec<Change> = gone.map(|(key, _)| Change::delete(key.clone())).collect();
+        let obsolete = old.filter(|(key, o)| !stays(key) && o.lifecycle().deletion.is_none());
+        let mut changes: Vec<Change> =
+            obsolete.map(|(key, _)| Change::delete(key.clone())).collect();
         let differs = |o: &Object| self.get(&o.key()).is_none_or(|old| !old.same_desired_state(o));
         changes.extend(desired.into_iter().filter(differs).map(Change::put));
         changes
@@ -228,9 +229,9 @@ impl Objects {
         if present {
             lifecycle.finalizers.push(name.into());
         }
-        let gone = lifecycle.deletion.is_some() && lifecycle.finalizers.is_empty();
+        let is_removed = lifecycle.deletion.is_some() && lifecycle.finalizers.is_empty();
         let next = Object::clone(old).with_lifecycle(lifecycle);
-        Ok(Some(self.write(key.clone(), (!gone).then_some(next))))
+        Ok(Some(self.write(key.clone(), (!is_removed).then_some(next))))
     }
 
     fn set_status(

@@ -11,7 +11,7 @@ use crate::tables::Tables;
 
 impl Reconciler {
     /// Makes the next step prune. Has no effect until the sources have completed their initial
-    /// lists: the first prune follows at once then.
+    /// lists: the first prune then follows immediately.
     pub fn prune_now(&mut self, now: Now) {
         if self.prune.due.is_some() {
             self.prune.due = Some(now.steady);

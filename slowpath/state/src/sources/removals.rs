@@ -149,8 +149,8 @@ pub fn held(objects: &Objects) -> impl Iterator<Item = (&Source, &str)> {
     })
 }
 
-/// Returns all sources that have an object of their own, and whether the list of each is held,
-/// sorted by name.
+/// Returns all sources that have their own object (kind `Source`), and whether the list of each is
+/// held, sorted by name.
 pub fn sources(objects: &Objects) -> impl Iterator<Item = (&str, bool)> {
     let is_held = |object: &Arc<Object>| removal_of(object).is_some();
     objects.of_kind(Kind::Source).map(move |object| (object.source.as_str(), is_held(object)))
@@ -200,38 +200,42 @@ fn check_limit(
     batch: &[Change],
     limit: RemovalLimit,
 ) -> Option<Held> {
-    let gone = |change: &Change| match change {
+    let removed_key = |change: &Change| match change {
         Change::Delete { key, .. } if key.source == *source => Some(key.clone()),
         _ => None,
     };
-    let gone: Vec<Key> = batch.iter().filter_map(gone).collect();
+    let removed_keys: Vec<Key> = batch.iter().filter_map(removed_key).collect();
     let is_current = |object: &&Arc<Object>| {
         object.source == *source
             && object.kind().is_desired_state()
             && object.lifecycle().deletion.is_none()
     };
-    let (of, removed) = (objects.all().filter(is_current).count(), gone.len());
+    let (of, removed) = (objects.all().filter(is_current).count(), removed_keys.len());
     let services = objects.of_kind(Kind::Service).filter(is_current).count();
-    let services_gone = gone.iter().filter(|key| key.kind == Kind::Service).count();
+    let is_service = |key: &&Key| key.kind == Kind::Service;
+    let removed_services = removed_keys.iter().filter(is_service).count();
     let percent = usize::from(limit.percent);
     let description = match () {
         () if removed == 0 => return None,
         () if removed == of => all(of, "object"),
-        () if services_gone > 0 && services_gone == services => all(services, "service"),
+        () if removed_services > 0 && removed_services == services => all(services, "service"),
         () if of >= REMOVAL_FLOOR && removed * 100 > percent * of => format!(
             "{removed} of {of} objects, more than the {percent} % of control.max_removal_percent"
         ),
         () => return None,
     };
-    let named: Vec<String> =
-        gone.iter().take(NAMED_MAX).map(|key| format!("{} {}", key.kind, key.name)).collect();
+    let named: Vec<String> = removed_keys
+        .iter()
+        .take(NAMED_MAX)
+        .map(|key| format!("{} {}", key.kind, key.name))
+        .collect();
     let more = match removed.saturating_sub(NAMED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let description = format!("{description} ({}{more})", named.join(", "));
     let mut hasher = DefaultHasher::new();
-    gone.hash(&mut hasher);
+    removed_keys.hash(&mut hasher);
     let digest = format!("{:016x}", hasher.finish()).into();
     let removal = Removal { removed, of, digest, confirmed: false };
     Some(Held { source_of: source.clone(), removal, description })

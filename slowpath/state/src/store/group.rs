@@ -179,7 +179,7 @@ impl<D: Disk> Shared<D> {
     /// Stops waiting for a request, and returns the error for its caller. If the request was still
     /// queued, it is removed and the error states that nothing was changed. If it is being written
     /// or was answered, the error states that the change may still be made. While a group is being
-    /// written, further requests are rejected at once.
+    /// written, further requests are rejected immediately.
     pub fn withdraw(&self, ticket: Ticket) -> ChangeError {
         let mut queue = self.queue.lock();
         queue.stuck = queue.busy;

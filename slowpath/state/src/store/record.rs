@@ -13,9 +13,9 @@
 //!
 //! In the first format, a header has only the length and a CRC-32 of length and content.
 //!
-//! Damage is distinguished from an interrupted write, because only the latter may be cut. The bytes
-//! of an interrupted write are at the end of the file. Each of them is as it was written, or zero
-//! if its page did not reach the disk, or missing.
+//! Damage is distinguished from an interrupted write, because only an interrupted write may be cut.
+//! The bytes of an interrupted write are at the end of the file. Each of them is as it was written,
+//! or zero if its page did not reach the disk, or missing.
 
 use std::io;
 use std::sync::Arc;

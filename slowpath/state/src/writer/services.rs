@@ -33,8 +33,8 @@ impl Transaction<'_> {
         let name = service.name.clone();
         let named: SmallVec<[Address; 4]> =
             frontends.iter().map(|frontend| frontend.address).collect();
-        let gone = |address: &Address| named.binary_search(address).is_err();
-        Ok(self.put(&name, Some(service), frontends, gone))
+        let is_removed = |address: &Address| named.binary_search(address).is_err();
+        Ok(self.put(&name, Some(service), frontends, is_removed))
     }
 
     /// Deletes a service of `source` with its frontends, and returns its last row. The service's
@@ -75,7 +75,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Rejects an address that another service owns.
+    /// Returns an error if another service owns an address.
     pub(super) fn check_owner(&self, address: &Address, claimant: &Name) -> Result<(), Error> {
         match self.next.owners.get(address) {
             Some(owner) if owner != claimant => Err(Error::FrontendConflict {

@@ -1,6 +1,6 @@
-//! Joins the four kinds of the second generation (`cilium.io/v2`) to policies: a cluster
-//! configuration refers to peer configurations, which select advertisements; a node may have an
-//! override.
+//! Joins the four kinds of the second generation (`cilium.io/v2`, `v2alpha1`) to policies: a
+//! cluster configuration refers to peer configurations, which select advertisements; a node may
+//! have an override.
 
 use std::collections::BTreeMap;
 
