@@ -77,7 +77,7 @@ impl Reconcile<'_> {
             return self.commit_done(Ok(()), time);
         }
         // A file is one batch, and a first file or other settings affect all frontends.
-        self.reconciler.set_at_once(usize::MAX);
+        self.reconciler.set_frontends_per_step(usize::MAX);
         if !synced
             || self.uncommitted.as_ref().is_some_and(|uncommitted| uncommitted.config.is_some())
         {
@@ -113,7 +113,7 @@ impl Reconcile<'_> {
             }
             return;
         };
-        self.reconciler.set_at_once(TIMES.at_once);
+        self.reconciler.set_frontends_per_step(TIMES.frontends_per_step);
         if let Err(error) = outcome {
             return self.roll_back(services, config, &error, time);
         }

@@ -42,15 +42,15 @@ struct Load {
     writer: Writer,
     source: Source,
     /// Number of services written in one transaction.
-    at_once: usize,
+    per_transaction: usize,
 }
 
 impl Load {
-    /// Calls `write` for each number, for `at_once` numbers in a transaction; returns the CPU time
-    /// of all transactions, ns.
+    /// Calls `write` for each number, for `per_transaction` numbers in a transaction; returns the
+    /// CPU time of all transactions, ns.
     fn each(&self, order: &[u32], mut write: impl FnMut(&mut Transaction<'_>, u32)) -> u64 {
         let start = cpu_ns();
-        for batch in order.chunks(self.at_once) {
+        for batch in order.chunks(self.per_transaction) {
             let mut transaction = self.writer.begin(SystemTime::UNIX_EPOCH);
             for n in batch {
                 write(&mut transaction, *n);
@@ -106,24 +106,24 @@ fn shuffled(n: u32) -> Vec<u32> {
 fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|text| text.parse::<u32>().ok());
     let services = numbers.next().unwrap_or(50_000);
-    let at_once = numbers.next().unwrap_or(500) as usize;
-    println!("{services} services, {at_once} in each transaction");
+    let per_transaction = numbers.next().unwrap_or(500) as usize;
+    println!("{services} services, {per_transaction} in each transaction");
     for (order, what) in [((0..services).collect(), "in order"), (shuffled(services), "shuffled")] {
-        let load = Load { writer: Writer::new(), source: Source::new("file"), at_once };
+        let load = Load { writer: Writer::new(), source: Source::new("file"), per_transaction };
         let before = resident_bytes();
         report(&format!("insert, {what}"), order.len(), load.insert(&order));
         let after = resident_bytes();
         println!("{:>62} bytes resident each", after.saturating_sub(before) / u64::from(services));
         report(&format!("write the same again, {what}"), order.len(), load.insert(&order));
         report(&format!("change of health, {what}"), order.len(), load.set_health(&order, false));
-        let load = Load { at_once: 1, ..load };
+        let load = Load { per_transaction: 1, ..load };
         let some = &order[..order.len().min(5_000)];
         report(
             "change of health in a transaction of its own",
             some.len(),
             load.set_health(some, true),
         );
-        let load = Load { at_once, ..load };
+        let load = Load { per_transaction, ..load };
         report(&format!("delete, {what}"), order.len(), load.delete(&order));
     }
     big_service();
@@ -131,7 +131,7 @@ fn main() {
 
 /// Measures writes of a service with 10,000 backends.
 fn big_service() {
-    let load = Load { writer: Writer::new(), source: Source::new("file"), at_once: 1 };
+    let load = Load { writer: Writer::new(), source: Source::new("file"), per_transaction: 1 };
     let Ok(name) = Name::new("big") else { return };
     let all: Vec<u32> = (0..10_000).collect();
     let list = || all.iter().map(|n| instance(&name, &load.source, *n)).collect::<Vec<_>>();

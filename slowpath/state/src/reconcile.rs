@@ -110,8 +110,8 @@ impl Reconciler {
     pub fn new(settings: Settings) -> Reconciler {
         Reconciler {
             settings: Settings {
-                at_once: settings.at_once.max(1),
-                prune_at_once: settings.prune_at_once.max(1),
+                frontends_per_step: settings.frontends_per_step.max(1),
+                prunes_per_step: settings.prunes_per_step.max(1),
                 ..settings
             },
             started: None,
@@ -190,10 +190,10 @@ impl Reconciler {
         self.pass = Some(None);
     }
 
-    /// Sets the maximum number of frontends written in one step ([`Settings::at_once`]), and ends
-    /// the single writes that follow a rejected batch.
-    pub fn set_at_once(&mut self, frontends: usize) {
-        self.settings.at_once = frontends.max(1);
+    /// Sets the maximum number of frontends written in one step ([`Settings::frontends_per_step`]),
+    /// and ends the single writes that follow a rejected batch.
+    pub fn set_frontends_per_step(&mut self, frontends: usize) {
+        self.settings.frontends_per_step = frontends.max(1);
         self.single_writes = 0;
     }
 
@@ -289,7 +289,8 @@ impl Reconciler {
     /// Writes due frontends: those of the queue, then those of the full pass, up to the maximum of
     /// one step.
     fn write_due(&mut self, batch: &mut OpenBatch<'_>) {
-        let mut remaining = if self.single_writes > 0 { 1 } else { self.settings.at_once };
+        let mut remaining =
+            if self.single_writes > 0 { 1 } else { self.settings.frontends_per_step };
         let tables = batch.tables;
         self.single_writes = self.single_writes.saturating_sub(1);
         while remaining > 0

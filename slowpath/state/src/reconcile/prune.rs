@@ -33,7 +33,7 @@ impl Reconciler {
             return None;
         }
         let desired = |address: &Address| tables.frontend(address).is_some();
-        match batch.plane.prune(&desired, self.settings.prune_at_once) {
+        match batch.plane.prune(&desired, self.settings.prunes_per_step) {
             Ok(complete) => Some(complete),
             Err(error) => {
                 self.prune_failed(now, error);

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct Settings {
     /// Maximum number of frontends written in one step, so that a large change does not block the
     /// caller's loop; at least 1.
-    pub at_once: usize,
+    pub frontends_per_step: usize,
     /// Maximum number of entries pruned in one step; at least 1.
-    pub prune_at_once: usize,
+    pub prunes_per_step: usize,
     /// Delay before the retry of a rejected frontend or a failed prune; doubles with each further
     /// failure.
     pub retry_min: Duration,
@@ -28,8 +28,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            at_once: 512,
-            prune_at_once: 512,
+            frontends_per_step: 512,
+            prunes_per_step: 512,
             retry_min: Duration::from_millis(50),
             retry_max: Duration::from_secs(60),
             pass: Duration::from_secs(5 * 60),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fixture::{
-    CheckedMaps, Fixture, MAGLEV_SIZE, PRUNE_AT_ONCE, at, endpoint, ip, name, options, source,
+    CheckedMaps, Fixture, MAGLEV_SIZE, PRUNES_PER_STEP, at, endpoint, ip, name, options, source,
 };
 use config::checked::Prefix;
 use config::services::{Algorithm, RangesPolicy, TrafficPolicy};
@@ -169,7 +169,7 @@ fn exhausted_identifiers_are_an_error_of_the_frontend() {
         "all 1 identifiers are in use; remove services or backends"
     );
     put(&fixture, service("web"), vec![second]);
-    fixture.pass(Duration::from_secs(60));
+    fixture.advance(Duration::from_secs(60));
     fixture.settle();
     set(&fixture, "web", &active(&["10.0.0.1", "10.0.0.2"]));
     fixture.steps();
@@ -646,7 +646,7 @@ fn unclaimed_rows_are_removed_by_the_first_prune() {
     put(&fixture, service("api"), vec![second]);
     set(&fixture, "api", &active(&["10.0.0.2"]));
     fixture.step();
-    fixture.pass(Duration::from_secs(61));
+    fixture.advance(Duration::from_secs(61));
     fixture.steps();
     let third = FrontendSpec::new(at("203.0.113.12", 80), Kind::LoadBalancer);
     put(&fixture, service("new"), vec![third]);
@@ -676,11 +676,11 @@ fn pruning_is_incremental() {
     let mut fixture = fixture.restart();
     let frontends = |fixture: &Fixture| lines_with(fixture, "SLOT=0").len();
     fixture.step();
-    assert_eq!(frontends(&fixture), 10 - PRUNE_AT_ONCE);
+    assert_eq!(frontends(&fixture), 10 - PRUNES_PER_STEP);
     put(&fixture, service("new"), vec![frontend_at(99)]);
     fixture.step();
     assert_eq!(lines_with(&fixture, "ADDR=203.0.113.99:80/TCP SLOT=0").len(), 1);
-    assert_eq!(frontends(&fixture), 11 - 2 * PRUNE_AT_ONCE);
+    assert_eq!(frontends(&fixture), 11 - 2 * PRUNES_PER_STEP);
     fixture.steps();
     assert_eq!(frontends(&fixture), 1);
 }

@@ -96,7 +96,7 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
             to.complete(&sources[&source]);
         });
         if passes_timeout {
-            fixture.pass(Duration::from_secs(61));
+            fixture.advance(Duration::from_secs(61));
         }
         fixture.steps();
     }
