@@ -84,10 +84,12 @@ impl Table {
     }
 }
 
+/// Creates a row from the values of a table's columns, in order.
 fn row(table: Table, values: impl IntoIterator<Item = Value>) -> Row {
     table.columns().iter().map(|column| (*column).to_owned()).zip(values).collect()
 }
 
+/// Returns the row of a service.
 fn service(service: &Service) -> Row {
     let names = service.spec.port_names.iter().flat_map(|names| names.iter());
     let names: Vec<String> = names.map(|(name, port)| format!("{name}={port}")).collect();
@@ -148,6 +150,7 @@ fn flags(spec: &ServiceSpec) -> Vec<String> {
     flags
 }
 
+/// Returns the row of a frontend.
 fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) -> Row {
     let spec = &frontend.spec;
     let status = frontend.status();
@@ -184,6 +187,7 @@ fn unix_ms(at: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Returns one row for each endpoint.
 fn backends(tables: &Tables) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut endpoints: Vec<&Endpoint> = tables.endpoints().map(|(endpoint, _)| endpoint).collect();

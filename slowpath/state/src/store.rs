@@ -55,9 +55,11 @@ pub type Batch = Vec<Change>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tail {
     None,
-    /// Bytes of a failed write of this process, or records that the snapshot contains as well.
+    /// Bytes of a failed write of this process, or records that the snapshot contains as well; they
+    /// are cut without a copy.
     Void,
-    /// Bytes left by an earlier process; the file is copied before they are cut.
+    /// Bytes left by an interrupted write of an earlier process; the file is copied before they are
+    /// cut.
     Found,
 }
 

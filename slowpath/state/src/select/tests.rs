@@ -219,9 +219,9 @@ fn preferred_node_or_zone_is_used_if_it_serves() {
     check(&zone, all(), &["10.0.0.2", "10.0.0.4"], 2);
     check(&node, all(), &["10.0.0.1"], 1);
     check(&node, all()[1..].to_vec(), &["10.0.0.2", "10.0.0.4"], 2);
-    // All serving backends have a hint, so hints are used. Backends that do not serve need none.
-    let leaving = Instance { state: State::Terminating, ..far.clone() };
-    let both = || vec![hinted.clone(), for_c.clone(), leaving.clone()];
+    // All serving backends have a hint, so hints are used. Backends that do not serve need no hint.
+    let terminating = Instance { state: State::Terminating, ..far.clone() };
+    let both = || vec![hinted.clone(), for_c.clone(), terminating.clone()];
     check(&zone, both(), &["10.0.0.3"], 1);
     check(&node, both(), &["10.0.0.3"], 1);
     let of_b = placed("10.0.0.6", "n6", "a", &["b"]);
@@ -235,10 +235,10 @@ fn preferred_node_or_zone_is_used_if_it_serves() {
     // No backend in the zone serves, so there is no preference.
     let failed = vec![unhealthy(near.clone()), far.clone()];
     check(&zone, failed, &["10.0.0.5", "10.0.0.2"], 1);
-    let leaving = Instance { state: State::Terminating, ..near.clone() };
-    check(&zone, vec![leaving.clone(), far.clone()], &["10.0.0.5", "10.0.0.2"], 1);
-    let far_too = Instance { state: State::Terminating, ..far.clone() };
-    check(&zone, vec![leaving, far_too], &["10.0.0.2"], 1);
+    let terminating = Instance { state: State::Terminating, ..near.clone() };
+    check(&zone, vec![terminating.clone(), far.clone()], &["10.0.0.5", "10.0.0.2"], 1);
+    let far_terminating = Instance { state: State::Terminating, ..far.clone() };
+    check(&zone, vec![terminating, far_terminating], &["10.0.0.2"], 1);
     // Without a zone, or with preferences disabled, there is no preference.
     for off in [
         Appliance { zone: Box::default(), ..appliance() },
