@@ -58,7 +58,7 @@ pub struct RouterSpec {
     #[schemars(range(min = 1, max = 4294967295_u32))]
     pub local_asn: u32,
     /// BGP identifier of the router. Default: the identifier in the appliance's annotation, else
-    /// `bgp.router_id` of its configuration, else its IPv4 address.
+    /// `bgp.router_id` of its configuration, else the IPv4 address of its `ingress`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub router_id: Option<Ipv4Addr>,
     /// TCP port on which the router accepts connections, 1 to 65535. Default: the port in the

@@ -69,8 +69,8 @@ pub struct Neighbor {
     pub password: Option<Password>,
     /// TCP-AO keys (RFC 5925), up to 8, instead of `password`; requires Linux 6.7 or later with
     /// CONFIG_TCP_AO. Connections are opened with the first key, and segments are accepted with
-    /// any. Keys with fresh IDs are added to and removed from the open session; a changed key under
-    /// the same IDs restarts it.
+    /// any. A key with new IDs is added to the open session, and a key that is no longer listed is
+    /// removed from it; a key that changes under the same IDs restarts the session.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(length(max = 8))]
     pub tcp_ao: Vec<TcpAoKey>,
