@@ -72,10 +72,10 @@ pub struct Store<D> {
     /// Objects loaded at the start that their source, other than `api`, has not sent again yet.
     unconfirmed: BTreeSet<Key>,
     /// Number of bytes of the log that are valid and on disk.
-    log: u64,
-    /// Length of the snapshot, bytes.
-    snapshot: u64,
-    /// Bytes after `log`, to be cut before the next write.
+    log_len: u64,
+    /// Length of the snapshot, bytes; 0 if there is none.
+    snapshot_len: u64,
+    /// Bytes after the first `log_len` of the log, to be cut before the next write.
     tail: Tail,
     /// Whether both files are rewritten before the next change: one has records of the first
     /// format (`record.rs`), or no snapshot names `format` yet.
@@ -102,7 +102,7 @@ impl<D: Disk> Store<D> {
 
     fn open_with(mut disk: D, formats: &'static Formats) -> Store<D> {
         match read(&mut disk, formats) {
-            Ok((loaded, snapshot)) => Store::with_loaded(disk, formats, loaded, snapshot),
+            Ok((loaded, len)) => Store::with_loaded(disk, formats, loaded, len),
             Err((file, flaw)) => {
                 let copy = disk.copy(file, "damaged").map_err(|error| error.to_string());
                 let damage = Damage::new(file, disk.path(file), flaw, copy);
@@ -118,7 +118,7 @@ impl<D: Disk> Store<D> {
         disk: D,
         formats: &'static Formats,
         loaded: load::Loaded,
-        snapshot: u64,
+        snapshot_len: u64,
     ) -> Store<D> {
         let load::Loaded { objects, log, torn, stale, old, format } = loaded;
         let of_sources = objects.all().filter(|object| object.source.as_str() != API);
@@ -133,11 +133,11 @@ impl<D: Disk> Store<D> {
             objects,
             events: Vec::new(),
             unconfirmed,
-            log: if stale { 0 } else { log as u64 },
-            snapshot,
+            log_len: if stale { 0 } else { log as u64 },
+            snapshot_len,
             tail,
             // Only a snapshot names a format; a log without one is read as `UNNAMED`.
-            rewrite: old || (snapshot == 0 && format != UNNAMED),
+            rewrite: old || (snapshot_len == 0 && format != UNNAMED),
             format,
             formats,
             damage: None,
@@ -169,7 +169,7 @@ impl<D: Disk> Store<D> {
     /// Returns the size of the objects on disk in bytes: of the snapshot, and of the valid records
     /// of the log.
     pub fn bytes(&self) -> u64 {
-        self.snapshot + self.log
+        self.snapshot_len + self.log_len
     }
 
     /// Returns the current objects; a clone is a snapshot.
@@ -220,7 +220,7 @@ impl<D: Disk> Store<D> {
         self.unconfirmed.retain(|key| next.get(key).is_some());
         self.objects = next;
         self.events.extend(events);
-        if self.log > self.min_snapshot_log.max(2 * self.snapshot)
+        if self.log_len > self.min_snapshot_log.max(2 * self.snapshot_len)
             && let Err(error) = self.write_snapshot()
         {
             warn!(
@@ -267,11 +267,11 @@ impl<D: Disk> Store<D> {
         self.tail = Tail::Void;
         self.disk.append(LOG, &bytes)?;
         self.disk.sync(LOG)?;
-        if self.log == 0 {
+        if self.log_len == 0 {
             // The file may be new, so its directory entry has to be synced as well.
             self.disk.sync_folder()?;
         }
-        (self.log, self.tail) = (self.log + bytes.len() as u64, Tail::None);
+        (self.log_len, self.tail) = (self.log_len + bytes.len() as u64, Tail::None);
         Ok(())
     }
 
@@ -282,12 +282,12 @@ impl<D: Disk> Store<D> {
             Tail::Void => None,
             Tail::Found => {
                 let len = self.disk.read(LOG)?.unwrap_or_default().len() as u64;
-                let (path, offset) = (self.disk.path(LOG), self.log);
+                let (path, offset) = (self.disk.path(LOG), self.log_len);
                 let copy = self.disk.copy(LOG, "cut")?;
                 Some(Cut { path, offset, bytes: len.saturating_sub(offset), copy })
             }
         };
-        self.disk.truncate(LOG, self.log)?;
+        self.disk.truncate(LOG, self.log_len)?;
         self.disk.sync(LOG)?;
         self.tail = Tail::None;
         if let Some(cut) = found {
@@ -301,7 +301,7 @@ impl<D: Disk> Store<D> {
     /// so that an earlier version of Weir can read them.
     #[must_use]
     pub fn readable_in(mut self, format: u32) -> Store<D> {
-        if self.snapshot == 0 && self.log == 0 && self.formats.contains(format) {
+        if self.snapshot_len == 0 && self.log_len == 0 && self.formats.contains(format) {
             (self.format, self.rewrite) = (format, format != UNNAMED);
         }
         self
@@ -325,7 +325,7 @@ impl<D: Disk> Store<D> {
         if self.format == self.formats.own() && !self.rewrite {
             return Ok(());
         }
-        if self.log > 0 || self.tail != Tail::None {
+        if self.log_len > 0 || self.tail != Tail::None {
             // First empties the log, with a snapshot in the earlier format: a log is read in the
             // format that the snapshot names.
             self.write_snapshot()?;
@@ -355,9 +355,9 @@ impl<D: Disk> Store<D> {
         self.disk.sync(UNFINISHED)?;
         self.disk.rename(UNFINISHED, SNAPSHOT)?;
         self.disk.sync_folder()?;
-        self.snapshot = bytes.len() as u64;
+        self.snapshot_len = bytes.len() as u64;
         self.disk.truncate(LOG, 0)?;
-        (self.log, self.tail, self.rewrite) = (0, Tail::None, false);
+        (self.log_len, self.tail, self.rewrite) = (0, Tail::None, false);
         self.disk.sync(LOG)
     }
 }

@@ -108,7 +108,7 @@ fn power_failure_at_any_byte_keeps_acknowledged_batches_whole() {
                 let mut store = opened(Memory { power, ..disk.clone() });
                 let answers = store.commit(&group, UNIX_EPOCH);
                 if !store.disk.is_off() {
-                    snapshots += usize::from(store.log == 0);
+                    snapshots += usize::from(store.log_len == 0);
                     disk = store.disk.crashed(Lost::All);
                     assert!(same(opened(disk.clone()).objects(), store.objects()));
                     break;
@@ -220,7 +220,7 @@ fn observer_runs_after_the_answers_and_gets_the_size_of_the_files() {
         let expected = (name + 1, 1, size(SNAPSHOT) + size(LOG));
         assert_eq!(observed.try_recv().unwrap(), expected);
     }
-    assert!(shared.store().snapshot > 0, "a snapshot was written, so the log was emptied");
+    assert!(shared.store().snapshot_len > 0, "a snapshot was written, so the log was emptied");
 }
 
 #[test]

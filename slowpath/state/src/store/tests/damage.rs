@@ -24,7 +24,7 @@ fn sample_log() -> (Memory, Vec<Objects>, Vec<usize>) {
     for group in groups {
         assert!(store.commit(group, UNIX_EPOCH).iter().all(Result::is_ok));
         states.push(store.objects().clone());
-        ends.push(store.log as usize);
+        ends.push(store.log_len as usize);
     }
     (store.disk, states, ends)
 }

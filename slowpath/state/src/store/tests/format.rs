@@ -27,7 +27,7 @@ fn a_store_stays_in_the_format_of_the_version_before_until_the_commit() {
         let mut snapshots = 0;
         for _ in 0..20 {
             store.commit(&random_group(&mut rng), UNIX_EPOCH);
-            snapshots += usize::from(store.snapshot > 0 && store.log == 0);
+            snapshots += usize::from(store.snapshot_len > 0 && store.log_len == 0);
             assert_eq!(store.format(), BEFORE.own());
             let back = before(store.disk.clone());
             assert!(back.damage().is_none(), "{:?}", back.damage());
