@@ -67,11 +67,11 @@ const SHORT_REST: Duration = Duration::from_micros(50);
 /// expected to acknowledge it.
 const SWITCH_TIME: Duration = Duration::from_millis(20);
 /// Settings of the reconciler: batch sizes, retry delays, and intervals of full passes and of
-/// pruning. A step applies at most `at_once` frontends, to bound its time; only the content of the
+/// pruning. A step applies at most `frontends_per_step` frontends, to bound its time; only the content of the
 /// files is applied in one step, whatever its size.
 const RECONCILER_SETTINGS: Settings = Settings {
-    at_once: 256,
-    prune_at_once: 256,
+    frontends_per_step: 256,
+    prunes_per_step: 256,
     retry_min: Duration::from_millis(50),
     retry_max: Duration::from_secs(60),
     pass: Duration::from_secs(60),

@@ -133,7 +133,7 @@ pub fn read(
 
 /// Returns the reason why an object of a file cannot be applied, or `None` if it can.
 fn skip_reason(object: &Object, read_options: ReadOptions) -> Option<String> {
-    if let Some(why) = object.kind().read_only() {
+    if let Some(why) = object.kind().read_only_reason() {
         return Some(format!("it is read-only: {why}"));
     }
     if object.lifecycle().deletion.is_some() {

@@ -50,7 +50,7 @@ impl Reconcile<'_> {
                     }
                 }
                 HealthEvent::Unchecked(service, endpoint) => {
-                    transaction.forget_backend_health(service, endpoint);
+                    transaction.remove_backend_health(service, endpoint);
                 }
                 HealthEvent::Condition(..) => {}
             }

@@ -78,7 +78,7 @@ impl Reconcile<'_> {
         }
         // The content of the files is one batch. The first content, and a new configuration, affect
         // all frontends.
-        self.reconciler.set_at_once(usize::MAX);
+        self.reconciler.set_frontends_per_step(usize::MAX);
         if !synced
             || self.uncommitted.as_ref().is_some_and(|uncommitted| uncommitted.config.is_some())
         {
@@ -116,7 +116,7 @@ impl Reconcile<'_> {
             }
             return;
         };
-        self.reconciler.set_at_once(RECONCILER_SETTINGS.at_once);
+        self.reconciler.set_frontends_per_step(RECONCILER_SETTINGS.frontends_per_step);
         if let Err(error) = outcome {
             return self.roll_back(services, config, &error, time);
         }

@@ -154,7 +154,7 @@ fn parse_api_objects(name: &str, text: &str) -> Result<Vec<(String, Object)>, St
 
 /// Returns the object, or an error if files can't contain its kind.
 fn check_writable(object: Object) -> Result<Object, ChangeError> {
-    let Some(why) = object.kind().read_only() else { return Ok(object) };
+    let Some(why) = object.kind().read_only_reason() else { return Ok(object) };
     let message = format!("{} cannot be defined in a file: {why}", object.kind());
     let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
     Err(ChangeError::new("kind", message, allowed).with_object(&object.key()))

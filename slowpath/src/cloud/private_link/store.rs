@@ -245,8 +245,8 @@ impl ObjectStore for StoredLinks {
         Box::pin(self.persist(name, status))
     }
 
-    fn set_finalizer<'a>(&'a self, name: &'a str, held: bool) -> StoreFuture<'a> {
-        let finalizer = move |key| Change::Finalizer { key, name: FINALIZER.into(), held };
+    fn set_finalizer<'a>(&'a self, name: &'a str, present: bool) -> StoreFuture<'a> {
+        let finalizer = move |key| Change::Finalizer { key, name: FINALIZER.into(), present };
         Box::pin(self.change(name, finalizer))
     }
 
