@@ -261,7 +261,7 @@ fn check_preconditions(config: &Config) -> Result<(), LoadError> {
 }
 
 /// Gives up CAP_SYS_ADMIN, which some kernels demand for tracepoints, in the calling thread.
-/// Capabilities are per thread: the log's thread, which is started earlier, keeps it.
+/// Capabilities are per thread; the log's thread, which is started earlier, gives up its own.
 fn give_up_sys_admin() -> std::io::Result<()> {
     let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
     let [effective, permitted, inheritable] =

@@ -20,6 +20,7 @@ use crate::list;
 use crate::merge::{Merged, Merger, Occurrence};
 use crate::record::Record;
 use crate::record_files::{RecordReader, RecordWriter};
+use crate::thread_capabilities;
 
 /// Number of events that may wait for the thread. Further ones are lost and counted.
 pub const QUEUE: usize = 16_384;
@@ -111,7 +112,13 @@ pub fn start(state: Option<&Path>, max_bytes: u64) -> std::io::Result<()> {
     {
         std::thread::Builder::new()
             .name("weir-events".into())
-            .spawn(move || Recorder::new(history, folder, max_bytes).run(&jobs))?;
+            .spawn(move || {
+                // Root needs them to write to a folder of another user.
+                if !rustix::process::geteuid().is_root() {
+                    thread_capabilities::give_up_all();
+                }
+                Recorder::new(history, folder, max_bytes).run(&jobs);
+            })?;
     }
     Ok(())
 }

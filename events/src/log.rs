@@ -25,7 +25,7 @@ use crate::fields::Fields;
 use crate::flush::flush;
 use crate::history::{HistoryLayer, history, may_be_recorded};
 use crate::kind::Severity;
-use crate::list;
+use crate::{list, thread_capabilities};
 use format::Line;
 use level::Levels;
 use limit::Limiter;
@@ -155,6 +155,8 @@ pub fn start(program: &'static str, settings: &LogSettings) -> std::io::Result<L
 
 fn start_thread(mut output: Output, jobs: Receiver<Job>) -> std::io::Result<()> {
     std::thread::Builder::new().name("weir-log".into()).spawn(move || {
+        // It only writes to standard error, which is open.
+        thread_capabilities::give_up_all();
         let Some(log) = log() else { return };
         output.run(&jobs, &log.counts, || {
             let now = Instant::now();
