@@ -110,15 +110,13 @@ pub fn start(state: Option<&Path>, max_bytes: u64) -> std::io::Result<()> {
         && let Some(history) = HISTORY.get()
         && let Some(folder) = history.folder.clone()
     {
-        std::thread::Builder::new()
-            .name("weir-events".into())
-            .spawn(move || {
-                // Root needs them to write to a folder of another user.
-                if !rustix::process::geteuid().is_root() {
-                    thread_capabilities::give_up_all();
-                }
-                Recorder::new(history, folder, max_bytes).run(&jobs);
-            })?;
+        std::thread::Builder::new().name("weir-events".into()).spawn(move || {
+            // Root needs them to write to a folder of another user.
+            if !rustix::process::geteuid().is_root() {
+                thread_capabilities::give_up_all();
+            }
+            Recorder::new(history, folder, max_bytes).run(&jobs);
+        })?;
     }
     Ok(())
 }

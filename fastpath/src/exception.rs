@@ -27,13 +27,13 @@ pub struct LcoreRings {
     pub from_kernel: Option<Consumer<(u8, Mbuf)>>,
 }
 
-/// Frames lost between the rings and the kernel.
+/// Frames lost between the rings and the kernel, by arm.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Frames that the kernel rejected (its queue was full), by arm.
+    /// Frames that the kernel rejected (its queue was full).
     pub to_kernel: [u64; 2],
     /// Frames from the kernel for which no buffer or ring slot was free.
-    pub from_kernel: u64,
+    pub from_kernel: [u64; 2],
 }
 
 /// The control thread's end of the exception path.
@@ -123,7 +123,7 @@ impl Exception {
                 moved += 1;
                 let pushed = copy_to_mbuf(&self.pool, &self.frame[..len])
                     .and_then(|mbuf| self.from_kernel.push((arm as u8, mbuf)).ok());
-                self.lost.from_kernel += u64::from(pushed.is_none());
+                self.lost.from_kernel[arm & 1] += u64::from(pushed.is_none());
             }
         }
         moved

@@ -401,19 +401,21 @@ fn launch_lcores(
     Ok(running)
 }
 
-/// Counts frames that the kernel rejected since the last call. The control thread is the only
-/// writer of this counter, which is on the first lcore's page.
+/// Counts frames lost between the lcores and the kernel since the last call. The control thread is
+/// the only writer of this counter, which is on the first lcore's page.
 fn count_lost(region: &Region, lost: Lost, counted: &mut Lost) {
     let Some(page) = region.counters().lcore(0) else { return };
-    for (arm, (now, before)) in (0..).zip(lost.to_kernel.into_iter().zip(counted.to_kernel)) {
-        page.arm(arm, ArmCounter::KernelLost, now - before);
+    for arm in 0..2 {
+        let since = |all: fn(&Lost) -> [u64; 2]| all(&lost)[arm] - all(counted)[arm];
+        let new = since(|lost| lost.to_kernel) + since(|lost| lost.from_kernel);
+        page.arm(arm as u8, ArmCounter::KernelLost, new);
     }
     *counted = lost;
 }
 
 /// Runs the control thread until `stop` is set: moves frames to and from the kernel, watches the
-/// NICs and the TAPs' MAC addresses, publishes link states, and counts frames that the kernel
-/// rejected. Returns an error if an lcore has ended.
+/// NICs and the TAPs' MAC addresses, publishes link states, and counts frames lost between
+/// lcores and kernel. Returns an error if an lcore has ended.
 fn run_control(
     context: &Context<'_>,
     exception: &mut Exception,

@@ -99,7 +99,7 @@ counters! {
         TxBytes "tx_bytes" "Bytes queued to the NIC for transmission.",
         ToKernelPackets "to_kernel_packets" "Packets passed to the kernel by the exception port.",
         ToKernelBytes "to_kernel_bytes" "Bytes passed to the kernel by the exception port.",
-        KernelLost "kernel_lost_packets" "Packets counted in to_kernel_packets that the kernel's interface then dropped.",
+        KernelLost "kernel_lost_packets" "Packets lost between Weir and the kernel: counted in to_kernel_packets but dropped by the kernel's interface, or read from it without a free buffer or ring slot, and not counted in from_kernel_packets.",
     }
 
     /// Packets by verdict; each packet has exactly one.

@@ -224,7 +224,9 @@ metrics! {
     BYTES Counter "weir_bytes" ["arm", "direction"] Always
         "Bytes by arm and direction, without the frame check sequence.";
     KERNEL_LOST Counter "weir_kernel_lost_packets" ["arm"] Always
-        "Packets counted as to_kernel that the kernel's interface then dropped.";
+        "Packets lost between Weir and the kernel: counted as to_kernel but dropped by the \
+         kernel's interface, or read from it without a free buffer or ring slot, and not counted \
+         as from_kernel.";
     VERDICTS Counter "weir_verdicts" ["verdict"] Always
         "Packets by verdict; each packet has exactly one.";
     DROPS Counter "weir_drops" ["arm", "reason"] Always
