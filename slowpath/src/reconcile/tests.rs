@@ -528,7 +528,8 @@ fn a_removed_backend_drains_until_its_last_flow() {
     };
     let removed = BackendState::Removed as u8;
     fixture.backends(&["10.0.2.11", "10.0.2.12 state = \"maintenance\""]);
-    fixture.pass(20_000, &mut reconcile, None);
+    // Longer than a removed backend keeps its flows.
+    fixture.pass(400_000, &mut reconcile, None);
     assert_eq!(
         retained(&fixture).state,
         BackendState::Terminating as u8,

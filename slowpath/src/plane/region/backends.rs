@@ -188,8 +188,8 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Removes draining backends that no flow refers to or whose [`DRAIN`] has passed, and drained
-    /// tunnels, and commits.
+    /// Removes draining backends that no flow refers to, those that no source has named for
+    /// [`DRAIN`], and drained tunnels, and commits.
     fn remove_drained_backends(
         &mut self,
         referred: &HashSet<Referred>,
@@ -201,8 +201,14 @@ impl RegionPlane<'_> {
                 drained.push((*key, None));
                 continue;
             };
-            let until = *until.get_or_insert(now + DRAIN);
-            if !referred.contains(&Referred::Backend(id)) || now >= until {
+            let record = self.writer.prepared().backend(id);
+            let is_named = record.is_some_and(|r| r.state != BackendState::Removed as u8);
+            if is_named {
+                // Its flows stay, however long they last.
+                *until = None;
+            }
+            let has_expired = !is_named && now >= *until.get_or_insert(now + DRAIN);
+            if !referred.contains(&Referred::Backend(id)) || has_expired {
                 drained.push((*key, Some(id)));
             }
         }
