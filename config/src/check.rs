@@ -21,6 +21,7 @@ use crate::checked::{
     Arm, CACHED_BUFFERS, Config, Control, DESCRIPTOR_BYTES, EAL_OWN_MIB, Events, Fastpath, Flows,
     Health, Icmp, Idle, Log, MAGLEV_SIZES, MAX_LOCAL_PORTS, MAX_UNCONFIRMED_PERCENT, Metrics, Nat,
     NoService, Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables, Tokens,
+    frame_buffer_bytes,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -353,11 +354,11 @@ fn check_memory<'a>(
         let descriptors = arm.descriptors(lcores);
         buffers += descriptors;
         rings += descriptors * DESCRIPTOR_BYTES;
-        // An Ethernet header with a VLAN tag has 18 bytes, DPDK's headroom 128.
-        if u32::from(fastpath.buffer_bytes) < u32::from(arm.mtu) + 18 + 128 {
+        let needed = frame_buffer_bytes(arm.mtu);
+        if u32::from(fastpath.buffer_bytes) < needed {
             validator.warnings.push(format!(
-                "fastpath.buffer_bytes = {} is less than the mtu {} + 146: large packets take \
-                 several buffers, which is slower and unsupported by some virtual devices",
+                "fastpath.buffer_bytes = {} is less than the {needed} of a frame of mtu {}: large \
+                 packets take several buffers, which is slower and unsupported by some devices",
                 fastpath.buffer_bytes, arm.mtu
             ));
         }

@@ -36,7 +36,7 @@ pub use device::{Device, DeviceError, DeviceName};
 pub use endpoints::{Control, Health, Metrics};
 pub use fastpath::{
     BUFFER_OVERHEAD, CACHED_BUFFERS, DEFAULT_BUFFER_BYTES, DEFAULT_BUFFERS, DEFAULT_BURST,
-    DESCRIPTOR_BYTES, EAL_OWN_MIB, Fastpath, Idle, MAX_BURST, PageSize,
+    DESCRIPTOR_BYTES, EAL_OWN_MIB, Fastpath, Idle, MAX_BURST, PageSize, frame_buffer_bytes,
 };
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, VxlanEnd, Wire};
 pub use live::{Restart, RestartRequired};

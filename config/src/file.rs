@@ -163,7 +163,7 @@ pub struct Fastpath {
     #[schemars(range(min = 1024, max = 16777216))]
     pub buffers: u32,
     /// Size of one buffer in bytes. It should hold 128 bytes of headroom and a frame of the arm's
-    /// `mtu` + 18 bytes; larger frames take several buffers, which is slower and unsupported by
+    /// `mtu` + 22 bytes; larger frames take several buffers, which is slower and unsupported by
     /// some virtual devices.
     #[schemars(range(min = 2176, max = 65535))]
     pub buffer_bytes: u16,

@@ -16,7 +16,7 @@ use crate::nic::{ArmNic, Context};
 use crate::poll::{self, LcoreQueues};
 use crate::tap::{Tap, TapError};
 use config::Config;
-use config::checked::{Device, DeviceName, Plane};
+use config::checked::{Device, DeviceName, Plane, frame_buffer_bytes};
 use dpdk_bindings::lcore::{LcoreError, LcoreHandle, launch};
 use dpdk_bindings::{Eal, EalError, Errno, Mempool, MempoolError, Port, PortError};
 use host::Root;
@@ -35,6 +35,11 @@ use std::time::{Duration, Instant};
 use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::region::{Region, RegionError, Role};
+
+// `weir doctor` and the check of the configuration say what DPDK demands.
+const _: () = assert!(
+    frame_buffer_bytes(1500) as usize == dpdk_bindings::PortOptions::frame_buffer_bytes(1500)
+);
 
 /// The number of buffers in each lcore's cache of the mempool.
 const POOL_CACHE: u32 = 256;

@@ -46,6 +46,13 @@ pub struct PortOptions<'a> {
     pub pool: &'a Mempool,
 }
 
+impl PortOptions<'_> {
+    /// Returns the size of a buffer, headroom included, that holds one frame of an MTU.
+    pub const fn frame_buffer_bytes(mtu: u16) -> usize {
+        mtu as usize + FRAME_OVERHEAD + Mempool::HEADROOM
+    }
+}
+
 /// Checks the options against the driver's limits, then configures the device and its queues.
 pub(super) fn configure(port: &PortGuard, options: &PortOptions<'_>) -> Result<Setup, PortError> {
     let limits = limits(port)?;
@@ -131,7 +138,7 @@ fn scatters(
     let Some(mtu) = options.mtu else {
         return Ok(false);
     };
-    let need = usize::from(mtu) + FRAME_OVERHEAD + Mempool::HEADROOM;
+    let need = PortOptions::frame_buffer_bytes(mtu);
     let available = options.pool.buffer_bytes();
     if need <= available {
         return Ok(false);
