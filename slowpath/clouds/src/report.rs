@@ -10,7 +10,8 @@ pub struct Report {
     /// Name of the cloud: `aws` or `azure`; empty if no cloud is configured.
     pub cloud: String,
     /// Phase of the lifecycle: `looking` (for its location), `outside`, `registered`, `ready`,
-    /// `leaving` or `over`; in mode routes also `leading` or `following`.
+    /// `leaving` or `over`. In mode routes (AWS without a gateway load balancer) it is `looking`,
+    /// `leading`, `following` or `over`.
     pub phase: String,
     /// True if the appliance is able and the cloud reports it healthy; in mode routes, if it is
     /// able and the last round succeeded.

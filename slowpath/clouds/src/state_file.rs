@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 /// How long [`write`] waits for the disk. A write that takes longer completes in the background.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Content to write, and the channel for the result of the write.
+/// A write: the content, and the channel for the result.
 type Job = (Vec<u8>, Sender<io::Result<()>>);
 
 /// One writer thread for each file. A disk that hangs then delays no write of another file, and no
@@ -67,11 +67,11 @@ fn enqueue(file: &Path, value: &impl Serialize) -> io::Result<()> {
     }
 }
 
-/// Writes the newest queued content until all senders are gone.
+/// Writes queued content, the newest only, until all senders are gone.
 fn run_writer(file: &Path, jobs: &Receiver<Job>) {
     while let Ok((mut text, done)) = jobs.recv() {
         let mut waiting = vec![done];
-        // After a disk has hung, only the newest content is written.
+        // While the disk hung, several writes may have been queued: only the newest is made.
         for (newer, done) in jobs.try_iter() {
             text = newer;
             waiting.push(done);

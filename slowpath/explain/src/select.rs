@@ -1,5 +1,5 @@
 //! Selection of a service for packets of unknown flows. Mirrors the beginning of the pipeline's
-//! `select`.
+//! stage `select`.
 
 use packet::addr::Addr;
 use packet::ip::{Fragment, L4};
@@ -72,8 +72,9 @@ impl Trace<'_> {
         }
     }
 
-    /// Handles a later fragment of a datagram whose first fragment is not recorded: it can only be
-    /// forwarded where addresses alone decide.
+    /// Handles a later fragment of a datagram whose first fragment is not recorded. Without ports,
+    /// no frontend or flow can be found: the fragment is dropped if its destination is a frontend's
+    /// or a NAT address, and treated like a packet that matches no service otherwise.
     fn later_fragment(&mut self) -> Step<Verdict> {
         let dst = self.inner.dst;
         let settings = self.set.settings();

@@ -48,7 +48,7 @@ fn drain_deadline_is_event_time_minus_removal_time() {
     assert_eq!((harness.first("503"), harness.first("Leave")), (2, 10));
     assert_eq!(harness.first("leave-failed"), 30);
     // Without a membership to remove there is more time.
-    let mut harness = Harness::found(settings());
+    let mut harness = Harness::foreign_member(settings());
     harness.settle();
     harness.flows = 9;
     harness.events = vec![event("E1", EventKind::Preempt, Some(CLOCK + 60 + 30))];
