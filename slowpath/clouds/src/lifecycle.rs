@@ -158,8 +158,8 @@ pub trait Machine: Send + 'static {
     ) -> Vec<Effect<Self::Call, Self::Tunnels, Self::Persisted>>;
     /// Returns true if the appliance is able and the cloud sends it traffic.
     fn ready(&self) -> bool;
-    /// Returns true if the appliance has been able for a minute or longer, but its target is not
-    /// healthy (AWS), or it is not ready (Azure).
+    /// Returns true if, for a minute or longer, the appliance has been able, but its target was
+    /// neither healthy nor initial (AWS), or the appliance was not ready (Azure).
     fn differs(&self) -> bool;
     /// Returns the reason for leaving, as given to health probes, and the latest end of the
     /// process; `None` while the appliance is not leaving.

@@ -36,8 +36,8 @@ pub struct Report {
     pub state: String,
     /// The cloud's reason for the state, if it gives one.
     pub reason: String,
-    /// True if the appliance has been able for a minute or longer, but its target is not healthy
-    /// (AWS), or it is not ready (Azure).
+    /// True if, for a minute or longer, the appliance has been able, but its target was neither
+    /// healthy nor initial (AWS), or the appliance was not ready (Azure).
     pub differs: bool,
     /// Progress of the drain, while the appliance leaves.
     pub drain: Option<DrainProgress>,

@@ -196,8 +196,8 @@ pub struct EntryPoint {
     pub arm: u8,
     /// True if this machine's kernel sends the packet through the arm.
     pub kernel: bool,
-    /// For a 5-tuple, the gateway through which it arrives, or the number of its tunnel; empty for
-    /// none.
+    /// For a 5-tuple, the gateway through which it arrives: its name, or the name of one of its
+    /// tunnels ([`Explainer::tunnels`]), or the ID of a tunnel without a name. Empty for none.
     pub gateway: String,
     /// Endpoint of a GENEVE gateway.
     pub endpoint: u64,
