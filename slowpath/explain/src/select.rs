@@ -73,8 +73,9 @@ impl Trace<'_> {
     }
 
     /// Handles a later fragment of a datagram whose first fragment is not recorded. Without ports,
-    /// no frontend or flow can be found: the fragment is dropped if its destination is a frontend's
-    /// or a NAT address, and treated like a packet that matches no service otherwise.
+    /// no frontend or flow can be found: the fragment is dropped if its destination is an address
+    /// of a frontend or, without a tunnel, of NAT. Otherwise it is treated like a packet that
+    /// matches no service.
     fn later_fragment(&mut self) -> Step<Verdict> {
         let dst = self.inner.dst;
         let settings = self.set.settings();
@@ -124,7 +125,7 @@ impl Trace<'_> {
         }
         if settings.is_source(&dst) {
             self.add_reason(
-                "it is sent to a source address of this machine, and belongs to no flow",
+                "it is sent to a NAT or IP-in-IP source address, and belongs to no flow",
             );
             return drop_with(self.unknown_flow_reason());
         }

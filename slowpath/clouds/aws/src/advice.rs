@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use config::checked::{Config, Lifecycle};
+use config::checked::{AwsLifecycleSettings, Config};
 
 use clouds::report::Finding;
 
@@ -19,7 +19,7 @@ const NON_TCP_IDLE_S: u32 = 120;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalSettings {
     /// Lifecycle settings.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: AwsLifecycleSettings,
     /// Ports that answer HTTP probes.
     pub http: Vec<u16>,
     /// Ports that answer TCP probes.
@@ -33,7 +33,7 @@ pub struct LocalSettings {
 
 impl LocalSettings {
     /// Extracts the settings from the configuration.
-    pub fn of(config: &Config, lifecycle: Lifecycle) -> LocalSettings {
+    pub fn of(config: &Config, lifecycle: AwsLifecycleSettings) -> LocalSettings {
         let gateways = config.gateways.iter();
         let aws = gateways.filter(|g| g.kind == config::checked::GatewayKind::Aws);
         let tunnels = aws.flat_map(|gateway| &gateway.tunnels);

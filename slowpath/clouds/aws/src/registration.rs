@@ -22,7 +22,7 @@ mod shutdown;
 
 use std::time::{Duration, Instant};
 
-use config::checked::{Lifecycle, OnLost};
+use config::checked::{AwsLifecycleSettings, OnLost};
 
 pub use event::{Answer, Call, DrainReason, Effect, Event, Exit, Notices};
 
@@ -46,7 +46,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Delay before repeating a call that failed with a permanent error.
 const PERMANENT_ERROR_DELAY: Duration = Duration::from_secs(300);
 /// Maximum time for which an unanswered health query makes the probe fail. It must be shorter than
-/// the time in which a gateway marks a target unhealthy (2 probes, 10 s apart).
+/// the time in which a gateway marks a target unhealthy (by default 2 probes, 10 s apart).
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after the target became healthy within which a packet is expected.
 const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(60);
@@ -102,7 +102,7 @@ struct CallState {
 /// State machine of the registration with an AWS target group.
 #[derive(Debug)]
 pub struct Registration {
-    settings: Lifecycle,
+    settings: AwsLifecycleSettings,
     able: Result<Instant, Vec<String>>,
     calls: [CallState; Call::COUNT],
     entry: Entry,
@@ -177,7 +177,7 @@ impl Machine for Registration {
 
 impl Registration {
     /// Returns the initial state: not able, entry unknown.
-    pub fn new(settings: Lifecycle, now: Instant) -> Registration {
+    pub fn new(settings: AwsLifecycleSettings, now: Instant) -> Registration {
         Registration {
             settings,
             able: Err(vec!["starting".to_owned()]),

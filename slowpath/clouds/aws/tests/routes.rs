@@ -8,7 +8,7 @@ use aws::leader::LeaderError;
 use aws::routes::{Round, RoutesError, round};
 use aws::types::{Failure, Identity};
 use cloud_emulators::faults::{Fault, Rule};
-use config::checked::{Aws as Settings, AwsMode, AwsRoles, Lifecycle, OnLost};
+use config::checked::{Aws as Settings, AwsLifecycleSettings, AwsMode, AwsRoles, OnLost};
 
 mod fixture;
 use fixture::{Fixture, fixture};
@@ -25,7 +25,7 @@ fn settings() -> Settings {
         mode: AwsMode::Routes { cluster: "north".into() },
         tag_prefix: "weir".into(),
         roles: AwsRoles::default(),
-        lifecycle: Lifecycle {
+        lifecycle: AwsLifecycleSettings {
             on_lost: OnLost::Repair,
             drain_cap: minute,
             idle: minute,

@@ -79,7 +79,7 @@ pub struct Membership {
     managed: bool,
     persisted: PersistedState,
     able: Result<Instant, Vec<String>>,
-    /// The appliance has been able once, which ends the preboot phase of the probe.
+    /// The appliance has been able once; `azure.preboot_health` applies only before.
     was_able: bool,
     calls: [CallState; Call::COUNT],
     /// The first queries of IMDS were answered or have timed out.

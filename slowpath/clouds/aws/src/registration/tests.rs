@@ -9,8 +9,8 @@ use crate::types::Stickiness;
 
 const S: Duration = Duration::from_secs(1);
 
-pub(crate) fn settings() -> Lifecycle {
-    Lifecycle { on_lost: OnLost::Repair, drain_cap: 330 * S, idle: 5 * S, hook: true }
+pub(crate) fn settings() -> AwsLifecycleSettings {
+    AwsLifecycleSettings { on_lost: OnLost::Repair, drain_cap: 330 * S, idle: 5 * S, hook: true }
 }
 
 pub(crate) fn attributes() -> Attributes {
@@ -57,7 +57,7 @@ struct Harness {
 }
 
 impl Harness {
-    fn new(settings: Lifecycle) -> Harness {
+    fn new(settings: AwsLifecycleSettings) -> Harness {
         let now = Instant::now();
         Harness {
             registration: Registration::new(settings, now),
@@ -76,7 +76,7 @@ impl Harness {
 
     /// Returns a harness whose target has been healthy and idle for a minute, with the recorded
     /// effects cleared.
-    fn healthy(settings: Lifecycle, attributes: Attributes) -> Harness {
+    fn healthy(settings: AwsLifecycleSettings, attributes: Attributes) -> Harness {
         let mut harness = Harness::new(settings);
         harness.attributes = attributes;
         harness.able();
@@ -284,7 +284,7 @@ fn a_lost_registration_is_repaired_or_reported() {
     harness.target = None;
     harness.pass(60);
     assert_eq!((harness.count("registration-lost"), harness.count("Register")), (1, 1));
-    let report = Lifecycle { on_lost: OnLost::Report, ..settings() };
+    let report = AwsLifecycleSettings { on_lost: OnLost::Report, ..settings() };
     let mut harness = Harness::healthy(report, attributes());
     harness.target = Some(target(TargetState::Draining, None));
     harness.pass(60);
@@ -528,7 +528,7 @@ fn a_spot_notice_ends_the_drain_five_seconds_before_its_time() {
 
 #[test]
 fn without_hook_notices_are_not_read() {
-    let mut harness = Harness::new(Lifecycle { hook: false, ..settings() });
+    let mut harness = Harness::new(AwsLifecycleSettings { hook: false, ..settings() });
     harness.able();
     harness.pass(60);
     assert_eq!((harness.count("ReadNotices"), harness.count("Register")), (0, 1));

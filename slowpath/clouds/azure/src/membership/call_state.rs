@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::types::Failure;
 
 /// Maximum time for which unanswered queries make the probe fail. It must be shorter than the time
-/// in which a gateway marks a member unhealthy (2 probes, 5 s apart).
+/// in which a gateway marks a member unhealthy (2 probes, at Azure's minimum 5 s apart).
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
 /// Delay before repeating a call that failed despite all its retries.
 const RETRY_DELAY: Duration = Duration::from_secs(30);

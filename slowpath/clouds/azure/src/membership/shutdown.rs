@@ -33,7 +33,8 @@ use crate::types::{CallError, EventKind, Failure, ScheduledEvent};
 /// How long before an event's start the drain ends if there is no membership to remove; otherwise
 /// the margin is [`REMOVAL_TIMEOUT`].
 const EVENT_MARGIN: Duration = Duration::from_secs(5);
-/// Time after which enough probes have failed that no new flows arrive: two probes, 15 s apart.
+/// Time after which enough probes have failed that no new flows arrive: two probes, at Azure's
+/// default 15 s apart.
 const PROBE_FAILURE_TIME: Duration = Duration::from_secs(30);
 
 impl Membership {

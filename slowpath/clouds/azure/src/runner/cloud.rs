@@ -24,7 +24,7 @@ pub struct Cloud {
     pause: Arc<dyn Pause>,
     retry_cutoff: RetryCutoff,
     client: Arc<OnceLock<Client>>,
-    /// Addresses of pool members by IP configuration; `None` if the address could not be read.
+    /// Addresses of pool members by IP configuration; `None` if the read failed permanently.
     addresses: Arc<Mutex<HashMap<ResourceId, Option<IpAddr>>>>,
 }
 
@@ -135,7 +135,7 @@ impl Cloud {
         self.addresses().get(configuration).copied().flatten()
     }
 
-    /// Returns true if the cache has the address of a member, or that it could not be read.
+    /// Returns true if a read of a member's address has succeeded or permanently failed before.
     pub(super) fn is_address_cached(&self, configuration: &ResourceId) -> bool {
         self.addresses().contains_key(configuration)
     }
