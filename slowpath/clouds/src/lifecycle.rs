@@ -62,8 +62,8 @@ pub enum Effect<C, T, K> {
     FlowTimeout(Duration),
     /// Set the tunnels of the data plane.
     Tunnels(T),
-    /// Write state for the next process. The state is on disk before the next effect is performed,
-    /// unless the disk hangs (see [`state_file::write`](crate::state_file::write)).
+    /// Write state for the next process. The state file is replaced before the next effect is
+    /// performed, unless the disk hangs (see [`state_file::write`](crate::state_file::write)).
     Persist(K),
     /// Report a condition that the operator should see.
     Finding(Finding),

@@ -28,8 +28,9 @@ pub fn read<T: DeserializeOwned>(file: Option<&Path>) -> Option<T> {
 }
 
 /// Replaces the file atomically: a reader finds either the old or the new content. Returns when the
-/// content is synced to disk, or after two seconds. An error is logged and otherwise ignored: the
-/// lifecycle continues without the file.
+/// content is synced to disk and the file is renamed, or after two seconds. The rename is not
+/// synced, so that a power cut shortly after it may restore the old content. An error is logged and
+/// otherwise ignored: the lifecycle continues without the file.
 pub fn write(file: Option<&Path>, value: &impl Serialize) {
     let Some(file) = file else { return };
     if let Err(error) = enqueue(file, value) {

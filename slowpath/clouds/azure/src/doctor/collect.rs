@@ -138,8 +138,8 @@ async fn collect_location(
         ),
         (Err(error), _) | (_, Err(error)) => Err(error.clone()),
     };
-    // The list of load balancers already contains these resources. They are read only to test the
-    // permissions, which slowpath needs later.
+    // Load balancer and pools are already known. They are read again only to test the permissions
+    // for these reads, which slowpath needs later.
     if let Ok(location) = &location {
         let _ = arm.get(&crate::requests::balancer(&location.balancer)).await;
         for pool in &location.pools {

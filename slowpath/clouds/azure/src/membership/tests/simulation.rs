@@ -165,8 +165,8 @@ impl History {
             let ever = &self.azure.ever;
             assert!(ever.contains(&(*family, *reported)), "{reported:?} was never reported");
         }
-        let taken = rng.u32(..10) != 0;
-        self.pending_tunnels = taken.then(|| (self.now + S * rng.u32(..4), reported));
+        let applied = rng.u32(..10) != 0;
+        self.pending_tunnels = applied.then(|| (self.now + S * rng.u32(..4), reported));
     }
 
     fn call(&mut self, call: Call, rng: &mut Rng) {
@@ -295,12 +295,12 @@ impl History {
     /// Advances the traffic. With other tunnels in force than Azure uses, packets arrive in unknown
     /// tunnels, and no new flows.
     fn traffic(&mut self, rng: &mut Rng) {
-        let gets = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
-        if gets && self.in_force != self.azure.tunnels() {
+        let receives = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
+        let tunnels_match = self.in_force == self.azure.tunnels();
+        if receives && !tunnels_match {
             self.unknown_tunnel += rng.u64(..3);
         }
-        let right = self.in_force == self.azure.tunnels();
-        self.traffic.advance(self.now, (gets, gets && right), rng);
+        self.traffic.advance(self.now, (receives, receives && tunnels_match), rng);
     }
 
     /// Checks the invariants after each step.
