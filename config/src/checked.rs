@@ -26,7 +26,7 @@ mod unforwarded;
 
 pub use api::{Api, TOKENS_FILE, Tls, Tokens};
 pub use arms::{Arm, ArmName, DEFAULT_DESCRIPTORS, Nat, NatAddress};
-pub use aws::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle, OnLost};
+pub use aws::{Aws, AwsLifecycleSettings, AwsMode, AwsRoles, AwsUse, GroupBy, OnLost};
 pub use azure::{
     Azure, AzureCredential, AzureEndpoints, AzureLifecycleSettings, AzurePool, Balancer,
     MembershipMode, Preboot, Remove, TunnelPolicy,

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws::routes::Routes;
 use aws::runner::AwsLifecycle;
 use azure::runner::{AzureAppliance, AzureLifecycle};
-use azure::types::{End, Tunnels};
+use azure::types::{TunnelEnd, Tunnels};
 use clouds::appliance::{Appliance, Ingress};
 use clouds::failure::CallError;
 use clouds::report::Report;
@@ -190,7 +190,7 @@ impl Appliance for ApplianceHandle {
         self.0.shared().set_cloud_reasons(reasons);
     }
 
-    fn tcp_idle(&self, idle: Duration) {
+    fn set_tcp_idle(&self, idle: Duration) {
         self.0.shared().follow_tcp_idle(idle);
     }
 
@@ -221,18 +221,18 @@ impl AzureAppliance for ApplianceHandle {
     }
 
     fn set_tunnels(&self, tunnels: &[(String, Tunnels)]) {
-        let end = |end: End| VxlanEnd { port: end.port, vni: end.vni };
+        let end = |end: TunnelEnd| VxlanEnd { port: end.port, vni: end.vni };
         let ends = |tunnels: &Tunnels| (end(tunnels.external), end(tunnels.internal));
         let all = tunnels.iter().map(|(gateway, tunnels)| (gateway.clone(), ends(tunnels)));
         self.0.shared().follow_tunnels(all.collect::<BTreeMap<String, Ends>>());
     }
 
-    fn preboot(&self, pass: bool) {
+    fn set_preboot_pass(&self, pass: bool) {
         self.0.shared().set_preboot_pass(pass);
     }
 }
 
 fn to_tunnels((external, internal): Ends) -> Tunnels {
-    let end = |end: VxlanEnd| End { port: end.port, vni: end.vni };
+    let end = |end: VxlanEnd| TunnelEnd { port: end.port, vni: end.vni };
     Tunnels { external: end(external), internal: end(internal) }
 }

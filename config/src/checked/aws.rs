@@ -15,7 +15,7 @@ pub struct Aws {
     /// Configured interfaces by role.
     pub roles: AwsRoles,
     /// Lifecycle of the registration.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: AwsLifecycleSettings,
 }
 
 /// Role of the appliance on AWS.
@@ -52,7 +52,7 @@ pub struct AwsRoles {
 
 /// Lifecycle of the registration as a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lifecycle {
+pub struct AwsLifecycleSettings {
     /// Action when another party removed the registration.
     pub on_lost: OnLost,
     /// Maximum time from the first SIGTERM to the exit.

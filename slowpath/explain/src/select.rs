@@ -1,5 +1,5 @@
 //! Selection of a service for packets of unknown flows. Mirrors the beginning of the pipeline's
-//! `select`.
+//! stage `select`.
 
 use packet::addr::Addr;
 use packet::ip::{Fragment, L4};
@@ -72,8 +72,10 @@ impl Trace<'_> {
         }
     }
 
-    /// Handles a later fragment of a datagram whose first fragment is not recorded: it can only be
-    /// forwarded where addresses alone decide.
+    /// Handles a later fragment of a datagram whose first fragment is not recorded. Without ports,
+    /// no frontend or flow can be found: the fragment is dropped if its destination is an address
+    /// of a frontend or, without a tunnel, of NAT. Otherwise it is treated like a packet that
+    /// matches no service.
     fn later_fragment(&mut self) -> Step<Verdict> {
         let dst = self.inner.dst;
         let settings = self.set.settings();
@@ -123,7 +125,7 @@ impl Trace<'_> {
         }
         if settings.is_source(&dst) {
             self.add_reason(
-                "it is sent to a source address of this machine, and belongs to no flow",
+                "it is sent to a NAT or IP-in-IP source address, and belongs to no flow",
             );
             return drop_with(self.unknown_flow_reason());
         }

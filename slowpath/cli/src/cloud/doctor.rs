@@ -49,7 +49,7 @@ fn interface(config: &Config) -> (Option<[u8; 6]>, Option<(String, u32)>) {
         let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{what}")).ok()?;
         Some(text.trim().to_owned())
     };
-    let mac = of_kernel("address").and_then(|text| aws::imds::mac(&text));
+    let mac = of_kernel("address").and_then(|text| aws::imds::parse_mac(&text));
     let mtu = of_kernel("mtu").and_then(|text| text.parse().ok());
     (mac, mtu.map(|mtu| (interface, mtu)))
 }
