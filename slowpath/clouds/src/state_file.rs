@@ -28,8 +28,7 @@ pub fn read<T: DeserializeOwned>(file: Option<&Path>) -> Option<T> {
 }
 
 /// Replaces the file atomically: a reader finds either the old or the new content. Returns when the
-/// content is synced to disk and the file is renamed, or after two seconds. The rename is not
-/// synced, so that a power cut shortly after it may restore the old content. An error is logged and
+/// content and the file's name are synced to disk, or after two seconds. An error is logged and
 /// otherwise ignored: the lifecycle continues without the file.
 pub fn write(file: Option<&Path>, value: &impl Serialize) {
     let Some(file) = file else { return };
@@ -93,7 +92,10 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     new.write_all(text)?;
     // Without the sync, a machine that crashes after the rename could be left with an empty file.
     new.sync_all()?;
-    fs::rename(&temporary, file)
+    fs::rename(&temporary, file)?;
+    // Without this one, a power cut could restore the old content.
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ use tables::flow::{Answer, NO_TUNNEL, PathError};
 use tables::next_hop::NextHop;
 use tables::outer;
 use tables::reason::DropReason;
-use tables::record::{Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_REPLY_TOO_BIG, Tunnel};
+use tables::record::{
+    Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel,
+};
 use tables::return_leg::ReturnLegs;
 
 use super::outer::is_backend;
@@ -32,7 +34,7 @@ impl Trace<'_> {
             Verdict::Answer => self.answer(window),
             Verdict::Reply(_) => Step::Break(verdict),
             Verdict::Return => {
-                self.explanation.rewrite = "outer addresses swapped, inner packet unchanged".into();
+                self.explanation.rewrite = self.returned();
                 Step::Continue(())
             }
             Verdict::Punt | Verdict::Forward | Verdict::Drop(_) => Step::Continue(()),
@@ -147,6 +149,21 @@ impl Trace<'_> {
             return drop_with(DropReason::NoBackend);
         };
         self.check_tunnel(window, &service)
+    }
+
+    /// Returns the rewrite of a packet that is sent back to its gateway.
+    fn returned(&self) -> String {
+        let tunnel = self.tunnel.map(|(_, tunnel)| tunnel);
+        let crossing = tunnel.filter(|tunnel| tunnel.flags & TUNNEL_CROSS != 0);
+        let peer = crossing.and_then(|tunnel| Some((tunnel.peer, self.set.tunnel(tunnel.peer)?)));
+        match peer {
+            Some((id, Tunnel { port, vni, .. })) => format!(
+                "outer addresses swapped, to UDP port {port} and VNI {vni} of tunnel {}, inner \
+                 packet unchanged",
+                self.tunnel_name(id)
+            ),
+            None => "outer addresses swapped, inner packet unchanged".into(),
+        }
     }
 
     fn tunnel(&mut self, window: &mut Window<'_>) -> Step {

@@ -48,6 +48,10 @@ impl Trace<'_> {
         let settings = self.set.settings();
         let own = plain && settings.own_port(&quoted.src, quoted.proto, quoted.sport) != 0;
         if own || quoted.fragment == Fragment::Later {
+            self.add_reason(match own {
+                true => "this machine itself listens on the quoted source address and port",
+                false => "it quotes a later fragment: without ports, no frontend is looked up",
+            });
             return self.no_service();
         }
         let id = match self.set.quoted_service(self.scope_key, &self.inner, quoted) {
@@ -56,7 +60,10 @@ impl Trace<'_> {
                 self.add_reason("the quoted flow is unknown, and its service needs a flow entry");
                 return drop_with(DropReason::IcmpUnknownFlow);
             }
-            QuotedService::NeedsFlow | QuotedService::None => return self.no_service(),
+            QuotedService::NeedsFlow | QuotedService::None => {
+                self.add_reason("no frontend that needs no flow entry matches the quoted packet");
+                return self.no_service();
+            }
         };
         self.add_reason("the quoted flow is unknown: the backend is selected as for that flow");
         self.service = Some(id);

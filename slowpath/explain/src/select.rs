@@ -30,10 +30,18 @@ impl Trace<'_> {
         if own {
             self.add_reason("this machine itself listens on that address and port");
         }
+        if self.inner.kind == L4::IcmpError {
+            self.add_reason("it is an ICMP error that quotes no packet: it matches no frontend");
+        }
         let begins = self.inner.kind != L4::IcmpError && !own;
         let service = begins.then(|| self.set.frontend(self.scope_key, &dst, dport, proto));
         match service.flatten() {
-            None => self.no_service(),
+            None => {
+                if begins {
+                    self.add_reason("no frontend matches its address, port and protocol");
+                }
+                self.no_service()
+            }
             Some(id) => self.for_service(id),
         }
     }
@@ -88,12 +96,12 @@ impl Trace<'_> {
             );
             return drop_with(DropReason::FragmentBeforeFirst);
         }
+        self.add_reason("it is a later fragment: without ports, no frontend is looked up");
         self.no_service()
     }
 
     /// Handles a packet that matches no service.
     pub(super) fn no_service(&mut self) -> Step<Verdict> {
-        self.add_reason("no frontend matches its address, port and protocol");
         let dst = self.inner.dst;
         let is_ping = matches!(self.inner.kind, L4::IcmpEcho { request: true });
         if is_ping && self.set.address_marked(self.scope_key, &dst) {

@@ -179,18 +179,20 @@ impl Folder {
         options.open(self.path.join(name))
     }
 
-    /// Removes all but the newest [`COPIES_MAX`] copies whose names begin with `prefix`. The names
-    /// sort by the time in them.
-    fn remove_old_copies(&self, prefix: &str) -> io::Result<()> {
+    /// Removes all but [`COPIES_MAX`] copies whose names begin with `prefix`: the one with the name
+    /// `new`, which has just been written, and the newest of the others. The names sort by the time
+    /// in them, which is that of the copied file: a file restored from a backup may be old.
+    fn remove_old_copies(&self, prefix: &str, new: &str) -> io::Result<()> {
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(prefix) {
+            let name = entry.file_name();
+            if name != new && name.to_string_lossy().starts_with(prefix) {
                 copies.push(entry.path());
             }
         }
         copies.sort();
-        let surplus = copies.len().saturating_sub(COPIES_MAX);
+        let surplus = copies.len().saturating_sub(COPIES_MAX - 1);
         copies.iter().take(surplus).try_for_each(std::fs::remove_file)
     }
 }
@@ -247,7 +249,7 @@ impl Disk for Folder {
                 return Err(error);
             }
             self.sync_folder()?;
-            self.remove_old_copies(&format!("{file}.{label}-"))?;
+            self.remove_old_copies(&format!("{file}.{label}-"), &name)?;
             return Ok(name);
         }
         Ok(first)

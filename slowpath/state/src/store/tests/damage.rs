@@ -304,5 +304,9 @@ fn five_copies_of_a_file_are_kept_and_none_is_written_twice() {
     assert_eq!(kept[4], "log.cut-20270115T080006Z");
     assert_eq!(std::fs::read(path.join(&kept[4])).unwrap(), std::fs::read(path.join(LOG)).unwrap());
     assert_eq!(copies("log.damaged-").len(), 1);
+    // A file restored from a backup is older than all copies, and its own copy stays.
+    file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000)).unwrap();
+    let name = folder.copy(LOG, "cut").unwrap();
+    assert!(copies("log.cut-").contains(&name) && copies("log.cut-").len() == 5);
     std::fs::remove_dir_all(&path).unwrap();
 }
