@@ -68,7 +68,7 @@ pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String
         return follow(options, &socket, &query);
     }
     let mut printed = Printed::new(options.output());
-    let damaged = match online(&socket, &query, &mut printed) {
+    let damaged = match from_slowpath(&socket, &query, &mut printed) {
         Err(RequestError::NotRunning { .. }) if !printed.has_begun => {
             from_files(options, args, &mut printed)?
         }
@@ -83,8 +83,8 @@ pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the entries page by page. Returns the number of damaged lines.
-fn online(socket: &Path, query: &str, printed: &mut Printed) -> Result<u64, RequestError> {
+/// Prints the entries that slowpath returns, page by page. Returns the number of damaged lines.
+fn from_slowpath(socket: &Path, query: &str, printed: &mut Printed) -> Result<u64, RequestError> {
     let (mut damaged, mut next) = (0, String::new());
     loop {
         let path = format!("/v1/audit?limit={PAGE}&continue={next}&{query}");
@@ -98,7 +98,8 @@ fn online(socket: &Path, query: &str, printed: &mut Printed) -> Result<u64, Requ
     }
 }
 
-/// Prints the entries of the files. Returns the number of damaged lines.
+/// Prints the entries of the log's files, for which slowpath need not run. Returns the number of
+/// damaged lines.
 fn from_files(
     options: &GlobalOptions,
     args: &AuditArgs,
@@ -225,7 +226,7 @@ fn row(entry: &Entry) -> Vec<String> {
     vec![time, who, role, from, entry.call.clone(), object, outcome]
 }
 
-/// Records a change that a command makes without slowpath, with its result.
+/// Appends a change that a command makes without slowpath, and its result, to the audit log.
 pub fn record<T>(config: &Config, call: &str, change: ObjectChange, result: &Result<T, String>) {
     let mut entry = Entry::offline(call, &change.object);
     entry.changes.push(change);
@@ -237,7 +238,7 @@ pub fn record<T>(config: &Config, call: &str, change: ObjectChange, result: &Res
 }
 
 /// Appends an entry to the log, with the user of this process. A failure is printed, and does not
-/// undo the change. Without a state directory, there is no log yet.
+/// undo the change. Appends nothing if `control.state` is empty or its directory does not exist.
 fn append(log: Option<(&Path, u64)>, mut entry: Entry) {
     let Some((state, max_bytes)) = log.filter(|(state, _)| state.is_dir()) else { return };
     entry.who = caller();
@@ -258,7 +259,7 @@ fn caller() -> String {
     }
 }
 
-/// Records a command that changed the appliance without slowpath, with its result.
+/// Appends a command that changes the appliance without slowpath, and its result, to the audit log.
 pub fn record_command(
     options: &GlobalOptions,
     (call, object): (&str, &str),

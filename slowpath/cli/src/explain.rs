@@ -72,6 +72,7 @@ fn packets(args: &ExplainArgs) -> Result<Vec<String>, String> {
 /// Returns the first `at_most` frames of a pcap file, which may have either byte order and
 /// timestamps in microseconds or nanoseconds.
 fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
+    // Bytes of the file's header, bytes of a packet's header, and the link type of Ethernet.
     const HEAD: usize = 24;
     const RECORD: usize = 16;
     const ETHERNET: u32 = 1;

@@ -54,7 +54,7 @@ pub struct TraceArgs {
     /// Number of packets to trace
     #[arg(long, default_value_t = 4)]
     packets: u32,
-    /// Maximum number of seconds to wait for them
+    /// Maximum number of seconds to wait for these packets
     #[arg(long, default_value_t = 30)]
     seconds: u32,
 }
@@ -129,6 +129,7 @@ pub fn trace(options: &GlobalOptions, socket: &Path, args: &TraceArgs) -> Result
             packets.remove(&(stage.lcore, stage.packet));
         }
     }
+    // Packets of which the last stage was not received.
     for lines in packets.values() {
         put(&format!("{}\n\n", lines.join("\n")));
     }

@@ -1,4 +1,4 @@
-//! `weir get`: shows objects with their metadata. `weir maps dump`: shows the tables of the data
+//! `weir get`: shows objects with their status. `weir maps dump`: shows the tables of the data
 //! plane.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::output::{StreamEvent, follow, print};
 use super::request::{self, escaped};
 use super::table::Table;
 
-/// Selection of objects, and output options.
+/// Arguments of `weir get`.
 #[derive(Args)]
 pub struct GetArgs {
     /// Kind of object: service, backends (of a service), appliance, source, bgp-peering-policy,

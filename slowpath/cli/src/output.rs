@@ -67,8 +67,8 @@ pub enum StreamEvent {
 /// Idle timeout of a followed stream: in effect none, since the user ends the command with Ctrl-C.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
 
-/// Follows a stream: prints the existing items and then each change. The end of the stream is an
-/// error, so that the function returns only errors.
+/// Follows a stream: prints the existing items and then each change, as classified by `read`. The
+/// end of the stream is an error, so that the function returns only errors.
 pub fn follow(
     options: &GlobalOptions,
     socket: &Path,

@@ -233,7 +233,7 @@ pub struct Backend {
 
 impl Backend {
     /// Returns whether an entry of a list has the address and port of this backend.
-    pub fn is(&self, member: &Value) -> bool {
+    pub fn matches(&self, member: &Value) -> bool {
         let address = member["address"].as_str().and_then(|text| text.parse().ok());
         address == Some(self.address)
             && member["port"].as_u64().unwrap_or(0) == u64::from(self.port)
@@ -290,7 +290,7 @@ mod tests {
         let one = parse_backend("10.0.2.11:80,weight=5,zone=a").unwrap();
         let expected = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
             "zone": "a"});
-        assert_eq!((one.member("tcp"), one.is(&expected)), (expected.clone(), true));
+        assert_eq!((one.member("tcp"), one.matches(&expected)), (expected.clone(), true));
         assert_eq!(parse_backend("fd00::1").unwrap().to_string(), "fd00::1");
         let expected = json!({"kind": "http", "port": 8080, "path": "/a:b"});
         assert_eq!(parse_probe("http:8080/a:b").unwrap(), expected);

@@ -202,14 +202,14 @@ impl<'c> ServiceChange<'c> {
         if let Some(list) = json["spec"]["endpoints"].as_array_mut() {
             for removed in self.removed.1 {
                 let before = list.len();
-                list.retain(|current| !removed.is(current));
+                list.retain(|current| !removed.matches(current));
                 if list.len() == before {
                     let fault = format!("the API defines no backend {removed} of {}", self.name);
                     return Err(Problem::not_found(fault));
                 }
             }
             for new in &self.parts.backend {
-                match list.iter_mut().find(|current| new.is(current)) {
+                match list.iter_mut().find(|current| new.matches(current)) {
                     Some(current) => new.edit(current),
                     None => list.push(new.member(&protocol)),
                 }

@@ -136,7 +136,8 @@ impl WaitTimeout {
         Duration::from_secs(self.timeout)
     }
 
-    /// Returns the timeout of a single request: at most the whole wait, but at least 1 s.
+    /// Returns the timeout of a single request: the whole wait, but at least 1 s and at most
+    /// [`REQUEST_TIMEOUT`].
     fn per_request(self) -> Duration {
         self.total().clamp(Duration::from_secs(1), REQUEST_TIMEOUT)
     }

@@ -24,7 +24,7 @@ use config::restore_journal::{self, NOTE};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use crate::archive::sum;
+use crate::archive::checksum;
 use crate::file_error::text as failed;
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ impl Journal {
         let mut note = Note { process: std::process::id(), files: Vec::new(), folders };
         for (number, file) in files.iter().enumerate() {
             let copy = self.copy(number, &file.path).map_err(|e| failed(&file.path, &e))?;
-            let sha256 = sum(file.text.as_bytes());
+            let sha256 = checksum(file.text.as_bytes());
             let (path, is_created) = (absolute(&file.path)?, file.is_created);
             note.files.push(Entry { path, copy, sha256, is_created });
         }
@@ -279,7 +279,7 @@ impl Journal {
             contents => contents?,
         };
         let old = entry.copy.map(|number| std::fs::read(self.copy_path(number))).transpose()?;
-        Ok(sum(&contents) != entry.sha256 && old.is_none_or(|old| old != contents))
+        Ok(checksum(&contents) != entry.sha256 && old.is_none_or(|old| old != contents))
     }
 
     fn undo_one(&self, entry: &Entry) -> io::Result<()> {

@@ -139,8 +139,9 @@ impl App {
             let page = self.details.last_mut().unwrap_or(&mut self.pages[self.view]);
             let found = page.key.as_ref().and_then(|key| {
                 // Usually the order has not changed.
-                let same = rows.get(page.selected).filter(|row| row.key.is(key));
-                same.map(|_| page.selected).or_else(|| rows.iter().position(|row| row.key.is(key)))
+                let same = rows.get(page.selected).filter(|row| row.key.is_same_row(key));
+                same.map(|_| page.selected)
+                    .or_else(|| rows.iter().position(|row| row.key.is_same_row(key)))
             });
             page.selected = found.unwrap_or(page.selected).min(rows.len().saturating_sub(1));
             if page.key.is_some() && found.is_none() {

@@ -381,7 +381,7 @@ fn draw_table(painter: &mut Painter<'_>, area: Rect, app: &mut App) {
     }
     if meaning > 0 {
         let row = &content.rows[page.selected.min(content.rows.len() - 1)];
-        let found = content.meanings.iter().find(|(key, _)| key.is(&row.key));
+        let found = content.meanings.iter().find(|(key, _)| key.is_same_row(&row.key));
         let text = found.map(|(_, text)| text.as_str()).unwrap_or_default();
         let lines = wrapped(text, usize::from(area.width), painter.theme);
         for (line, y) in lines.iter().zip(area.bottom() - meaning..area.bottom()) {

@@ -160,7 +160,7 @@ pub enum RowKey {
 
 impl RowKey {
     /// Returns whether two keys are of the same row.
-    pub fn is(&self, other: &RowKey) -> bool {
+    pub fn is_same_row(&self, other: &RowKey) -> bool {
         match (self, other) {
             (RowKey::Flow(one), RowKey::Flow(other)) => {
                 (one.path, &one.client, &one.frontend)
