@@ -17,7 +17,7 @@ use slowpath::control::peer::user_name;
 
 use super::offline::{self, load};
 use super::options::{GlobalOptions, Output};
-use super::output::{print_next, put, serialize};
+use super::output::{print_next, serialize, write_stdout};
 use super::request::{self, RequestError, escaped, get_json};
 use super::table::Table;
 
@@ -74,7 +74,7 @@ pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String
         }
         damaged => damaged.map_err(|error| error.to_string())?,
     };
-    put(printed.end());
+    write_stdout(printed.end());
     if damaged > 0 {
         eprintln!(
             "weir: {damaged} lines of the audit log were cut off by a crash and are left out"
@@ -89,7 +89,7 @@ fn from_slowpath(socket: &Path, query: &str, printed: &mut Printed) -> Result<u6
     loop {
         let path = format!("/v1/audit?limit={PAGE}&continue={next}&{query}");
         let page: AuditPage = get_json(socket, &path)?;
-        put(&printed.next(&page.items));
+        write_stdout(&printed.next(&page.items));
         damaged += page.damaged;
         match page.next {
             Some(cursor) => next = cursor,
@@ -121,7 +121,7 @@ fn from_files(
             ErrorKind::PermissionDenied => format!("{folder}: {error}; run weir as root"),
             _ => format!("{folder}: {error}"),
         })?;
-        put(&printed.next(&part.entries));
+        write_stdout(&printed.next(&part.entries));
         (damaged, next) = (damaged + part.damaged, part.next);
         if part.is_end {
             return Ok(damaged);
@@ -186,7 +186,7 @@ fn follow(options: &GlobalOptions, socket: &Path, query: &str) -> Result<ExitCod
         let line = line.map_err(|e| RequestError::Truncated(e).to_string())?;
         let entry = streamed(&line).map_err(|error| error.to_string())?;
         match options.output() {
-            Output::Table => put(&printed.next(&[entry])),
+            Output::Table => write_stdout(&printed.next(&[entry])),
             output => print_next(&entry, output),
         }
     }

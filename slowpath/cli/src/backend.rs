@@ -17,7 +17,7 @@ use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 
 use super::options::{GlobalOptions, Output};
-use super::output::{print, put};
+use super::output::{print, write_stdout};
 use super::policy::{self, Backend};
 use super::request::{escaped, get};
 use super::service::{backend_lists, json_of, parse_name};
@@ -213,7 +213,7 @@ fn set(
         return Ok(Err(message));
     }
     if options.output() == Output::Table {
-        put(&format!(
+        write_stdout(&format!(
             "source `{source}` defines this backend too; the override applies until \
              `weir backend drain {service} {backend} --undo`\n"
         ));
@@ -359,7 +359,7 @@ fn follow(
     loop {
         let left = flows(socket, service, backend)?;
         if is_table && last_count != Some(left) {
-            put(&format!("{backend} has {} flows\n", table::count(left)));
+            write_stdout(&format!("{backend} has {} flows\n", table::count(left)));
         }
         last_count = Some(left);
         if left == 0 || wait == 0 {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::offline;
 use super::options::{GlobalOptions, Output};
-use super::output::{print, print_next, put};
+use super::output::{print, print_next, write_stdout};
 use super::request::{self, IDLE_TIMEOUT, RequestError, escaped};
 
 /// Idle timeout of a followed history: in effect none, since the user ends the command with Ctrl-C.
@@ -116,7 +116,7 @@ fn from_files(options: &GlobalOptions, args: &EventsArgs) -> Result<(), String> 
 
 fn print_record(options: &GlobalOptions, record: &Record) {
     match options.output() {
-        Output::Table => put(&line(record)),
+        Output::Table => write_stdout(&line(record)),
         other => print_next(record, other),
     }
 }

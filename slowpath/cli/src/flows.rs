@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::options::{GlobalOptions, Output};
-use super::output::{print_next, put};
+use super::output::{print_next, write_stdout};
 use super::request::{self, RequestError, escaped, get};
 use super::show;
 use slowpath::control::report::{Failure, FlowPage, TraceLine};
@@ -125,13 +125,13 @@ pub fn trace(options: &GlobalOptions, socket: &Path, args: &TraceArgs) -> Result
         let of_packet = packets.entry((stage.lcore, stage.packet)).or_default();
         of_packet.push(show::trace(&stage));
         if stage.last {
-            put(&format!("{}\n\n", of_packet.join("\n")));
+            write_stdout(&format!("{}\n\n", of_packet.join("\n")));
             packets.remove(&(stage.lcore, stage.packet));
         }
     }
     // Packets of which the last stage was not received.
     for lines in packets.values() {
-        put(&format!("{}\n\n", lines.join("\n")));
+        write_stdout(&format!("{}\n\n", lines.join("\n")));
     }
     if any { Ok(()) } else { Err(format!("no packet of that flow within {seconds} s")) }
 }

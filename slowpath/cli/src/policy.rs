@@ -130,8 +130,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Returns the mode with its tunnel after the change. Parts that are not given remain as in
-    /// `before`, and a tunnel of another kind starts from its defaults.
+    /// Returns the mode and its tunnel after the change. Settings that are not given remain as in
+    /// `before`; those of a tunnel of another kind become its defaults.
     fn mode(&self, before: Mode) -> Result<Mode, String> {
         let (word, tunnel) = match before {
             Mode::Nat => ("nat", None),
@@ -225,7 +225,7 @@ pub fn parse_frontend(text: &str) -> Result<Value, String> {
 pub struct Backend {
     /// IP address of the backend.
     pub address: IpAddr,
-    /// Port; 0 keeps the frontend's.
+    /// Port; with 0, packets keep the port of the frontend.
     pub port: u16,
     /// The given attributes, such as `weight`; others remain as they are.
     attributes: Map<String, Value>,

@@ -91,7 +91,7 @@ pub fn run(
                 let message = format!("service {name} exists; `weir service set` changes it");
                 return Ok(write::print_rejection(options, &message));
             }
-            if let Some(message) = owner(socket, name)? {
+            if let Some(message) = foreign_source_error(socket, name)? {
                 return Ok(write::print_rejection(options, &message));
             }
             let new = json!({ "kind": "Service", "name": name, "spec": { "frontends": [] } });
@@ -102,7 +102,7 @@ pub fn run(
         ServiceCommand::Set { name, parts, remove_frontend, remove_backend, write_options } => {
             let current = write::current(socket, Kind::Service, name).map_err(error_text)?;
             let Some(current) = json_of(current.as_ref()) else {
-                let message = owner(socket, name)?;
+                let message = foreign_source_error(socket, name)?;
                 let absent = || {
                     format!(
                         "there is no service {name}; `weir service add` adds it, and \
@@ -122,7 +122,7 @@ pub fn run(
 }
 
 /// Returns an error message if a source other than the API defines the service.
-fn owner(socket: &Path, name: &Name) -> Result<Option<String>, String> {
+fn foreign_source_error(socket: &Path, name: &Name) -> Result<Option<String>, String> {
     let path = format!("/db/services?prefix={}", escaped(name.as_str()));
     let rows: Vec<Value> = get(socket, &path)?;
     let mut sources = rows.iter().filter(|row| row["name"] == name.as_str());
@@ -218,8 +218,8 @@ impl<'c> ServiceChange<'c> {
         Ok(Some(Object::from_json(&json)?))
     }
 
-    /// Returns the protocol of new backends: that of all frontends, or `any` if the frontends have
-    /// different protocols, or one without ports.
+    /// Returns the protocol of new backends: that of all frontends, or `any` if their protocols
+    /// differ or have no ports.
     fn protocol(&self) -> String {
         let current = self.current["spec"]["frontends"].as_array().into_iter().flatten();
         let mut all = current.chain(&self.parts.frontend).map(|one| one["protocol"].as_str());
@@ -243,7 +243,7 @@ fn delete(
     let mut removed: Vec<(Kind, Name)> = Vec::new();
     if write::current(socket, Kind::Service, name).map_err(|e| e.to_string())?.is_some() {
         removed.push((Kind::Service, name.clone()));
-    } else if let Some(message) = owner(socket, name)? {
+    } else if let Some(message) = foreign_source_error(socket, name)? {
         return Ok(write::print_rejection(options, &message));
     }
     let all = backend_lists(socket, name)?.into_iter();

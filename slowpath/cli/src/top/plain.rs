@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::options::{GlobalOptions, Output};
-use crate::output::{print_next, put};
+use crate::output::{print_next, write_stdout};
 use crate::request::get;
 use crate::table::{Table, count, span};
 use slowpath::control::report::{DropReport, ServiceReport, Status};
@@ -68,8 +68,8 @@ pub fn run(
         match redraw {
             _ if options.output() != Output::Table => {}
             // Home, each line cleared to its end, the rest of the screen cleared.
-            true => put(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
-            false => put(&format!("{text}\n")),
+            true => write_stdout(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
+            false => write_stdout(&format!("{text}\n")),
         }
         done += 1;
         if samples.is_none_or(|samples| done < samples) {
