@@ -196,9 +196,9 @@ fn plan(
 ) -> Result<Plan, Failure> {
     let Archive { manifest, contents } = archive;
     let lacks = |what: &str| Failure::Rejected(format!("the backup has no {what}"));
-    let wants = |only: Only| args.only.is_none_or(|wanted| wanted == only);
+    let includes = |half: Only| args.only.is_none_or(|only| only == half);
     let configuration = match contents.configuration {
-        Some(files) if wants(Only::Configuration) => {
+        Some(files) if includes(Only::Configuration) => {
             let state = contents.state.unwrap_or_default();
             let plan = targets::plan(options, target, &files, &state);
             Some(plan.map_err(|failure| failure.with_note(&written_by(&manifest)))?)
@@ -207,7 +207,7 @@ fn plan(
         _ => None,
     };
     let objects = match contents.objects {
-        Some(items) if wants(Only::Objects) => {
+        Some(items) if includes(Only::Objects) => {
             Some(plan_objects(options, args, &items, &manifest)?)
         }
         None if args.only == Some(Only::Objects) => return Err(lacks("objects")),

@@ -166,8 +166,8 @@ fn not_written(error: std::io::Error) -> String {
 enum Loss {
     /// Nothing is switched.
     Refused,
-    /// Drain the appliance, and wait for the end of the flows for at most this time; without a limit
-    /// for `None`.
+    /// Drain the appliance, and wait for the end of the flows for at most this time; `None` is no
+    /// limit.
     After(Option<Duration>),
     /// Switch, and lose the flows.
     Accepted,
