@@ -1,4 +1,5 @@
-//! `weir flows` and `weir trace`: show the flow table, and trace the packets of a flow.
+//! `weir flows` and `weir trace`: show the flow table, and trace packets through the stages of the
+//! pipeline.
 
 use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal};
@@ -26,7 +27,7 @@ pub struct FlowsArgs {
     all: bool,
 }
 
-/// Filter of flows; all given conditions must hold.
+/// Filter of flows, or of packets by their flow; all given conditions must hold.
 #[derive(Args)]
 pub struct FlowFilter {
     /// Show only this client: ADDRESS or ADDRESS:PORT
@@ -51,10 +52,10 @@ pub struct FlowFilter {
 pub struct TraceArgs {
     #[command(flatten)]
     filter: FlowFilter,
-    /// Number of packets to trace
+    /// Number of packets to trace, at most 1000
     #[arg(long, default_value_t = 4)]
     packets: u32,
-    /// Maximum number of seconds to wait for these packets
+    /// Maximum number of seconds to wait for these packets, at most 3600
     #[arg(long, default_value_t = 30)]
     seconds: u32,
 }
@@ -133,5 +134,5 @@ pub fn trace(options: &GlobalOptions, socket: &Path, args: &TraceArgs) -> Result
     for lines in packets.values() {
         write_stdout(&format!("{}\n\n", lines.join("\n")));
     }
-    if any { Ok(()) } else { Err(format!("no packet of that flow within {seconds} s")) }
+    if any { Ok(()) } else { Err(format!("no packet matched within {seconds} s")) }
 }

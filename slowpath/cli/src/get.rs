@@ -63,8 +63,8 @@ pub fn get(options: &GlobalOptions, socket: &Path, args: &GetArgs) -> Result<(),
     let kinds = Kind::ALL.iter().filter(|kind| kind.is_desired_state()).map(|kind| kind.plural());
     let kinds: Vec<&str> = if all { kinds.collect() } else { vec![kind.as_str()] };
     for kind in kinds {
-        let some: Vec<Value> = request::get(socket, &format!("/objects/{}", escaped(kind)))?;
-        objects.extend(some);
+        let of_kind: Vec<Value> = request::get(socket, &format!("/objects/{}", escaped(kind)))?;
+        objects.extend(of_kind);
     }
     if let Some(name) = &args.name {
         objects.retain(|object| field(object, "name") == *name);

@@ -92,7 +92,7 @@ enum CliCommand {
         #[arg(long)]
         all: bool,
     },
-    /// Trace packets of one flow through the stages of the pipeline
+    /// Trace the next packets that match a filter through the pipeline (only with plane dpdk)
     Trace(flows::TraceArgs),
     /// Explain how a packet would be handled now, without sending one or changing anything
     Explain(explain::ExplainArgs),
@@ -166,7 +166,7 @@ enum CliCommand {
     /// Confirm a large removal by a source
     #[command(subcommand)]
     Source(source::SourceCommand),
-    /// Add, change and delete services of the API
+    /// Add, change and delete services that are defined over the API
     #[command(subcommand)]
     Service(Box<service::ServiceCommand>),
     /// Set weight and state of a service's backend, whichever source defines it

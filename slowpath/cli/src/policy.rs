@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 /// Settings of a service; settings that are not given remain unchanged.
 #[derive(Args)]
-pub struct Policy {
+pub struct ServiceSettings {
     /// How packets reach the backends [default for new services: nat]
     #[arg(long, value_parser = ["nat", "tunnel", "dsr"])]
     mode: Option<String>,
@@ -72,7 +72,7 @@ pub struct Policy {
     labels: Vec<(String, String)>,
 }
 
-impl Policy {
+impl ServiceSettings {
     /// Writes the given settings into an object.
     pub fn edit(&self, object: &mut Value) -> Result<(), String> {
         let spec = &mut object["spec"];

@@ -1,4 +1,5 @@
-//! `weir service`: manages services of the API and their backends without a file.
+//! `weir service`: adds, changes and deletes services that are defined over the API, with their
+//! backends.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 
 use super::options::GlobalOptions;
-use super::policy::{self, Backend, Policy};
+use super::policy::{self, Backend, ServiceSettings};
 use super::request::{escaped, get};
 use super::write::{self, Change, WriteOptions};
 
@@ -57,7 +58,7 @@ pub enum ServiceCommand {
     },
 }
 
-/// Frontends, backends and policies of a service.
+/// Frontends, backends and settings of a service.
 #[derive(Args)]
 pub struct Parts {
     /// Frontend to add; may be repeated. `,name=..` (port name), `,type=..` (LoadBalancer,
@@ -70,7 +71,7 @@ pub struct Parts {
     #[arg(long, value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
     backend: Vec<Backend>,
     #[command(flatten)]
-    policy: Policy,
+    settings: ServiceSettings,
 }
 
 /// Parses the name of a service, for clap.
@@ -173,7 +174,7 @@ impl<'c> ServiceChange<'c> {
     }
 
     fn service(&self, mut json: Value) -> Result<Option<Object>, Problem> {
-        self.parts.policy.edit(&mut json).map_err(Problem::bad_request)?;
+        self.parts.settings.edit(&mut json).map_err(Problem::bad_request)?;
         let same = |one: &Value, other: &Value| {
             ["address", "port", "protocol"].iter().all(|key| one[key] == other[key])
         };

@@ -425,7 +425,7 @@ ADDRESS              STATUS  BACKENDS
 }
 
 /// The commands of README.md, CONTRIBUTING.md, the book and the examples. A test of `slowpath` runs
-/// the commands of the same list; its header explains the words before `|`.
+/// those in the same file, whose first lines explain the words before `|`.
 const LISTED: &str = include_str!("../../tests/process/commands.txt");
 
 #[test]
@@ -434,6 +434,7 @@ fn documented_commands_parse() {
     for line in LISTED.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (how, command) = line.split_once('|').unwrap();
         let (how, command) = (how.trim(), command.trim());
+        // `other`: not parsed. `named`: without its required arguments.
         if !command.starts_with("weir ") || how == "other" {
             continue;
         }

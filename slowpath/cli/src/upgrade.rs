@@ -180,6 +180,7 @@ fn location(options: &GlobalOptions) -> Result<(Config, RegionLocation), String>
     Ok((config, location))
 }
 
+/// Reads the facts on which the plan depends.
 fn facts(options: &GlobalOptions, files: &Upgrade) -> Result<Facts, String> {
     let (config, location) = location(options)?;
     let commands = SystemCommands;
@@ -362,9 +363,10 @@ fn systemctl(arguments: &[&str]) -> Result<(), String> {
     SystemCommands.run("systemctl", arguments).map(drop).map_err(|e| e.to_string())
 }
 
-/// Starts or restarts the data plane, and returns when it forwards.
-fn start(how: &str, data_plane: &str) -> Result<(), String> {
-    systemctl(&[how, data_plane]).map_err(|error| {
+/// Runs `systemctl` with the command `start` or `restart` on the data plane, and returns when it
+/// forwards.
+fn start(command: &str, data_plane: &str) -> Result<(), String> {
+    systemctl(&[command, data_plane]).map_err(|error| {
         format!(
             "{error}; see `journalctl -u {data_plane}`. The flows are kept: correct the cause and \
              run the command again, or install the former package and run it then"

@@ -67,6 +67,7 @@ pub struct App {
     pub input: Option<Input>,
     /// A message for the operator, until the next key.
     pub message: String,
+    /// Index of the view in [`View::ALL`].
     view: usize,
     /// The first page of each view.
     pages: Vec<Page>,
