@@ -65,7 +65,8 @@ pub struct Manifest {
 pub struct SecretReference {
     /// Key of the configuration that names the file or its directory.
     pub key: String,
-    /// Path of the file; relative to the directory of the key if that is not known.
+    /// Path of the file; relative to the directory that the key names if the configuration, and so
+    /// that directory, is not known.
     pub path: PathBuf,
 }
 

@@ -40,7 +40,7 @@ pub struct AuditArgs {
     /// Show only entries about this object, for example service/shop/web or tokens/ci
     #[arg(long, value_name = "KIND/NAME")]
     object: Option<String>,
-    /// Show new entries as they come, until Ctrl-C; with --since, begin with those since then
+    /// Show new entries as they come, until Ctrl-C; with --since, first those since that time
     #[arg(long)]
     follow: bool,
 }

@@ -58,7 +58,7 @@ pub struct NoValues {
     until: Until,
 }
 
-/// What ends a fault, in the order of how long it may last.
+/// What ends a fault, ordered by how long the fault may last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Until {
     /// Time: the metadata service answers, or an address is assigned.

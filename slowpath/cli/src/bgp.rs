@@ -31,8 +31,8 @@ pub enum BgpCommand {
     /// Show the available routes, or those that were advertised
     #[command(subcommand)]
     Routes(RoutesCommand),
-    /// Show route policies: which routes are advertised to which neighbors, and how theirs are
-    /// handled
+    /// Show route policies: which routes are advertised to which neighbors, and how received routes
+    /// are handled
     Policies,
 }
 

@@ -38,7 +38,7 @@ pub struct EventsArgs {
     /// Show records of this severity or higher: info, warning or error
     #[arg(long)]
     severity: Option<String>,
-    /// Show new records as they come, until Ctrl-C; with --since, begin with those since then
+    /// Show new records as they come, until Ctrl-C; with --since, first those since that time
     #[arg(long, short)]
     follow: bool,
     /// List all events that the history may have, with their meaning and what to do

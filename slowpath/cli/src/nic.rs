@@ -33,7 +33,7 @@ pub enum NicCommand {
     ///
     /// The kernel needs a NIC, for example, for the ssh session of the user.
     List,
-    /// Show the NICs of the running data plane and the nonzero counters of their drivers
+    /// Show the NICs of the running data plane and their nonzero counters
     Counters {
         /// Include counters that are zero
         #[arg(long)]

@@ -57,7 +57,7 @@ pub struct RestoreArgs {
     /// addresses, paths
     #[arg(long)]
     with_machine_values: bool,
-    /// Put back the files that an interrupted restore has replaced, unless they were changed since
+    /// Put back the files that an interrupted restore has replaced, unless one was changed since
     #[arg(long)]
     undo: bool,
     /// With --undo: discard the changes that were made to these files since
@@ -78,7 +78,7 @@ struct ObjectPlan {
     objects: Vec<Object>,
     /// Each object in JSON, as it is sent.
     bodies: Vec<String>,
-    /// Number of objects of each other source, which are left to it.
+    /// Number of objects by source that are not restored, because the source defines them again.
     skipped: BTreeMap<String, usize>,
     /// Result of the API's dry run.
     restored: Restored,

@@ -62,7 +62,7 @@ pub enum TokenCommand {
     ///
     /// The last use is known only while slowpath runs, and only since its start.
     List,
-    /// Remove a token: requests and open watches with it end at once
+    /// Remove a token: slowpath reads the change within a second, and then ends its open watches
     Revoke {
         /// Name of the token
         #[arg(value_parser = parse_name)]

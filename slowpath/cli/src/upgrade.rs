@@ -309,7 +309,7 @@ fn apply(
             None => Ok(()),
         });
         if let Err(error) = converted {
-            // The region is as it was. The previous version goes on with it, if it can.
+            // The region is unchanged. The previous version continues with it if it has the format.
             if files.previous().is_some_and(|previous| Some(previous.format) == facts.region) {
                 files.set_pending().map_err(not_written)?;
             }

@@ -1,5 +1,5 @@
-//! Writes of objects: a dry run of all changes, then each write in turn, then a wait until all are
-//! in force.
+//! Writes objects: a dry run of all changes, then each write in turn, then a wait until all are in
+//! force.
 //!
 //! ```text
 //!   current --> desired --> dry run of all --> write, each with If-Match --> wait

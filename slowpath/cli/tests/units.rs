@@ -11,8 +11,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Prepares an overlay over `/` and boots it; runs in mount and network namespaces of its own.
-/// Arguments: the folder of the test, and `weir`.
+/// Prepares an overlay over `/` and boots it. Runs in a mount namespace of its own; the container
+/// has its own network namespace. Arguments: the folder of the test, and the path of `weir`.
 const BOOT: &str = r#"
 set -e
 folder=$1 weir=$2
@@ -278,7 +278,7 @@ fn a_boot_starts_one_data_plane_and_failures_are_retried_by_their_kind() {
     }
     assert("dpdk", "weir-ebpf-fallback", skipped);
     assert("crashed", "weir-fastpath", ["active", "success", "1"]);
-    // slowpath goes on: a restart of the data plane must not deregister the machine.
+    // slowpath keeps running: a restart of the data plane must not deregister the machine.
     assert("crashed", "weir-slowpath", active);
     assert("error", "weir-fastpath", ["deactivating", "exit-code", "2"]);
     assert("recovered", "weir-fastpath", ["active", "success", "3"]);

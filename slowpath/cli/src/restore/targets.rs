@@ -132,7 +132,7 @@ pub fn plan(
     for (path, file) in written.get(1..).unwrap_or_default() {
         texts.push((path.display().to_string(), file.text.clone()));
     }
-    let left = left(&config, &written)?;
+    let left = files_not_in_backup(&config, &written)?;
     for path in &left {
         let text = sources::read_regular(path).map_err(|e| failed(path, &e))?;
         texts.push((path.display().to_string(), text));
@@ -156,14 +156,14 @@ pub fn plan(
     }
     check_distinct(&planned)?;
     planned.extend(left.into_iter().map(|path| PlannedFile { path, action: FileAction::Left }));
-    let current = current(target)?;
+    let current = read_if_exists(target)?;
     let restarts = current.as_ref().and_then(|text| {
         let current = config::load_text(target, text, &options.set).ok()?;
         let keys = current.changes_requiring_restart(&config);
         Some(keys.into_iter().map(|one| format!("{}: {}", one.key, one.restart)).collect())
     });
-    let here = here(options, target, current.as_deref());
-    let machine_values = differing(options, target, &main.text, here.as_ref())?;
+    let here = values_of_this_machine(options, target, current.as_deref());
+    let machine_values = differing_values(options, target, &main.text, here.as_ref())?;
     let seed = plan_seed(&config, state, &mut folders, &mut changes)?;
     Ok(ConfigurationPlan {
         config,
@@ -282,7 +282,7 @@ fn entry(name: &str) -> Result<&str, String> {
 }
 
 /// Returns the files of the directory `services` that the backup does not have.
-fn left(
+fn files_not_in_backup(
     config: &Config,
     written: &[(PathBuf, &ConfigurationFile)],
 ) -> Result<Vec<PathBuf>, Failure> {
@@ -353,7 +353,7 @@ fn access(
     Ok(Access { mode: mode & 0o664, owner: folder.owner })
 }
 
-fn current(target: &Path) -> Result<Option<String>, Failure> {
+fn read_if_exists(target: &Path) -> Result<Option<String>, Failure> {
     match sources::read_regular(target) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -363,7 +363,7 @@ fn current(target: &Path) -> Result<Option<String>, Failure> {
 
 /// Returns the machine-specific values of this machine's configuration; `None` if there is no
 /// configuration, if it cannot be parsed, or if it is the one that the package installs.
-fn here(
+fn values_of_this_machine(
     options: &GlobalOptions,
     target: &Path,
     current: Option<&str>,
@@ -376,7 +376,7 @@ fn here(
 
 /// Returns the machine-specific values that the backup sets and that differ from those of this
 /// machine.
-fn differing(
+fn differing_values(
     options: &GlobalOptions,
     target: &Path,
     backup: &str,

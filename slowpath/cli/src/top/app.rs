@@ -40,7 +40,7 @@ pub enum Input {
 pub struct Failure {
     /// What failed, and why.
     pub text: String,
-    /// Since when.
+    /// Time of the first failure after the last success.
     pub since: Instant,
 }
 
@@ -57,7 +57,7 @@ pub struct App {
     pub now: Instant,
     /// Why the last sample failed; `None` if it did not.
     pub failure: Option<Failure>,
-    /// Why the last query of the page failed.
+    /// The last query of a page that failed, and why.
     pub extra_failure: Option<(Query, String)>,
     /// Whether samples are ignored.
     pub paused: bool,

@@ -58,8 +58,10 @@ pub struct Counts<T> {
 pub type Rates = Counts<f64>;
 
 impl Counts<u64> {
-    fn of_packets(packets: u64) -> Counts<u64> {
-        Counts { packets, ..Counts::default() }
+    /// Returns the counts of a row with a single counter of any unit, which takes the place of
+    /// `packets`.
+    fn of_one(value: u64) -> Counts<u64> {
+        Counts { packets: value, ..Counts::default() }
     }
 
     fn as_array(self) -> [u64; 4] {
@@ -148,14 +150,14 @@ impl Tracks {
         // Drops and NICs come first: they are few, and so always get a series.
         for drop in reports.drops {
             let key = counter_key(&drop.arm, &drop.reason);
-            let counts = Counts::of_packets(drop.packets);
+            let counts = Counts::of_one(drop.packets);
             let rates = step.follow(&mut self.counters, key.as_str(), counts);
             sum.drops += rates.map_or(0.0, |rates| rates.packets);
         }
         for nic in reports.nics {
             for (name, value) in nic_counters(nic) {
                 let key = nic_key(&nic.arm, name);
-                step.follow(&mut self.counters, key.as_str(), Counts::of_packets(value));
+                step.follow(&mut self.counters, key.as_str(), Counts::of_one(value));
             }
         }
         for service in reports.services {

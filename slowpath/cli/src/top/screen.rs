@@ -29,7 +29,7 @@ use super::sampler::Sampler;
 const TICK: Duration = Duration::from_millis(500);
 /// Time after which a signal ends the process although the terminal accepts no output.
 const STUCK: Duration = Duration::from_secs(2);
-/// Size of the output buffer: a frame is one write.
+/// Size of the output buffer in bytes, so that most frames are a single write.
 const BUFFER: usize = 1 << 16;
 
 /// Whether the terminal is in raw mode and shows the alternate screen.
