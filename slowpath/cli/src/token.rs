@@ -62,7 +62,7 @@ pub enum TokenCommand {
     ///
     /// The last use is known only while slowpath runs, and only since its start.
     List,
-    /// Remove a token: slowpath reads the change within a second, and then ends its open watches
+    /// Remove a token: requests and open watches with it end within about a second
     Revoke {
         /// Name of the token
         #[arg(value_parser = parse_name)]
