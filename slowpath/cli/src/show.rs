@@ -86,9 +86,7 @@ pub fn status(status: &Status) -> String {
     }
     for one in &status.secrets {
         if let Some(error) = &one.error {
-            text.push_str(&format!(
-                "\nsecret rejected; the previous one stays in force: {error}\n"
-            ));
+            text.push_str(&format!("\nsecret rejected; if one was in force, it stays: {error}\n"));
         }
         for warning in &one.warnings {
             text.push_str(&format!("\nsecret: {warning}\n"));

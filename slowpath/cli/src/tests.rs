@@ -196,7 +196,7 @@ fn status_of_an_unable_appliance_shows_reasons_and_rejected_files() {
     });
     let text = show::status(&status);
     assert!(
-        text.contains("\nsecret rejected; the previous one stays in force: api.token_file ="),
+        text.contains("\nsecret rejected; if one was in force, it stays: api.token_file ="),
         "{text}"
     );
     assert!(text.contains("\nsecret: every local user can access /t\n"), "{text}");

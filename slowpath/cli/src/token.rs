@@ -34,7 +34,8 @@ const TOKEN_BYTES: usize = 32;
 const PREFIX: &str = "weir_";
 /// Mode of a new file: the group of the services reads it.
 const MODE: u32 = 0o640;
-/// Maximum time to wait until slowpath has read the file, which it does once a second.
+/// Maximum time to wait until slowpath uses the changed file. It reads it once a second, and uses
+/// it after two equal reads.
 const WAIT: Duration = Duration::from_secs(10);
 /// Time between two queries of slowpath's tokens in that time.
 const WAIT_PAUSE: Duration = Duration::from_millis(100);
@@ -62,7 +63,7 @@ pub enum TokenCommand {
     ///
     /// The last use is known only while slowpath runs, and only since its start.
     List,
-    /// Remove a token: requests and open watches with it end within about a second
+    /// Remove a token: requests and open watches with it end within about two seconds
     Revoke {
         /// Name of the token
         #[arg(value_parser = parse_name)]
@@ -256,7 +257,7 @@ fn edit(
     staged.replace().and_then(|()| sync_folder(&path)).map_err(fails)
 }
 
-/// Waits until slowpath has read the file, so that `reached` holds for its tokens. Returns a note
+/// Waits until slowpath uses the file, so that `reached` holds for its tokens. Returns a note
 /// if that does not happen in time; `None` without slowpath, or if no listener uses tokens.
 fn wait_until(
     config: &Config,
