@@ -280,7 +280,7 @@ pub fn decode(bytes: &[u8]) -> Result<Archive, ArchiveError> {
             let name = &part.name;
             return Err(damaged(format!("the part `{name}` is unknown, or not in its order")));
         }
-        let wrong = || damaged(format!("the part `{}` is not as the manifest says", part.name));
+        let wrong = || damaged(format!("the part `{}` does not match the manifest", part.name));
         let length = usize::try_from(part.bytes).map_err(|_| wrong())?;
         let (body, after) = rest.split_at_checked(length).ok_or_else(wrong)?;
         if checksum(body) != part.sha256 {

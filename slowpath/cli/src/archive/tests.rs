@@ -97,7 +97,7 @@ fn every_damaged_byte_and_every_truncation_is_noticed() {
 #[test]
 fn an_error_names_the_damaged_part_if_only_the_checksum_of_the_whole_is_correct() {
     for (number, name) in PARTS.iter().enumerate() {
-        let wrong = format!("the part `{name}` is not as the manifest says");
+        let wrong = format!("the part `{name}` does not match the manifest");
         let file = with_manifest(|value| {
             value["parts"][number]["sha256"] = "0".repeat(64).into();
         });
