@@ -284,13 +284,13 @@ mod tests {
 
     #[test]
     fn read_only_objects_are_skipped_with_a_hint() {
-        for (kind, location) in [("Appliance", "`zone`"), ("Source", "/v1/sources/SOURCE")] {
+        for (kind, hint) in [("Appliance", "`zone`"), ("Source", "/v1/sources/SOURCE")] {
             for source in ["api", "configuration"] {
                 let text = format!("kind: {kind}\nname: a\nsource: {source}\nspec: {{}}\n");
                 let object = read(&text).unwrap().remove(0).object;
                 let why =
                     skip_reason(&object, ReadOptions { as_api: true, restore: true }).unwrap();
-                assert!(why.contains("read-only") && why.contains(location), "{why}");
+                assert!(why.contains("read-only") && why.contains(hint), "{why}");
             }
         }
     }

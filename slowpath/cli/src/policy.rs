@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 /// Settings of a service; settings that are not given remain unchanged.
 #[derive(Args)]
-pub struct Policy {
+pub struct ServiceSettings {
     /// How packets reach the backends [default for new services: nat]
     #[arg(long, value_parser = ["nat", "tunnel", "dsr"])]
     mode: Option<String>,
@@ -72,7 +72,7 @@ pub struct Policy {
     labels: Vec<(String, String)>,
 }
 
-impl Policy {
+impl ServiceSettings {
     /// Writes the given settings into an object.
     pub fn edit(&self, object: &mut Value) -> Result<(), String> {
         let spec = &mut object["spec"];
@@ -130,8 +130,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Returns the mode with its tunnel after the change. Parts that are not given remain as in
-    /// `before`, and a tunnel of another kind starts from its defaults.
+    /// Returns the mode and its tunnel after the change. Settings that are not given remain as in
+    /// `before`; those of a tunnel of another kind become its defaults.
     fn mode(&self, before: Mode) -> Result<Mode, String> {
         let (word, tunnel) = match before {
             Mode::Nat => ("nat", None),
@@ -225,7 +225,7 @@ pub fn parse_frontend(text: &str) -> Result<Value, String> {
 pub struct Backend {
     /// IP address of the backend.
     pub address: IpAddr,
-    /// Port; 0 keeps the frontend's.
+    /// Port; with 0, packets keep the port of the frontend.
     pub port: u16,
     /// The given attributes, such as `weight`; others remain as they are.
     attributes: Map<String, Value>,
@@ -233,7 +233,7 @@ pub struct Backend {
 
 impl Backend {
     /// Returns whether an entry of a list has the address and port of this backend.
-    pub fn is(&self, member: &Value) -> bool {
+    pub fn matches(&self, member: &Value) -> bool {
         let address = member["address"].as_str().and_then(|text| text.parse().ok());
         address == Some(self.address)
             && member["port"].as_u64().unwrap_or(0) == u64::from(self.port)
@@ -290,7 +290,7 @@ mod tests {
         let one = parse_backend("10.0.2.11:80,weight=5,zone=a").unwrap();
         let expected = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
             "zone": "a"});
-        assert_eq!((one.member("tcp"), one.is(&expected)), (expected.clone(), true));
+        assert_eq!((one.member("tcp"), one.matches(&expected)), (expected.clone(), true));
         assert_eq!(parse_backend("fd00::1").unwrap().to_string(), "fd00::1");
         let expected = json!({"kind": "http", "port": 8080, "path": "/a:b"});
         assert_eq!(parse_probe("http:8080/a:b").unwrap(), expected);

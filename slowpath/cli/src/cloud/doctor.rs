@@ -77,6 +77,7 @@ async fn diagnose_aws(
 ) -> Result<Vec<Check>, String> {
     let check_config = aws::doctor::CheckConfig::of(config, settings);
     let (_cancel_sender, cancel) = watch::channel(false);
+    // The seed of the jitter between retries is 0: only fleets need different ones.
     let metadata = Metadata::new(None, 0, cancel).map_err(|e| e.to_string())?;
     let identity = metadata.with_policy(RETRY_POLICY).identity().await;
     let region = identity.as_ref().ok().map(|identity| identity.region.clone());
