@@ -1,7 +1,7 @@
 //! `weir events`: shows the history of events, from slowpath or, if that does not run, from the
 //! files.
 
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -107,7 +107,13 @@ fn from_files(options: &GlobalOptions, args: &EventsArgs) -> Result<(), String> 
         }
         true
     });
-    read.map_err(|error| format!("{}: {error}; run weir as root", folder.display()))?;
+    read.map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::PermissionDenied => "; run weir as root",
+            _ => "",
+        };
+        format!("{}: {error}{hint}", folder.display())
+    })?;
     if reader.damaged() > 0 {
         eprintln!("{} damaged lines were left out", reader.damaged());
     }

@@ -6,7 +6,7 @@ use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use super::options::{GlobalOptions, Output};
 use super::output::{print_next, write_stdout};
@@ -53,10 +53,10 @@ pub struct TraceArgs {
     #[command(flatten)]
     filter: FlowFilter,
     /// Number of packets to trace, at most 1000
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=1000))]
     packets: u32,
     /// Maximum number of seconds to wait for these packets, at most 3600
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=3600))]
     seconds: u32,
 }
 

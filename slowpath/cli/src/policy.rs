@@ -1,6 +1,7 @@
 //! Options of `weir service`, and their conversion to objects.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 
 use clap::Args;
 use config::services::{BackendTunnel, MODE_KEYS, Mode, TunnelKind};
@@ -170,9 +171,11 @@ fn parse_probe(text: &str) -> Result<Value, String> {
         Some(at) => text.split_at(at),
         None => (text, ""),
     };
-    let (kind, port) = head.split_once(':').unwrap_or((head, "0"));
-    let port: u16 =
-        port.parse().map_err(|_| format!("`{port}` is not a port: write 1 to 65535"))?;
+    // 0 is the backend's own port.
+    let (kind, port) = match head.split_once(':') {
+        Some((kind, port)) => (kind, parse_port(port)?),
+        None => (head, 0),
+    };
     match kind {
         "none" => Ok(Value::Null),
         "tcp" | "http" | "https" => Ok(json!({ "kind": kind, "port": port, "path": path })),
@@ -189,12 +192,17 @@ fn parse_host_port(text: &str) -> Result<(String, u16), String> {
         None => (text, ""),
     };
     let port = match port.strip_prefix(':') {
-        Some(port) => port.parse().map_err(|_| format!("`{port}` is not a port: 1 to 65535"))?,
+        Some(port) => parse_port(port)?,
         None if port.is_empty() => 0,
         None => return Err(fault()),
     };
     let address = host.split_once('/').map_or(host, |(address, _)| address);
     address.parse::<IpAddr>().map(|_| (host.to_owned(), port)).map_err(|_| fault())
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    let port = text.parse::<NonZeroU16>();
+    port.map(NonZeroU16::get).map_err(|_| format!("`{text}` is not a port: 1 to 65535"))
 }
 
 /// Parses comma-separated `key=value` pairs with these keys.

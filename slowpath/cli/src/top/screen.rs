@@ -100,7 +100,7 @@ pub fn run(app: App, source: Source) -> Result<ExitCode, String> {
     let guard = RestoreOnDrop;
     enter().map_err(failed)?;
     let notify = sender.clone();
-    // If the queue is full, a notification is in it already, or comes with the next sample.
+    // If the queue is full, the loop takes the responses with what is in it.
     let notify = move || drop(notify.try_send(Event::Responses));
     let sampler = Sampler::start(source, app.interval, notify).map_err(failed)?;
     let keys = std::thread::Builder::new().name("keys".into());
@@ -178,7 +178,7 @@ fn serve(mut app: App, sampler: &Sampler, events: &Receiver<Event>) -> io::Resul
         app.now = Instant::now();
         // All events that have arrived are handled before the next drawing.
         while let Some(event) = next {
-            match handle(&mut app, sampler, event) {
+            match handle(&mut app, event) {
                 Ok(Action::Continue) => {}
                 Ok(Action::Redraw) => {
                     restore();
@@ -195,10 +195,22 @@ fn serve(mut app: App, sampler: &Sampler, events: &Receiver<Event>) -> io::Resul
             }
             next = events.try_recv().ok();
         }
+        take_responses(&mut app, sampler);
     }
 }
 
-fn handle(app: &mut App, sampler: &Sampler, event: Event) -> Result<Action, End> {
+fn take_responses(app: &mut App, sampler: &Sampler) {
+    let responses = sampler.take();
+    app.interval = responses.interval;
+    if let Some(sample) = responses.sample {
+        app.accept(sample);
+    }
+    if let Some((query, extra)) = responses.extra {
+        app.accept_extra(query, extra);
+    }
+}
+
+fn handle(app: &mut App, event: Event) -> Result<Action, End> {
     match event {
         Event::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
             let action = app.press(key);
@@ -215,17 +227,8 @@ fn handle(app: &mut App, sampler: &Sampler, event: Event) -> Result<Action, End>
         }
         // A new size is read when the screen is drawn.
         Event::Terminal(_) => Ok(Action::Continue),
-        Event::Responses => {
-            let responses = sampler.take();
-            app.interval = responses.interval;
-            if let Some(sample) = responses.sample {
-                app.accept(sample);
-            }
-            if let Some((query, extra)) = responses.extra {
-                app.accept_extra(query, extra);
-            }
-            Ok(Action::Continue)
-        }
+        // Responses are taken before each drawing.
+        Event::Responses => Ok(Action::Continue),
         Event::Signal(SIGTSTP) => Ok(Action::Suspend),
         // A shell may have changed the terminal while this process was stopped.
         Event::Signal(SIGCONT) => Ok(Action::Redraw),
