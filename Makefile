@@ -9,7 +9,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo play play-stop test test-affected fixtures fuzz miri loom asan oracle bench lab \
   lab-units guest nics tcp-ao dpdk debian13 check docs reference deb package-test upgrade-test \
-  boot-test image image-lock image-test infrastructure dashboards dashboards-write
+  boot-test image image-lock image-test infrastructure dashboards dashboards-write \
+  dashboards-pictures
 
 # The lab creates namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root; cargo runs as the calling user.
@@ -27,7 +28,7 @@ TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --wor
 
 help: ## List these commands
 	@echo "Targets of make:"
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install missing Debian packages and tools
 	@.ci/setup.sh
@@ -224,19 +225,20 @@ infrastructure: ## Check Terraform, Bicep and user data against the clouds' publ
 	WEIR="$(abspath $(wildcard $(TARGET_DIR)/debug/weir))" \
 	  node --test --test-reporter=spec tests/infrastructure/check.test.mjs
 
-# Two minutes, after the build: the panels need some history. The lab needs root.
+# Three minutes, after the build: the panels need some history. The lab needs root.
 DASHBOARDS := node --test --test-reporter=spec --test-concurrency=1
+DASHBOARDS_PROGRAMS := $(addprefix --bin ,playground slowpath fastpath weir weir-aws weir-azure)
 dashboards: ## Check rules and dashboards, and run them against a lab with a real Prometheus
 	@.ci/setup.sh dashboards
-	cargo build --workspace --bin playground --bin slowpath --bin fastpath --bin weir \
-	  --bin weir-aws --bin weir-azure
+	cargo build --workspace $(DASHBOARDS_PROGRAMS)
 	$(AS_ROOT) $(DASHBOARDS) tests/dashboards/check.test.mjs tests/dashboards/lab.test.mjs
 
-dashboards-write: ## Write rules and dashboards from their sources, and the pictures of the book
-	@.ci/setup.sh dashboards
+dashboards-write: ## Write rules and dashboards from their sources (needs node only)
 	node tests/dashboards/generate.mjs
-	cargo build --workspace --bin playground --bin slowpath --bin fastpath --bin weir \
-	  --bin weir-aws --bin weir-azure
+
+dashboards-pictures: ## Draw the book's pictures of the dashboards, with the answers of a lab
+	@.ci/setup.sh dashboards pictures
+	cargo build --workspace $(DASHBOARDS_PROGRAMS)
 	$(AS_ROOT) env WEIR_PICTURES=write $(DASHBOARDS) tests/dashboards/lab.test.mjs
 
 docs: ## Build the book of docs/src as HTML into docs/book

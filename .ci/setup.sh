@@ -9,10 +9,11 @@ if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
   exit 1
 fi
 
-# The purpose: `docs` needs mdbook only, `infrastructure` npm and Python, `dashboards` npm, a
-# Prometheus and a browser besides what the demo needs, `dpdk` and `debian13` what
-# builds DPDK or a chroot, `demo`, `demo xdp` and `deb` few packages, tests (no argument) all of
-# these, `guest`, `package-test`, `boot-test`, `image` and `check` some in addition.
+# The purpose: `docs` needs mdbook only, `infrastructure` npm and Python, `dashboards` npm and a
+# Prometheus besides what the demo needs, `dashboards pictures` a browser in addition, `dpdk` and
+# `debian13` what builds DPDK or a chroot, `demo`, `demo xdp` and `deb` few packages, tests (no
+# argument) all of these, `guest`, `package-test`, `boot-test`, `image` and `check` some in
+# addition.
 purpose=${1-}
 
 packages=(
@@ -41,8 +42,10 @@ elif [[ $purpose == deb ]]; then
   # Programs are stripped with binutils; dpkg-shlibdeps finds the packages of shared libraries.
   packages+=(binutils dpkg-dev)
 elif [[ $purpose == dashboards ]]; then
-  # A BGP neighbor, certificates, and what draws and reduces the pictures of the book.
-  packages+=(prometheus bird2 openssl chromium fonts-dejavu-core pngquant)
+  # A BGP neighbor, certificates.
+  packages+=(prometheus bird2 openssl)
+  # What draws and reduces the pictures of the book.
+  [[ ${2-} != pictures ]] || packages+=(chromium fonts-dejavu-core pngquant)
   command -v npm > /dev/null || packages+=(nodejs npm)
 elif [[ $purpose != demo ]]; then
   packages+=(

@@ -143,17 +143,32 @@ test('alerts are complete, and every alert has a panel that links to its runbook
 test('promtool accepts the rules and the example of a configuration', () => {
   writeFileSync(join(folder, 'weir-token'), '');
   writeFileSync(join(folder, 'weir-ca.pem'), '');
-  for (const args of [
-    ['rules', 'recording.yml', 'alerts.yml'],
-    ['config', 'prometheus.yml'],
-  ]) {
-    const { status, output } = promtool('check', ...args);
-    assert.equal(status, 0, output);
+  // This also checks the files of rules, with linting as fatal.
+  const { status, output } = promtool('check', 'config', '--lint-fatal', 'prometheus.yml');
+  assert.equal(status, 0, output);
+  for (const { length } of [RECORDINGS, ALERTS]) {
+    assert.match(output, new RegExp(`SUCCESS: ${length} rules found`));
   }
-  const { output } = promtool('check', 'rules', 'recording.yml', 'alerts.yml');
+});
+
+test('each job of the example has TLS and a token, and finds what config creates', () => {
+  const text = read('config/prometheus/prometheus.yml');
+  const jobs = text.split('  - job_name: ').slice(1);
+  assert.equal(jobs.length, 3);
+  for (const job of jobs) {
+    for (const key of ['scheme: https', 'ca_file: weir-ca.pem', 'credentials_file: weir-token'])
+      assert.ok(job.includes(key), `${job}: no ${key}`);
+  }
+  assert.match(text, /name: tag:weir:cluster\n/);
+  assert.match(read('config/aws/main.tf'), /tags = \{ "weir:cluster" = var.cluster \}/);
+  const set = /\[__meta_azure_machine_scale_set\], regex: (.*), action: keep/.exec(text)?.[1];
   assert.match(
-    output,
-    new RegExp(`${RECORDINGS.length} rules found[^]*${ALERTS.length} rules found`),
+    read('config/azure/variables.tf'),
+    new RegExp(`variable "name" \\{[^}]*default += "${set}"`),
+  );
+  assert.match(
+    read('config/azure/main.tf'),
+    /"azurerm_linux_virtual_machine_scale_set" "weir" \{\n +name += var.name\n/,
   );
 });
 
@@ -163,16 +178,17 @@ test('every alert fires for its series, and does not for others', () => {
   assert.equal(status, 0, output);
 });
 
-test('finds an alert that does not fire, and one that fires always', () => {
+test('finds alerts that do not fire, without the job, always, and only at the beginning', () => {
   const text = read('config/prometheus/alerts.yml');
-  for (const [from, to] of [
-    ['weir_able == 0', 'weir_able == 2'],
-    ['weir_able == 0', 'weir_able >= 0'],
+  const from = '\n          weir_able == 0\n';
+  assert.equal(text.split(from).length, 2);
+  for (const to of [
+    'weir_able == 2',
+    'max without (job) (weir_able) == 0',
+    'weir_able >= 0',
+    'weir_able == 0 or weir_able and on () vector(time()) < 300',
   ]) {
-    writeFileSync(
-      join(folder, 'broken.yml'),
-      text.replace(`\n          ${from}\n`, `\n          ${to}\n`),
-    );
+    writeFileSync(join(folder, 'broken.yml'), text.replace(from, `\n          ${to}\n`));
     const tests = alertTests(['recording.yml', 'broken.yml'], 'WeirNotAble');
     writeFileSync(join(folder, 'test.yml'), tests);
     const { status, output } = promtool('test', 'rules', 'test.yml');

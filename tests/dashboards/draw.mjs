@@ -28,6 +28,21 @@ const PALETTE = [
 
 const escape = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
+/**
+ * Returns the distance of the lines of an axis up to `most`: 1, 2, 2.5 or 5 times a power of ten,
+ * in the unit that is shown, so that there are three to five lines. An axis of whole numbers has
+ * no fractions.
+ */
+function axisStep(most, unit, whole) {
+  let scale = 1;
+  if (unit === 'bytes') while (most / scale >= 1024) scale *= 1024;
+  const least = most / scale / 4;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const factors = unit === 'short' && whole && power < 10 ? [1, 2, 5, 10] : [1, 2, 2.5, 5, 10];
+  const step = factors.find((factor) => factor * power >= least * (1 - 1e-9)) * power;
+  return (unit === 'short' && whole ? Math.max(1, step) : step) * scale;
+}
+
 /** Returns a value in its unit with three significant digits. */
 export function format(value, unit) {
   if (value === undefined || Number.isNaN(value)) return '-';
@@ -132,13 +147,13 @@ function drawSeries(panel, answers, [width, height], range) {
   }
   const values = shown.flatMap(({ points }) => points.map(([, value]) => value));
   const limits = (defaults.thresholds?.steps ?? []).filter(({ value }) => value !== null);
-  let top = Math.max(...values, 0) * 1.08 || 1;
-  // An axis of whole numbers needs no fractions.
-  if (defaults.unit === 'short' && values.every(Number.isInteger))
-    top = Math.max(4, Math.ceil(top / 4) * 4);
+  let most = Math.max(...values, 0) * 1.05 || 1;
   // Without a value above 0, the axis shows the limits.
-  if (limits.length && !values.some((value) => value > 0)) top = limits.at(-1).value * 1.5;
-  if (defaults.max !== undefined) top = Math.max(defaults.max, ...values);
+  if (limits.length && !values.some((value) => value > 0)) most = limits.at(-1).value * 1.5;
+  if (defaults.max !== undefined) most = Math.max(defaults.max, ...values);
+  const step = axisStep(most, defaults.unit, values.every(Number.isInteger));
+  const count = Math.ceil(most / step - 1e-9);
+  const top = count * step;
   const [left, right, bottom, above] = [62, 8, 20, 6];
   const legendHeight =
     14 * Math.min(2, Math.ceil(shown.reduce((w, l) => w + 26 + l.legend.length * 5.6, 0) / width));
@@ -146,11 +161,11 @@ function drawSeries(panel, answers, [width, height], range) {
   const x = (time) => left + ((time - from) / (to - from || 1)) * (width - left - right);
   const y = (value) => above + chart - (Math.min(value, top) / top) * chart;
   const parts = [];
-  for (let n = 0; n <= 4; n += 1) {
-    const at = y((top * n) / 4);
+  for (let n = 0; n <= count; n += 1) {
+    const at = y(step * n);
     parts.push(`<line x1="${left}" x2="${width - right}" y1="${at}" y2="${at}" stroke="#e4e7eb"/>`);
     parts.push(
-      `<text x="${left - 6}" y="${at + 3.5}" text-anchor="end">${format((top * n) / 4, defaults.unit)}</text>`,
+      `<text x="${left - 6}" y="${at + 3.5}" text-anchor="end">${format(step * n, defaults.unit)}</text>`,
     );
   }
   for (let n = 0; n <= 3; n += 1) {

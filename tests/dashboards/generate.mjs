@@ -1,5 +1,4 @@
-// Writes the rules in config/prometheus and the dashboards in config/grafana; with `--check` it
-// fails if a file differs.
+// Writes the rules in config/prometheus and the dashboards in config/grafana.
 
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -23,10 +22,10 @@ export function generated() {
 }
 
 /** Returns the files that differ from what the generator writes, and superfluous dashboards. */
-export function differences(root = ROOT) {
+export function differences() {
   const read = (path) => {
     try {
-      return readFileSync(join(root, path), 'utf8');
+      return readFileSync(join(ROOT, path), 'utf8');
     } catch {
       return undefined;
     }
@@ -34,7 +33,7 @@ export function differences(root = ROOT) {
   const files = generated();
   const names = files.map(([path]) => path);
   const folder = 'config/grafana/dashboards';
-  const present = readdirSync(join(root, folder)).map((name) => `${folder}/${name}`);
+  const present = readdirSync(join(ROOT, folder)).map((name) => `${folder}/${name}`);
   return [
     ...files.filter(([path, text]) => read(path) !== text).map(([path]) => path),
     ...present.filter((path) => !names.includes(path)),
@@ -42,18 +41,8 @@ export function differences(root = ROOT) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  if (process.argv[2] === '--check') {
-    const paths = differences();
-    if (paths.length) {
-      console.error(
-        `not what the generator writes; run make dashboards-write: ${paths.join(', ')}`,
-      );
-      process.exit(1);
-    }
-  } else {
-    for (const [path, text] of generated()) {
-      mkdirSync(dirname(join(ROOT, path)), { recursive: true });
-      writeFileSync(join(ROOT, path), text);
-    }
+  for (const [path, text] of generated()) {
+    mkdirSync(dirname(join(ROOT, path)), { recursive: true });
+    writeFileSync(join(ROOT, path), text);
   }
 }

@@ -13,14 +13,13 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { ROOT } from './generate.mjs';
 
-/** The folder of the programs, by default that of cargo's profile `dev`. */
-const PROGRAMS =
-  process.env.WEIR_PROGRAMS ?? join(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
+/** The folder of the programs of cargo's profile `dev`. */
+const PROGRAMS = resolve(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
 const AWS = 'http://127.0.0.1:4566';
 const AZURE = 'https://localhost:4567';
 /** The label of the appliance. */
@@ -266,13 +265,13 @@ export class Lab {
     execFileSync('chmod', ['600', join(folder, 'key.pem')]);
   }
 
-  /** Starts the emulators in the appliance's namespace with worlds that know the appliance. */
+  /** Starts the emulators in the appliance's namespace with a state that has the appliance. */
   async #clouds() {
-    const world = async (program, args, url) => {
+    const state = async (program, args, url) => {
       const child = spawn(join(PROGRAMS, program), args, { stdio: 'ignore' });
       try {
-        const curl = ['--silent', '--insecure', '--fail', `${url}/_weir/world`];
-        const { stdout } = await eventually(`the world of ${program}`, 20, () =>
+        const curl = ['--silent', '--insecure', '--fail', `${url}/_weir/state`];
+        const { stdout } = await eventually(`the state of ${program}`, 20, () =>
           promisify(execFile)('curl', curl, { maxBuffer: 1 << 26 }),
         );
         return JSON.parse(stdout);
@@ -282,8 +281,8 @@ export class Lab {
     };
     const ca = ['--ca', this.#path('azure.pem')];
     const [aws, azure] = await Promise.all([
-      world('weir-aws', ['--listen', '127.0.0.1:24566'], 'http://127.0.0.1:24566'),
-      world(
+      state('weir-aws', ['--listen', '127.0.0.1:24566'], 'http://127.0.0.1:24566'),
+      state(
         'weir-azure',
         ['--listen', '127.0.0.1:24567', '--metadata', '127.0.0.1:24568', ...ca],
         'https://127.0.0.1:24567',
@@ -316,12 +315,12 @@ export class Lab {
     writeFileSync(this.#path('aws.json'), JSON.stringify(aws));
     writeFileSync(this.#path('azure.json'), JSON.stringify(azure));
     this.#spawn('appliance', join(PROGRAMS, 'weir-aws'), [
-      '--world',
+      '--state',
       this.#path('aws.json'),
       '--probe',
     ]);
     this.#spawn('appliance', join(PROGRAMS, 'weir-azure'), [
-      '--world',
+      '--state',
       this.#path('azure.json'),
       ...ca,
     ]);

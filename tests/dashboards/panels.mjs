@@ -2,6 +2,7 @@
 
 import { dashboard, series, stat, table, withoutData } from './grafana.mjs';
 import { CLASSES, matching } from './reasons.mjs';
+import { BUDGET, FAST, XDP_LOSSES } from './rules.mjs';
 
 const ALL = 'job="$job",instance=~"$instance"';
 const ONE = 'job="$job",instance="$instance"';
@@ -19,6 +20,13 @@ const FULL = [
   [0.95, 'red'],
 ];
 const FULL_COLUMN = { values: FULL, base: 'green' };
+const LOSS = [
+  [BUDGET, 'orange'],
+  [FAST, 'red'],
+];
+const LOSS_COLUMN = { values: LOSS, base: 'green' };
+const BUSY =
+  'Share of its time that an lcore spends in iterations with packets (plane dpdk), over five minutes.';
 
 // Why the lab of the tests has no data for a panel.
 const ENA = 'only NICs of AWS (ENA) have allowances';
@@ -29,6 +37,10 @@ const LIVE = 'needs a drain in progress';
 const drops = (className, by) =>
   sum(by, rate('weir_drops_total', `${by ? ALL : ONE},reason=~"${matching(className)}"`));
 
+const CLASS_MEANINGS =
+  'fault: lost here. mismatch: gateway, router or backend and appliance disagree. ' +
+  'peer: the sender is at fault. policy: unwanted traffic or a limit.';
+
 /** The quantiles of a histogram, for the labels `by`. */
 const quantiles = (metric, labels, by = '') => {
   const legend = by ? ` {{${by}}}` : '';
@@ -38,17 +50,37 @@ const quantiles = (metric, labels, by = '') => {
   ]);
 };
 
+/** Panels on the requests to a cloud: how many, and how long they take. */
+const requests = (title, metric, alert) => [
+  series(
+    title,
+    'By outcome.',
+    'ops',
+    [[sum('outcome', rate(`${metric}s_total`, ALL)), '{{outcome}}']],
+    { alert },
+  ),
+  series(
+    'Time of requests',
+    'By outcome.',
+    's',
+    quantiles(`${metric}_duration_seconds`, ALL, 'outcome'),
+  ),
+];
+
 export const FLEET = {
   uid: 'weir-fleet',
   title: 'Weir: fleet',
-  description: 'All appliances of a job: who serves, what is lost, what is nearly full.',
+  description: 'All appliances of a job: which serve, what is lost, what is nearly full.',
   variables: ['instances'],
   rows: [
     [
       'Now',
       [
         stat('Able', 'Appliances whose health probes succeed.', 'short', `sum(weir_able{${ALL}})`, {
-          ...{ w: 3, base: 'red', steps: [[1, 'green']], alert: 'WeirNotAble' },
+          w: 3,
+          base: 'red',
+          steps: [[1, 'green']],
+          alert: 'WeirNotAble',
         }),
         stat(
           'Not able',
@@ -62,9 +94,7 @@ export const FLEET = {
           'Targets that Prometheus cannot scrape.',
           'short',
           `count(up{${ALL}} == 0) or vector(0)`,
-          {
-            ...{ ...BAD_ABOVE_ZERO, w: 3, alert: ['WeirTargetDown', 'WeirNoAppliance'] },
-          },
+          { ...BAD_ABOVE_ZERO, w: 3, alert: ['WeirTargetDown', 'WeirNoAppliance'] },
         ),
         stat(
           'Alerts',
@@ -91,10 +121,7 @@ export const FLEET = {
           {
             w: 3,
             alert: 'WeirTrafficLost',
-            steps: [
-              [0.0001, 'orange'],
-              [0.00144, 'red'],
-            ],
+            steps: LOSS,
           },
         ),
         stat(
@@ -102,22 +129,14 @@ export const FLEET = {
           'Flows in the flow tables.',
           'short',
           `sum(weir_table_entries{${ALL},table="flows"})`,
-          {
-            ...{ w: 3, base: 'blue' },
-          },
+          { w: 3, base: 'blue' },
         ),
         stat(
           'No backend',
           'Services of which no backend serves, on the worst appliance.',
           'short',
           `max(weir_services{${ALL},state="no_backend"})`,
-          {
-            ...{
-              ...BAD_ABOVE_ZERO,
-              w: 3,
-              alert: ['WeirBackendSetEmpty', 'WeirServiceWithoutBackend'],
-            },
-          },
+          { ...BAD_ABOVE_ZERO, w: 3, alert: ['WeirBackendSetEmpty', 'WeirServiceWithoutBackend'] },
         ),
       ],
     ],
@@ -144,13 +163,7 @@ export const FLEET = {
               'Lost',
               'percentunit',
               `max by (instance) (weir:packets_lost:ratio_rate5m{${ALL}})`,
-              {
-                values: [
-                  [0.0001, 'orange'],
-                  [0.00144, 'red'],
-                ],
-                base: 'green',
-              },
+              LOSS_COLUMN,
             ],
             [
               'Flow table',
@@ -167,7 +180,7 @@ export const FLEET = {
             [
               'Busiest lcore',
               'percentunit',
-              `max by (instance) (weir_lcore_busy_ratio{${ALL}})`,
+              `max by (instance) (weir:lcore_busy:ratio_rate5m{${ALL}})`,
               FULL_COLUMN,
             ],
             ['Generation', 'short', `max by (instance) (weir_table_generation{${ALL}})`],
@@ -199,18 +212,13 @@ export const FLEET = {
           'percentunit',
           [[`weir:packets_lost:ratio_rate5m{${ALL}}`, '{{instance}}']],
           {
-            ...{
-              steps: [
-                [0.0001, 'orange'],
-                [0.00144, 'red'],
-              ],
-              alert: ['WeirTrafficLost', 'WeirTrafficLostSlowly'],
-            },
+            steps: LOSS,
+            alert: ['WeirTrafficLost', 'WeirTrafficLostSlowly'],
           },
         ),
         series(
           'Dropped packets by class',
-          'fault: lost here. mismatch: gateway, router or backend and appliance disagree. peer: the sender is at fault. policy: unwanted traffic or a limit.',
+          CLASS_MEANINGS,
           'pps',
           CLASSES.map((className) => [
             sum('', rate('weir_drops_total', `${ALL},reason=~"${matching(className)}"`)),
@@ -235,21 +243,17 @@ export const FLEET = {
       [
         series(
           'Busiest lcore',
-          'Share of poll iterations that found packets.',
+          BUSY,
           'percentunit',
-          [[`max by (instance) (weir_lcore_busy_ratio{${ALL}})`, '{{instance}}']],
-          {
-            ...{ max: 1, steps: [[0.9, 'orange']], alert: 'WeirLcoreSaturated' },
-          },
+          [[`max by (instance) (weir:lcore_busy:ratio_rate5m{${ALL}})`, '{{instance}}']],
+          { max: 1, steps: [[0.9, 'orange']], alert: 'WeirLcoreSaturated' },
         ),
         series(
           'Flow table',
           'Share of the flow table in use.',
           'percentunit',
           [[`weir:table_entries:ratio{${ALL},table="flows"}`, '{{instance}}']],
-          {
-            ...{ max: 1, steps: FULL, alert: ['WeirTableNearlyFull', 'WeirFlowTableFull'] },
-          },
+          { max: 1, steps: FULL, alert: ['WeirTableNearlyFull', 'WeirFlowTableFull'] },
         ),
         series(
           'NAT ports',
@@ -257,11 +261,9 @@ export const FLEET = {
           'percentunit',
           [[`weir:nat_ports:ratio{${ALL},scope="highest_backend"}`, '{{instance}}']],
           {
-            ...{
-              max: 1,
-              steps: FULL,
-              alert: ['WeirNatPortsNearlyExhausted', 'WeirNatPortsExhausted'],
-            },
+            max: 1,
+            steps: FULL,
+            alert: ['WeirNatPortsNearlyExhausted', 'WeirNatPortsExhausted'],
           },
         ),
       ],
@@ -396,7 +398,7 @@ export const APPLIANCE = {
         ),
         series(
           'Drops by class',
-          'fault: lost here. mismatch: gateway, router or backend and appliance disagree. peer: the sender is at fault. policy: unwanted traffic or a limit.',
+          CLASS_MEANINGS,
           'pps',
           CLASSES.map((className) => [drops(className, ''), className]),
           { stack: true, alert: ['WeirTrafficLost', 'WeirTunnelMismatch'] },
@@ -444,7 +446,7 @@ export const APPLIANCE = {
           'Tables in use',
           'Share of each table in use.',
           'percentunit',
-          [[`weir_table_entries{${ONE}} / weir_table_capacity{${ONE}}`, '{{table}}']],
+          [[`weir:table_entries:ratio{${ONE}}`, '{{table}}']],
           { w: 6, max: 1, steps: FULL, alert: ['WeirTableNearlyFull', 'WeirFlowTableFull'] },
         ),
         series(
@@ -461,7 +463,7 @@ export const APPLIANCE = {
           'NAT ports',
           'Ports in use, in total and at the backend with the fewest left.',
           'percentunit',
-          [[`weir_nat_ports{${ONE}} / weir_nat_ports_capacity{${ONE}}`, '{{scope}}']],
+          [[`weir:nat_ports:ratio{${ONE}}`, '{{scope}}']],
           {
             w: 6,
             max: 1,
@@ -501,7 +503,7 @@ export const APPLIANCE = {
           'Open connections by listener.',
           'short',
           [[`weir_listener_connections{${ONE}}`, '{{listener}}']],
-          { alert: ['WeirListenerDown', 'WeirListenerRefuses'] },
+          { alert: ['WeirHealthListenerDown', 'WeirListenerDown', 'WeirListenerRefuses'] },
         ),
         series(
           'Time of a scrape',
@@ -745,8 +747,6 @@ function backends(expr) {
   return `${expr.replace('ALL', ALL)} and on (backend) ${selected}`;
 }
 
-const XDP_LOSSES = ['redirects_refused', 'redirects_dropped', 'sends_dropped', 'aborted'];
-
 export const DATA_PLANE = {
   uid: 'weir-data-plane',
   title: 'Weir: data plane',
@@ -758,9 +758,9 @@ export const DATA_PLANE = {
       [
         series(
           'Busy',
-          'Share of poll iterations that found packets.',
+          BUSY,
           'percentunit',
-          [[`weir_lcore_busy_ratio{${ONE}}`, 'lcore {{lcore}}']],
+          [[`weir:lcore_busy:ratio_rate5m{${ONE}}`, 'lcore {{lcore}}']],
           { max: 1, steps: [[0.9, 'orange']], alert: 'WeirLcoreSaturated' },
         ),
         series(
@@ -842,7 +842,7 @@ export const DATA_PLANE = {
           { alert: 'WeirNicErrors' },
         ),
         series(
-          'Troubles',
+          'Incidents',
           'Resets, removals, returns, stalls and losses of the link.',
           'short',
           ['resets', 'removals', 'returns', 'send_stalls', 'link_losses'].map((name) => [
@@ -985,19 +985,7 @@ export const CLOUD = {
           [[`max by (state) (weir_cloud_targets{${ALL}}) > 0`, '{{state}}']],
           { stack: true },
         ),
-        series(
-          'Requests to the cloud',
-          'By outcome.',
-          'ops',
-          [[sum('outcome', rate('weir_cloud_calls_total', ALL)), '{{outcome}}']],
-          { alert: 'WeirCloudCallsFailing' },
-        ),
-        series(
-          'Time of requests',
-          'By outcome.',
-          's',
-          quantiles('weir_cloud_call_duration_seconds', ALL, 'outcome'),
-        ),
+        ...requests('Requests to the cloud', 'weir_cloud_call', 'WeirCloudCallsFailing'),
         series(
           'Findings',
           '`weir cloud status` shows text and remedy of each.',
@@ -1180,22 +1168,10 @@ export const PRIVATE_LINK = {
           [[`max by (state) (weir_private_link_connections{${ALL}})`, '{{state}}']],
           { stack: true, alert: 'WeirPrivateLinkConnectionPending' },
         ),
-        series(
-          'Requests to Azure',
-          'By outcome.',
-          'ops',
-          [[sum('outcome', rate('weir_private_link_calls_total', ALL)), '{{outcome}}']],
-          { alert: 'WeirPrivateLinkCallsFailing' },
-        ),
+        ...requests('Requests to Azure', 'weir_private_link_call', 'WeirPrivateLinkCallsFailing'),
         series('Requests by operation', 'All outcomes.', 'ops', [
           [sum('operation', rate('weir_private_link_calls_total', ALL)), '{{operation}}'],
         ]),
-        series(
-          'Time of requests',
-          'By outcome.',
-          's',
-          quantiles('weir_private_link_call_duration_seconds', ALL, 'outcome'),
-        ),
       ],
     ],
   ],

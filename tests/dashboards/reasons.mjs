@@ -47,7 +47,7 @@ export const REASONS = {
   too_big: 'fault',
   too_big_answered: 'peer',
   no_headroom: 'fault',
-  punt_limited_local: 'fault',
+  punt_limited_local: 'policy',
   punt_limited_neighbor: 'policy',
   punt_limited_icmp: 'policy',
   punt_limited_other: 'policy',

@@ -48,26 +48,34 @@ export function alertingRules() {
 /** Whether an alert waits for so long that its test needs more than 20 minutes. */
 const longFor = (alert) => Number.parseInt(alert.for, 10) > 10 || alert.for.endsWith('h');
 
-/** Returns promtool's tests of all alerts: for each the series that fire and those that do not;
- * `only` selects one alert. */
+/**
+ * Returns promtool's tests of all alerts: the series for which an alert must fire, with the label
+ * job, by which dashboards select it, and those for which it must not fire at any time. `only`
+ * selects one alert.
+ */
 export function alertTests(files, only) {
-  const one = (alert, series, firing) => {
-    const samples = firing ? `\n          - labels: "{}"\n            value: 1` : ' []';
-    const selector = `alertname="${alert.alert}",alertstate="firing",severity="${alert.severity}"`;
-    return (
-      `  - name: ${alert.alert}, ${firing ? 'fires' : 'does not fire'}\n    interval: 1m\n` +
-      `    input_series:\n` +
-      series
-        .map(({ series, values }) => `      - series: '${series}'\n        values: '${values}'\n`)
-        .join('') +
-      `    promql_expr_test:\n      - expr: 'count(ALERTS{${selector}}) > 0 < 2'\n` +
-      `        eval_time: ${alert.at ?? (longFor(alert) ? '45m' : '20m')}\n        exp_samples:${samples}\n`
-    );
-  };
-  const chosen = ALERTS.filter(({ alert }) => only === undefined || alert === only);
-  const tests = chosen.flatMap((alert) => [
-    one(alert, alert.fires, true),
-    one(alert, alert.quiet, false),
-  ]);
+  const test = (name, series, [expr, at, samples]) =>
+    `  - name: ${name}\n    interval: 1m\n    input_series:${series.length ? '' : ' []'}\n` +
+    series
+      .map(({ series, values }) => `      - series: '${series}'\n        values: '${values}'\n`)
+      .join('') +
+    `    promql_expr_test:\n      - expr: '${expr}'\n        eval_time: ${at}\n` +
+    `        exp_samples: ${samples}\n`;
+  const tests = ALERTS.filter(({ alert }) => only === undefined || alert === only).map((rule) => {
+    const { alert, severity, at, fires, quiet } = rule;
+    const selector = `alertname="${alert}",alertstate="firing",severity="${severity}"`;
+    const fired = [
+      `count(ALERTS{${selector},job="weir"}) > 0 < 2`,
+      at ?? (longFor(rule) ? '45m' : '20m'),
+      '[{ labels: "{}", value: 1 }]',
+    ];
+    // Series are 60 minutes long, those of alerts that wait for an hour 120.
+    const silent = [`count(count_over_time(ALERTS{${selector}}[2h]))`, at ? '120m' : '60m', '[]'];
+    const sets = Array.isArray(fires[0]) ? fires : [fires];
+    return [
+      ...sets.map((series) => test(`${alert}, fires`, series, fired)),
+      test(`${alert}, does not fire`, quiet, silent),
+    ].join('');
+  });
   return `rule_files: ${JSON.stringify(files)}\nevaluation_interval: 1m\ntests:\n${tests.join('')}`;
 }

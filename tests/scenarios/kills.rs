@@ -144,7 +144,7 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
 /// Returns the number in front of the last `what` in the log.
 fn logged_count(log: &str, what: &str) -> Option<u64> {
     let (before, _) = log.rsplit_once(what)?;
-    before.trim_end().rsplit(' ').next()?.parse().ok()
+    before.trim_end().rsplit([' ', '"']).next()?.parse().ok()
 }
 
 #[test]

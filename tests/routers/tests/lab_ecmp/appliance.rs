@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use routers::{Netns, Result};
 use tests::lab::LabError;
@@ -19,6 +20,9 @@ use crate::fleet::{Mode, OUR_ASN, ROUTER, ROUTER_MANAGEMENT, ROUTER6, SessionPor
 /// Names of the appliance's ports in its namespace.
 const DATA: &str = "in0";
 const MANAGEMENT: &str = "mg0";
+/// A pause in which a frame on its way arrives and is counted, shorter than the time between two
+/// BFD packets.
+const REST: Duration = Duration::from_millis(40);
 
 /// An appliance.
 pub struct Appliance {
@@ -64,7 +68,7 @@ impl Appliance {
         made.weir.start_fastpath()?;
         made.weir.wait_until_able()?;
         made.weir.wait_for_next_hops()?;
-        made.before = made.account()?;
+        made.before = made.account_at_rest()?;
         Ok(made)
     }
 
@@ -194,9 +198,23 @@ state = {state:?}
         self.weir.stop()
     }
 
-    fn account(&self) -> Result<(Totals, Wires)> {
-        let wires = Wires::of(&self.router, &wire(self.number))?;
-        Ok((Totals::now(&self.weir)?, wires))
+    /// Waits until neither the counters nor the router's interface changed for `REST`, and returns
+    /// them: a frame on its way would count on one side only.
+    fn account_at_rest(&mut self) -> Result<(Totals, Wires)> {
+        let (router, wire) = (self.router.clone(), wire(self.number));
+        let account = |weir: &Weir| -> Result<(Totals, Wires)> {
+            Ok((Totals::now(weir)?, Wires::of(&router, &wire)?))
+        };
+        let mut last = account(&self.weir)?;
+        let what = format!("counters of {} at rest", self.address);
+        self.weir.wait_for(&what, routers::DEFAULT_TIMEOUT, |weir| {
+            std::thread::sleep(REST);
+            let now = account(weir)?;
+            let rested = now == last;
+            last = now;
+            Ok((rested, format!("{last:?}")))
+        })?;
+        Ok(last)
     }
 
     /// Waits until the appliance's packet counters since its start balance, and returns them. BFD
