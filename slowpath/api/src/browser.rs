@@ -229,7 +229,7 @@ async fn login(
         Verdict::Accepted { name, role, ended, .. } if role >= Role::Read => {
             return match site.sessions.open(Arc::clone(&name), ended, now) {
                 Ok(id) => {
-                    tracing::info!(event = "page_login", token = %name, %source, "page: login");
+                    tracing::info!(event = "page_login", token = %name, %source, "logged in to the page");
                     (AppendHeaders([site.cookie(Some(&id))]), see("/")).into_response()
                 }
                 Err(error) => {
