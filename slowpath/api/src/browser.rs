@@ -229,6 +229,8 @@ async fn login(
         Verdict::Accepted { name, role, ended, .. } if role >= Role::Read => {
             return match site.sessions.open(Arc::clone(&name), ended, now) {
                 Ok(id) => {
+                    // The browser forgets the session that it had.
+                    site.ids(&headers).for_each(|id| site.sessions.close(id));
                     tracing::info!(event = "page_login", token = %name, %source, "logged in to the page");
                     (AppendHeaders([site.cookie(Some(&id))]), see("/")).into_response()
                 }

@@ -2,6 +2,7 @@
 //! as a whole.
 
 mod network;
+mod parts;
 mod services;
 mod spark;
 
@@ -12,6 +13,7 @@ use super::text::{count, duration, per_second, scaled, visible};
 use super::view::{FlowSearch, View};
 use crate::control::report::{FlowPage, health};
 use network::{bgp, cloud};
+use parts::{badge, table};
 use services::services;
 use spark::spark;
 
@@ -182,23 +184,6 @@ fn live(view: &View) -> Markup {
             div #live-network data-live { (cloud(&view.cloud)) (bgp(view)) }
         }
     }
-}
-
-/// A table in a box of its own, which scrolls if the table is wider than the screen.
-fn table(id: &str, label: &str, heads: &[&str], rows: &Markup) -> Markup {
-    html! {
-        div.scroll id=(id) role="region" aria-label=(label) tabindex="0" {
-            table {
-                thead { tr { @for head in heads { th scope="col" { (head) } } } }
-                tbody { (rows) }
-            }
-        }
-    }
-}
-
-/// A text with a mark of its color: `good`, `bad` or `plain`. The color is never the only sign.
-fn badge(class: &str, text: &str) -> Markup {
-    html! { span.badge.(class) { (text) } }
 }
 
 fn able(view: &View) -> Markup {

@@ -5,7 +5,7 @@ use bgp::peer::State;
 use clouds::report::Report;
 use maud::{Markup, html};
 
-use super::{badge, table};
+use super::parts::{badge, table};
 use crate::page::text::{count, duration};
 use crate::page::view::View;
 

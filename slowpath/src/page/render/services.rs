@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
+use super::parts::{badge, table};
 use super::spark::spark;
-use super::{badge, table};
 use crate::control::report::BackendReport;
 use crate::page::text::{bits, count, per_second, scaled};
 use crate::page::view::{Points, SHOWN_BACKENDS, ServiceRow, View};
