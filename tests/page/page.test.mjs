@@ -54,12 +54,12 @@ async function login(token) {
   );
 }
 
-test('a wrong token is told, the right one opens the page', async () => {
+test('a wrong token is rejected, the right one opens the page', async () => {
   await browser.open(`${SITE}/`);
   assert.equal(await browser.evaluate('location.pathname'), '/login');
   assertNoFaults();
   await login('wrong');
-  assert.match(await browser.text(), /The token is wrong/);
+  assert.match(await browser.text(), /the token is wrong/);
   // Chromium reports the status 401 itself.
   const reported = browser.faults.splice(0);
   assert.ok(reported.every((fault) => /status of 401/.test(fault)), reported.join('\n'));

@@ -18,7 +18,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{DefaultBodyLimit, Extension, Form, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{AppendHeaders, Html, IntoResponse, Response};
 use axum::routing::{get, post};
@@ -31,9 +31,10 @@ use crate::auth_failures::AuthFailures;
 use crate::credentials::Credentials;
 use crate::host::Hosts;
 use crate::principal::{Listener, Principal, Transport};
+use crate::problem::Problem;
 use crate::role::Role;
 use crate::sessions::Sessions;
-use crate::tokens::{EndedBy, Verdict};
+use crate::tokens::Verdict;
 
 /// Name of the cookie with TLS. Browsers accept the prefix only with `Secure`, with `Path=/`, and
 /// without a domain.
@@ -155,8 +156,12 @@ impl Site {
         pairs.filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
     }
 
-    fn failed(&self, status: StatusCode, why: &str) -> Response {
-        (status, Html((self.login)(Some(why)))).into_response()
+    /// Returns the login form with the reason why the login failed. The connection is closed, like
+    /// that of an API request with a wrong token.
+    fn failed(&self, problem: &Problem) -> Response {
+        let status = StatusCode::from_u16(problem.status).unwrap_or_default();
+        let form = Html((self.login)(Some(&problem.detail)));
+        (status, [(header::CONNECTION, "close")], form).into_response()
     }
 }
 
@@ -212,71 +217,62 @@ async fn login(
     form: Result<Form<Login>, FormRejection>,
 ) -> Response {
     if is_cross_site(&headers) {
-        return site.failed(StatusCode::FORBIDDEN, "The form was sent by another site.");
+        return site.failed(&Problem::bad_request("the form was sent by another site"));
     }
     let LoginChecks { credentials, auth_failures, audit } = &site.checks;
     let (source, now) = (connection.source, Instant::now());
     if let Some(wait) = auth_failures.wait(source, now) {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        let why = format!("Too many wrong tokens from this address. Try again in {seconds} s.");
-        let wait = [(header::RETRY_AFTER, seconds.to_string())];
-        return (CLOSE, wait, site.failed(StatusCode::TOO_MANY_REQUESTS, &why)).into_response();
+        let response = site.failed(&Problem::too_many_attempts(seconds));
+        return ([(header::RETRY_AFTER, seconds.to_string())], response).into_response();
     }
     let Ok(Form(Login { token })) = form else {
-        return site.failed(StatusCode::BAD_REQUEST, "Send the form with a token.");
+        return site.failed(&Problem::bad_request("the form has no token"));
     };
-    let (status, why, logged, who) = match credentials.check_token(token.trim().as_bytes(), now) {
+    let transport = Transport { listener: Listener::Api, source: source.to_string().into() };
+    let (who, problem, logged) = match credentials.check_token(token.trim().as_bytes(), now) {
         Verdict::Accepted { name, role, ended, .. } if role >= Role::Read => {
+            // The browser forgets the session that it had.
+            site.ids(&headers).for_each(|id| site.sessions.close(id));
             return match site.sessions.open(Arc::clone(&name), ended, now) {
                 Ok(id) => {
-                    // The browser forgets the session that it had.
-                    site.ids(&headers).for_each(|id| site.sessions.close(id));
-                    tracing::info!(event = "page_login", token = %name, %source, "logged in to the page");
+                    tracing::info!(
+                        event = "page_login",
+                        token = %name,
+                        %source,
+                        "logged in to the page"
+                    );
                     (AppendHeaders([site.cookie(Some(&id))]), see("/")).into_response()
                 }
-                Err(error) => {
-                    let why = format!("No session could be opened: {error}.");
-                    site.failed(StatusCode::INTERNAL_SERVER_ERROR, &why)
-                }
+                Err(error) => site.failed(&Problem::internal(error)),
             };
         }
         Verdict::Accepted { name, role, .. } => {
-            let why = format!("The token has the role {role}; the page needs read.");
-            (StatusCode::FORBIDDEN, why, Some(1), name)
+            let principal = Principal { name, role, transport: transport.clone() };
+            let problem = Problem::role(&principal, "the page", Role::Read);
+            (principal.name, problem, Some(1))
         }
         Verdict::Ended(by) => {
-            let why = match &by {
-                EndedBy::Replaced => "The token was replaced: use the new one.",
-                EndedBy::Revoked(_) => "The token was revoked: ask for a new one.",
-                EndedBy::Expired(_) => "The token has expired: ask for a new one.",
-            };
-            let logged = auth_failures.outdated(source, now);
-            (StatusCode::UNAUTHORIZED, why.to_owned(), logged, "unknown".into())
+            ("unknown".into(), Problem::ended_token(&by), auth_failures.outdated(source, now))
         }
         Verdict::Unknown => {
-            let logged = auth_failures.failed(source, now);
-            (StatusCode::UNAUTHORIZED, "The token is wrong.".to_owned(), logged, "unknown".into())
+            ("unknown".into(), Problem::wrong_token(), auth_failures.failed(source, now))
         }
     };
     // As for API requests, what is logged is recorded, so that both have the same bounds.
     if let Some(times) = logged {
-        let transport = Transport { listener: Listener::Api, source: source.to_string().into() };
         let mut request = Request::new(Body::empty());
-        *request.method_mut() = axum::http::Method::POST;
-        *request.uri_mut() = axum::http::Uri::from_static("/login");
-        let why = (status.as_u16(), why.clone(), times);
+        (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static("/login"));
+        let why = (problem.status, problem.to_string(), times);
         audit.record_rejected(Entry::without_role((&who, transport), &request, why)).await;
     }
-    (CLOSE, site.failed(status, &why)).into_response()
+    site.failed(&problem)
 }
-
-/// The connection of a failed login is closed, like that of an API request with a wrong token.
-const CLOSE: [(HeaderName, &str); 1] = [(header::CONNECTION, "close")];
 
 /// `POST /logout`.
 async fn logout(State(site): State<Site>, headers: HeaderMap) -> Response {
     if is_cross_site(&headers) {
-        return StatusCode::FORBIDDEN.into_response();
+        return StatusCode::BAD_REQUEST.into_response();
     }
     site.ids(&headers).for_each(|id| site.sessions.close(id));
     (AppendHeaders([site.cookie(None)]), see("/login")).into_response()
