@@ -57,9 +57,9 @@ pub static EVENTS: &[EventKind] = &[
         "Create another token if the client still needs access.",
     ),
     recorded(
-        ("api_token_outdated", Warning, "API requests rejected: replaced token"),
+        ("api_token_outdated", Warning, "API requests rejected: token no longer accepted"),
         &["source", "failures"],
-        "A client still sends a token that was replaced and whose overlap has ended.",
+        "A client still sends a token that was replaced, was revoked or has expired.",
         "Give the client the new token.",
     ),
     recorded(
@@ -113,7 +113,7 @@ pub static EVENTS: &[EventKind] = &[
     recorded(
         ("audit_unwritten", Error, "audit log not written"),
         &["error"],
-        "Entries of the audit log are lost.",
+        "Entries of the audit log are lost, or wait for the disk.",
         "Check the disk of `control.state`.",
     ),
     recorded(

@@ -1,6 +1,6 @@
 //! Calls with their roles: the only way to add a handler to a router of the API, of the metrics or
-//! of the control socket. The gate before each handler rejects callers without the role, and
-//! records changes and rejected callers in the audit log.
+//! of the control socket. `authorize` runs before each handler: it rejects callers without the
+//! role, and records changes and rejected callers in the audit log.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::reason::Reason;
 use crate::role::Role;
 
-/// A call: its path, and who may make it.
+/// A call: its method and path, and the role that it needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
     /// HTTP method in lower case.
@@ -39,13 +39,15 @@ pub enum Access {
     Read(Role),
     /// The call changes something, and is recorded in the audit log.
     Change(Role),
+    /// The call changes no object, and is repeated by its clients: it is not recorded.
+    Unrecorded(Role),
 }
 
 impl Access {
     /// Returns the role that the call needs.
     pub fn role(self) -> Role {
         match self {
-            Access::Read(role) | Access::Change(role) => role,
+            Access::Read(role) | Access::Change(role) | Access::Unrecorded(role) => role,
         }
     }
 }
@@ -57,9 +59,7 @@ impl Call {
         let (path, operation) = (path.to_owned(), operation.to_owned());
         Call { method, path, operation, role: access.role(), is_change }
     }
-}
 
-impl Call {
     /// Returns the identifier of the operation for a path, with the kind of its object.
     fn operation_at(&self, path: &str) -> String {
         let kind = path.split("/objects/").nth(1).and_then(|rest| rest.split('/').next());
@@ -68,7 +68,7 @@ impl Call {
     }
 }
 
-/// A router whose handlers all have a gate.
+/// A router whose handlers all need a role.
 pub struct Calls<S> {
     router: Router<S>,
     calls: Vec<Call>,
@@ -83,8 +83,8 @@ impl<S: Clone + Send + Sync + 'static> Default for Calls<S> {
 impl<S: Clone + Send + Sync + 'static> Calls<S> {
     /// Adds the handler of a call.
     pub fn add(mut self, call: Call, handler: MethodRouter<S>) -> Calls<S> {
-        let gate = from_fn_with_state(Arc::new(call.clone()), pass);
-        self.router = self.router.route(&call.path, handler.route_layer(gate));
+        let check = from_fn_with_state(Arc::new(call.clone()), authorize);
+        self.router = self.router.route(&call.path, handler.route_layer(check));
         self.calls.push(call);
         self
     }
@@ -114,7 +114,7 @@ impl<S: Clone + Send + Sync + 'static> Calls<S> {
 
 /// Rejects a request without the role of the call, and passes any other on. The handler runs in a
 /// task of its own, so that a change is recorded even if its client disconnects.
-async fn pass(State(call): State<Arc<Call>>, mut request: Request, next: Next) -> Response {
+async fn authorize(State(call): State<Arc<Call>>, mut request: Request, next: Next) -> Response {
     let extensions = request.extensions();
     let Some(principal) = extensions.get::<Principal>().cloned() else {
         // A listener without authentication would be a defect: no request is passed on.
@@ -126,10 +126,11 @@ async fn pass(State(call): State<Arc<Call>>, mut request: Request, next: Next) -
         return next.run(request).await;
     }
     let operation = call.operation_at(request.uri().path());
-    let mut entry = Entry::new(&principal, &operation, &request);
+    let caller = (&*principal.name, Some(principal.role), &principal.origin);
+    let mut entry = Entry::new(caller, &operation, &request);
     if !is_permitted {
         let problem = Problem::role(&principal, &operation, call.role);
-        entry.denied(problem.status, problem.to_string());
+        entry.denied(&problem);
         audit.record_rejected(entry).await;
         return problem.into_response();
     }

@@ -1,14 +1,14 @@
-//! The audit log: who changed what, when, and with which outcome; also who was rejected.
+//! The audit log: each change with its caller, time and outcome, and each rejected caller.
 //!
 //! ```text
-//!   gate (access.rs) --> Entry --> tracing target `audit`
-//!                          |
-//!                          '--> writer's thread --> files.rs: control.state/audit/*.jsonl, synced
-//!   `weir` without slowpath --------------------------^           |
-//!                                GET /v1/audit, `weir audit` <----'
+//!   authorize (access.rs) --> Entry --> tracing target `audit`
+//!                               |
+//!                               '--> writer's thread --> files.rs: control.state/audit, synced
+//!   `weir` without slowpath -------------------------------^           |
+//!                                GET /v1/audit, `weir audit` <---------'
 //! ```
-//! An entry is on disk before the response to a change is sent. A write that fails does not keep
-//! the change from being made: it is counted, and shown as a condition.
+//! An entry is on disk before the response to a change is sent. A write that fails, or takes too
+//! long, does not keep the change from being made: it is shown as a condition.
 
 mod entry;
 pub mod files;
@@ -18,23 +18,25 @@ mod notes;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 pub use entry::{Entry, ObjectChange, Outcome};
 pub use files::AuditFiles;
 pub use filter::AuditFilter;
 pub use notes::Notes;
 
-/// Maximum time that a response waits for its entry. A disk that hangs delays no more.
+/// Maximum time that a response waits for its entry. A disk that hangs delays it no longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of entries that wait for the disk; further ones are lost.
 const QUEUE: usize = 1024;
-/// Number of rejected requests of a minute that are recorded; further ones are counted by the next
-/// entry. It bounds what a caller without the role can write.
+/// Number of rejected requests of a minute that are recorded, of all callers together; further ones
+/// are counted by the next entry of a rejected request. It bounds what callers without the role can
+/// write.
 const REJECTED_PER_MINUTE: u32 = 60;
 
 /// The audit log of this process. Clones share it.
@@ -52,8 +54,11 @@ struct Shared {
 
 struct Writer {
     files: AuditFiles,
-    queue: SyncSender<(String, oneshot::Sender<()>)>,
+    queue: SyncSender<(String, Done)>,
 }
+
+/// Reports to a request that its entry is on disk, or could not be written.
+type Done = oneshot::Sender<()>;
 
 /// Rejected requests of the current minute.
 #[derive(Default)]
@@ -94,9 +99,9 @@ impl Audit {
         // The thread ends with the last clone: it has a weak reference.
         let of_thread = Arc::downgrade(&shared);
         std::thread::Builder::new().name("slowpath-audit".into()).spawn(move || {
-            write_all(&files, &entries, |result, count| {
+            write_all(&files, &entries, |result, lost, requests| {
                 let Some(shared) = of_thread.upgrade() else { return };
-                shared.written(result, count);
+                shared.written(result, lost, requests);
             });
         })?;
         Ok(Audit(shared))
@@ -107,11 +112,13 @@ impl Audit {
         entry.trace();
         let Some(writer) = &self.0.writer else { return };
         let (done, written) = oneshot::channel();
-        if writer.queue.try_send((entry.line(), done)).is_err() {
-            self.0.written(Err("the disk is too slow: entries are dropped".to_owned()), 1);
-            return;
+        match writer.queue.try_send((entry.line(), done)) {
+            Ok(()) => self.0.wait(&writer.files, written, TIMEOUT).await,
+            Err(TrySendError::Full((_, done)) | TrySendError::Disconnected((_, done))) => {
+                let cause = "the disk is too slow: entries are dropped";
+                self.0.written(Err(cause.to_owned()), 1, vec![done]);
+            }
         }
-        let _ = tokio::time::timeout(TIMEOUT, written).await;
     }
 
     /// Records a rejected request, unless too many were recorded within the last minute.
@@ -132,39 +139,65 @@ impl Audit {
         self.0.lost.load(Relaxed)
     }
 
-    /// Returns why the last entry could not be written, and what to do; `None` if it was.
+    /// Returns why the last entry is not on disk; `None` if it is.
     pub fn error(&self) -> Option<String> {
         self.0.error.lock().clone()
     }
 }
 
 impl Shared {
-    /// Notes the result of writing `count` entries.
-    fn written(&self, result: Result<(), String>, count: usize) {
+    /// Waits until an entry was written or could not be, at most for the time `timeout`.
+    async fn wait(
+        &self,
+        files: &AuditFiles,
+        mut written: oneshot::Receiver<()>,
+        timeout: Duration,
+    ) {
+        if tokio::time::timeout(timeout, &mut written).await.is_ok() {
+            return;
+        }
+        let mut error = self.error.lock();
+        // Not if it was written meanwhile: `written` reports it with the lock held.
+        if written.try_recv() == Err(TryRecvError::Empty) {
+            let (folder, seconds) = (files.folder().display(), timeout.as_secs());
+            let cause = format!(
+                "{folder}: the disk has not answered for {seconds} s; entries wait in memory"
+            );
+            set(&mut error, cause);
+        }
+    }
+
+    /// Notes the result of writing the entries of these requests, and how many of them were lost.
+    fn written(&self, result: Result<(), String>, lost: usize, requests: Vec<Done>) {
         let mut error = self.error.lock();
         match result {
             Ok(()) => *error = None,
             Err(cause) => {
-                self.lost.fetch_add(count as u64, Relaxed);
-                if error.as_ref() != Some(&cause) {
-                    tracing::error!(
-                        event = "audit_unwritten",
-                        error = %cause,
-                        "audit log not written"
-                    );
-                }
-                *error = Some(cause);
+                self.lost.fetch_add(lost as u64, Relaxed);
+                set(&mut error, cause);
             }
         }
+        for done in requests {
+            // The request may have stopped waiting.
+            let _ = done.send(());
+        }
     }
+}
+
+/// Sets the error of the log, and logs it if it is a new one.
+fn set(error: &mut Option<String>, cause: String) {
+    if error.as_ref() != Some(&cause) {
+        tracing::error!(event = "audit_unwritten", error = %cause, "audit log not written");
+    }
+    *error = Some(cause);
 }
 
 /// Writes entries until all senders are gone. Entries that arrive while the disk is busy are
 /// written together.
 fn write_all(
     files: &AuditFiles,
-    entries: &Receiver<(String, oneshot::Sender<()>)>,
-    mut report: impl FnMut(Result<(), String>, usize),
+    entries: &Receiver<(String, Done)>,
+    mut report: impl FnMut(Result<(), String>, usize, Vec<Done>),
 ) {
     while let Ok(first) = entries.recv() {
         let mut batch = vec![first];
@@ -174,11 +207,7 @@ fn write_all(
             let folder = files.folder().display();
             format!("{folder}: {error}; changes are made, and not recorded there")
         });
-        report(result, batch.len());
-        for (_, done) in batch {
-            // The request may have stopped waiting.
-            let _ = done.send(());
-        }
+        report(result, batch.len(), batch.into_iter().map(|(_, done)| done).collect());
     }
 }
 
@@ -195,6 +224,42 @@ mod tests {
         assert_eq!((rejected.admit(now), rejected.admit(now)), (None, None));
         assert_eq!(rejected.admit(now + Duration::from_secs(60)), Some(2));
         assert_eq!(rejected.admit(now + Duration::from_secs(61)), Some(0));
+    }
+
+    #[tokio::test]
+    async fn entry_has_the_number_of_requests_that_were_suppressed_before_it() {
+        let name = format!("weir-audit-suppressed-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let audit = Audit::start(Some(&folder), 1 << 20).unwrap();
+        audit.0.rejected.lock().suppressed = 2;
+        audit.record_rejected(Entry::offline("test", "a")).await;
+        audit.record_rejected(Entry::offline("test", "b")).await;
+        let files = audit.files().unwrap();
+        let part = files.read(super::files::Part::default().next, None, 9, |_| true).unwrap();
+        let suppressed: Vec<u64> = part.entries.iter().map(|entry| entry.suppressed).collect();
+        assert_eq!(suppressed, [2, 0]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn disk_that_does_not_answer_is_shown_until_it_does() {
+        let (shared, files) = (Shared::default(), AuditFiles::new(Path::new("/state"), 1 << 20));
+        let (done, written) = oneshot::channel();
+        shared.wait(&files, written, Duration::from_millis(1)).await;
+        let error = shared.error.lock().clone().unwrap();
+        assert!(error.starts_with("/state/audit: the disk has not answered for"), "{error}");
+        shared.written(Ok(()), 0, vec![done]);
+        assert_eq!((shared.error.lock().clone(), shared.lost.load(Relaxed)), (None, 0));
+        // A write that ended in time, and one that ended without a result.
+        let (done, written) = oneshot::channel();
+        shared.written(Ok(()), 0, vec![done]);
+        shared.wait(&files, written, TIMEOUT).await;
+        let (done, written) = oneshot::channel();
+        drop(done);
+        shared.wait(&files, written, TIMEOUT).await;
+        assert_eq!(shared.error.lock().clone(), None);
     }
 
     #[tokio::test]

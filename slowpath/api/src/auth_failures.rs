@@ -50,7 +50,7 @@ struct Failures {
 }
 
 impl AuthFailures {
-    /// Returns the number of requests with a wrong token, a replaced one, or none.
+    /// Returns the number of requests with a wrong token, one that has ended, or none.
     pub fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
@@ -95,7 +95,7 @@ impl AuthFailures {
             event = "api_token_outdated",
             %source,
             failures,
-            "API requests rejected: replaced token"
+            "API requests rejected: token no longer accepted"
         );
         Some(failures)
     }

@@ -6,7 +6,7 @@
 //!     |-> GET /login, files of the page      without session
 //!     |-> POST /login    token --> session (sessions.rs), cookie
 //!     |-> POST /logout   ends it
-//!     '-> calls of the page: cookie --> session --> principal with the role `read` --> gate
+//!     '-> calls of the page: cookie --> session --> principal with the role `read`
 //! ```
 //! A cookie is accepted here only, never below `/v1`: a request that a browser sends by itself can
 //! change nothing. Failed logins count like wrong tokens of API requests.
@@ -30,11 +30,11 @@ use crate::audit::{Audit, Entry};
 use crate::auth_failures::AuthFailures;
 use crate::credentials::Credentials;
 use crate::host::Hosts;
-use crate::principal::{Listener, Principal, Transport};
+use crate::principal::{Listener, Origin, Principal};
 use crate::problem::Problem;
 use crate::role::Role;
 use crate::sessions::Sessions;
-use crate::tokens::Verdict;
+use crate::tokens::{UNKNOWN, Verdict};
 
 /// Name of the cookie with TLS. Browsers accept the prefix only with `Secure`, with `Path=/`, and
 /// without a domain.
@@ -188,10 +188,13 @@ async fn require_session(
     let name = site.ids(request.headers()).find_map(|id| site.sessions.find(id, now));
     let Some(name) = name else { return see("/login").into_response() };
     connection.trust();
-    let source = connection.source.to_string().into();
-    let transport = Transport { listener: Listener::Api, source };
-    request.extensions_mut().insert(Principal { name, role: Role::Read, transport });
+    let origin = origin(&connection);
+    request.extensions_mut().insert(Principal { name, role: Role::Read, origin });
     next.run(request).await
+}
+
+fn origin(connection: &Connection) -> Origin {
+    Origin { listener: Listener::Api, source: connection.source.to_string().into() }
 }
 
 fn see(path: &'static str) -> (StatusCode, [(HeaderName, &'static str); 1]) {
@@ -229,7 +232,7 @@ async fn login(
     let Ok(Form(Login { token })) = form else {
         return site.failed(&Problem::bad_request("the form has no token"));
     };
-    let transport = Transport { listener: Listener::Api, source: source.to_string().into() };
+    let origin = origin(&connection);
     let (who, problem, logged) = match credentials.check_token(token.trim().as_bytes(), now) {
         Verdict::Accepted { name, role, ended, .. } if role >= Role::Read => {
             // The browser forgets the session that it had.
@@ -248,23 +251,25 @@ async fn login(
             };
         }
         Verdict::Accepted { name, role, .. } => {
-            let principal = Principal { name, role, transport: transport.clone() };
+            let principal = Principal { name, role, origin: origin.clone() };
             let problem = Problem::role(&principal, "the page", Role::Read);
             (principal.name, problem, Some(1))
         }
         Verdict::Ended(by) => {
-            ("unknown".into(), Problem::ended_token(&by), auth_failures.outdated(source, now))
+            (by.name().into(), Problem::ended_token(&by), auth_failures.outdated(source, now))
         }
         Verdict::Unknown => {
-            ("unknown".into(), Problem::wrong_token(), auth_failures.failed(source, now))
+            (UNKNOWN.into(), Problem::wrong_token(), auth_failures.failed(source, now))
         }
     };
     // As for API requests, what is logged is recorded, so that both have the same bounds.
     if let Some(times) = logged {
         let mut request = Request::new(Body::empty());
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static("/login"));
-        let why = (problem.status, problem.to_string(), times);
-        audit.record_rejected(Entry::without_role((&who, transport), &request, why)).await;
+        let mut entry = Entry::new((&who, None, &origin), "authenticate", &request);
+        entry.times = times;
+        entry.denied(&problem);
+        audit.record_rejected(entry).await;
     }
     site.failed(&problem)
 }

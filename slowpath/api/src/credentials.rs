@@ -6,6 +6,9 @@
 //! and an edit in place. Changed content is used once two consecutive reads returned it, so that a
 //! partly written file is not used; a requested reload uses it at once. Content that cannot be used
 //! leaves the credential in force as it is.
+//!
+//! A listener that needs tokens is opened with those of one file: the error of the other file is
+//! shown.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,6 +81,17 @@ struct ReplacedTokenRequests {
     rejected: AtomicU64,
 }
 
+/// Which files are read, and when their content is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Poll {
+    /// Those of credentials that were never in force; at once.
+    Missing,
+    /// All; at once if the credential was never in force, otherwise once two reads returned it.
+    Regular,
+    /// All; at once.
+    Reload,
+}
+
 /// What listeners authenticate with.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
@@ -120,12 +134,15 @@ impl ListenerIdentity {
     }
 
     /// Reads certificate and key, as [`Credentials::poll`] does with all files.
-    fn poll(&self, at_once: bool) {
+    fn poll(&self, poll: Poll) {
+        if !self.watch.lock().is_read_by(poll) {
+            return;
+        }
         let ([cert_key, key_key], Tls { cert, key }) = (self.keys, &self.files);
         let files = [(cert_key, cert.as_path()), (key_key, key.as_path())];
         let (content, warning) = (read(&files), exposure(key_key, key));
         let mut watch = self.watch.lock();
-        if let Some(content) = watch.due(content, at_once) {
+        if let Some(content) = watch.due(content, poll) {
             watch.record(content.and_then(|files| self.put(&files)));
         }
         let validity = self.identity.read().as_ref().and_then(|identity| identity.validity);
@@ -204,14 +221,20 @@ struct Watch {
 }
 
 impl Watch {
+    /// Returns whether a poll reads the files.
+    fn is_read_by(&self, poll: Poll) -> bool {
+        poll != Poll::Missing || self.accepted.is_none()
+    }
+
     /// Returns the content if it has to be processed: it is not the content that was processed
-    /// last, and it was also read the previous time or `now` is true.
-    fn due(&mut self, read: Content, now: bool) -> Option<Content> {
+    /// last, and is used at once or was also read the previous time.
+    fn due(&mut self, read: Content, poll: Poll) -> Option<Content> {
         if self.processed.as_ref() == Some(&read) {
             self.changed = None;
             return None;
         }
-        if !now && self.changed.as_ref() != Some(&read) {
+        let at_once = poll == Poll::Reload || self.accepted.is_none();
+        if !at_once && self.changed.as_ref() != Some(&read) {
             self.changed = Some(read);
             return None;
         }
@@ -307,42 +330,39 @@ impl Credentials {
     /// Reads the files unless they were read before.
     ///
     /// # Errors
-    /// A file that the listener needs cannot be used, and none was in force before; or there is no
-    /// token at all.
+    /// The listener's certificate or the tokens cannot be used, and were not in force before; or
+    /// there is no token at all.
     pub(crate) fn load(&self, listener: Listener) -> Result<(), CredentialError> {
         if self.is_loaded(listener) {
             return Ok(());
         }
-        self.poll(Instant::now(), true);
+        self.poll(Instant::now(), Poll::Missing);
         if self.is_loaded(listener) {
             return Ok(());
         }
-        let watched = self.watched.lock();
-        let identity = self.identity(listener).map(|one| one.watch.lock().error.clone());
-        let errors = [watched.token.error.clone(), watched.named.error.clone(), identity.flatten()];
-        drop(watched);
+        let identity = self.identity(listener).and_then(|one| one.watch.lock().error.clone());
+        let of_tokens = || {
+            let watched = self.watched.lock();
+            let error = watched.token.error.as_ref().or(watched.named.error.as_ref()).cloned();
+            error.filter(|_| self.requires_token(listener))
+        };
         let none = || {
             let path = self.settings.tokens.as_ref().and_then(|files| files.tokens_file.clone());
             let cause = "there is no token yet; type `weir token create NAME --role ROLE`";
             let path = path.unwrap_or_default();
             CredentialError { key: NAMED_KEY, path, cause: cause.to_owned() }
         };
-        Err(errors.into_iter().flatten().next().unwrap_or_else(none))
+        Err(identity.or_else(of_tokens).unwrap_or_else(none))
     }
 
-    /// Returns whether each credential that the listener needs was read.
+    /// Returns whether the listener has its certificate, and a token if it requires one.
     fn is_loaded(&self, listener: Listener) -> bool {
         if self.identity(listener).is_some_and(|one| one.identity.read().is_none()) {
             return false;
         }
-        let Some(files) = self.settings.tokens.as_ref().filter(|_| self.requires_token(listener))
-        else {
-            return true;
-        };
-        let (token, named) = (self.tokens.read(), self.named.read());
-        (files.token_file.is_none() || token.is_some())
-            && (files.tokens_file.is_none() || named.is_some())
-            && (token.is_some() || named.as_ref().is_some_and(|named| !named.is_empty()))
+        !self.requires_token(listener)
+            || self.tokens.read().is_some()
+            || self.named.read().as_ref().is_some_and(|named| !named.is_empty())
     }
 
     /// Requests that the files are read now, and that changed content is used at once.
@@ -350,40 +370,37 @@ impl Credentials {
         self.reload.notify_one();
     }
 
-    /// Reads the files, and puts changed content in force: if it was read twice, or at once if
-    /// `at_once`.
-    fn poll(&self, now: Instant, at_once: bool) {
+    /// Reads files, and puts changed content in force.
+    fn poll(&self, now: Instant, poll: Poll) {
         let _polling = self.polling.lock();
         if let Some(files) = &self.settings.tokens {
-            self.poll_tokens(files, now, at_once);
+            self.poll_tokens(files, now, poll);
         }
         for one in self.api_identity.iter().chain(&self.metrics_identity) {
-            one.poll(at_once);
+            one.poll(poll);
         }
     }
 
-    fn poll_tokens(&self, files: &TokenFiles, now: Instant, at_once: bool) {
+    fn poll_tokens(&self, files: &TokenFiles, now: Instant, poll: Poll) {
+        let (reads_token, reads_named) = {
+            let watched = self.watched.lock();
+            (watched.token.is_read_by(poll), watched.named.is_read_by(poll))
+        };
         // A disk may block each read; readers of the status must not wait for it.
-        if let Some(path) = &files.token_file {
+        if let Some(path) = files.token_file.as_ref().filter(|_| reads_token) {
             let (content, warning) = (read(&[(TOKEN_KEY, path)]), exposure(TOKEN_KEY, path));
             let mut watched = self.watched.lock();
-            if let Some(content) = watched.token.due(content, at_once) {
+            if let Some(content) = watched.token.due(content, poll) {
                 let put = |read: Vec<Vec<u8>>| self.put_token((path, files), read.first(), now);
                 watched.token.record(content.and_then(put));
             }
             watched.token.warn(warning.into_iter().collect());
         }
-        if let Some(path) = &files.tokens_file {
-            let is_missing = files.may_be_missing()
-                && std::fs::symlink_metadata(path)
-                    .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-            let content = match is_missing {
-                true => Ok(vec![Vec::new()]),
-                false => read(&[(NAMED_KEY, path)]),
-            };
+        if let Some(path) = files.tokens_file.as_ref().filter(|_| reads_named) {
+            let content = read_named(path, files.may_be_missing());
             let warning = exposure(NAMED_KEY, path);
             let mut watched = self.watched.lock();
-            if let Some(content) = watched.named.due(content, at_once) {
+            if let Some(content) = watched.named.due(content, poll) {
                 let put = |read: Vec<Vec<u8>>| self.put_named(path, read.first());
                 watched.named.record(content.and_then(put));
             }
@@ -457,9 +474,11 @@ impl Credentials {
         let verdict = tokens.as_ref().map(|tokens| tokens.check(presented, now));
         let named = self.named.read();
         let named = named.as_ref().map(|named| named.check(presented, SystemTime::now()));
+        // A named token may have been that of `api.token_file` before.
         let verdict = match (verdict, named) {
+            (Some(file), Some(named)) if !file.is_accepted() && named.is_accepted() => named,
             (None | Some(Verdict::Unknown), Some(named)) => named,
-            (verdict, _) => verdict.unwrap_or(Verdict::Unknown),
+            (file, _) => file.unwrap_or(Verdict::Unknown),
         };
         match verdict {
             Verdict::Accepted { replaced: true, .. } => {
@@ -501,24 +520,26 @@ impl Credentials {
         (self.requests.accepted.load(Relaxed), self.requests.rejected.load(Relaxed))
     }
 
-    /// Returns the state of each credential that was read.
+    /// Returns the state of each credential that was read, and of tokens that cannot be.
     pub fn status(&self) -> Vec<CredentialStatus> {
         let now = Instant::now();
         let watched = self.watched.lock();
         let files = self.settings.tokens.as_ref();
         let token_file = files.and_then(|files| files.token_file.as_deref());
-        let token = self.tokens.read().as_ref().zip(token_file).map(|(tokens, path)| {
-            let overlap_left = tokens.overlap_left(now);
+        let tokens = self.tokens.read();
+        let token = token_file.filter(|_| tokens.is_some() || watched.token.error.is_some());
+        let token = token.map(|path| {
+            let overlap_left = tokens.as_ref().and_then(|tokens| tokens.overlap_left(now));
             CredentialStatus { overlap_left, ..watched.token.status(TOKEN_KEY, path) }
         });
         let tokens_file = files.and_then(|files| files.tokens_file.as_deref());
         // The default file is not shown while it does not exist.
-        let is_shown = |named: &NamedTokens| {
-            let may_be_missing = files.is_some_and(TokenFiles::may_be_missing);
-            !named.is_empty() || !may_be_missing || watched.named.error.is_some()
-        };
-        let named = self.named.read().as_ref().is_some_and(is_shown);
-        let named = tokens_file.filter(|_| named).map(|path| watched.named.status(NAMED_KEY, path));
+        let may_be_missing = files.is_some_and(TokenFiles::may_be_missing);
+        let is_shown = |named: &NamedTokens| !named.is_empty() || !may_be_missing;
+        let is_shown =
+            self.named.read().as_ref().is_some_and(is_shown) || watched.named.error.is_some();
+        let named = tokens_file.filter(|_| is_shown);
+        let named = named.map(|path| watched.named.status(NAMED_KEY, path));
         let identities = self.api_identity.iter().chain(&self.metrics_identity);
         let identities = identities.filter_map(|one| {
             let validity = one.identity.read().as_ref()?.validity;
@@ -530,12 +551,12 @@ impl Credentials {
 
     async fn reread(self: &Arc<Credentials>) {
         loop {
-            let at_once = tokio::select! {
-                () = tokio::time::sleep(POLL_INTERVAL) => false,
-                () = self.reload.notified() => true,
+            let poll = tokio::select! {
+                () = tokio::time::sleep(POLL_INTERVAL) => Poll::Regular,
+                () = self.reload.notified() => Poll::Reload,
             };
             let credentials = Arc::clone(self);
-            let poll = move || credentials.poll(Instant::now(), at_once);
+            let poll = move || credentials.poll(Instant::now(), poll);
             // A panic was already printed; the next read follows.
             let _ = tokio::task::spawn_blocking(poll).await;
         }
@@ -564,6 +585,18 @@ impl Credentials {
 /// requests nor the end of an overlap.
 pub async fn watch(credentials: Arc<Credentials>) {
     tokio::join!(credentials.reread(), credentials.expire());
+}
+
+/// Reads the file of named tokens. A missing one has no tokens if it may be missing.
+fn read_named(path: &Path, may_be_missing: bool) -> Content {
+    let is_missing = || {
+        std::fs::symlink_metadata(path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    if may_be_missing && is_missing() {
+        return Ok(vec![Vec::new()]);
+    }
+    read(&[(NAMED_KEY, path)])
 }
 
 /// Reads files, each with its configuration key.

@@ -37,6 +37,7 @@ mod event_log;
 mod fields;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
+pub mod hex;
 mod host;
 mod list;
 pub mod named_tokens;

@@ -1,7 +1,6 @@
-//! Named tokens: the lines of `api.tokens_file`. The file has hashes only, so that who reads it has
+//! Named tokens: the lines of `api.tokens_file`. The file has hashes only, so that its readers have
 //! no token.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,11 +11,12 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
-use crate::role::Role;
-use crate::tokens::{EndedBy, TOKEN_FILE, Verdict};
+use crate::hex;
+use crate::role::{Role, UnknownRole};
+use crate::tokens::{ANONYMOUS, EndedBy, TOKEN_FILE, UNKNOWN, Verdict};
 
 /// Maximum number of lines with a token.
-pub const MAX_TOKENS: usize = 1024;
+const MAX_TOKENS: usize = 1024;
 /// Maximum number of revoked tokens that are recognized; the oldest is forgotten first.
 const MAX_REVOKED: usize = 64;
 /// Maximum length of a name.
@@ -46,11 +46,7 @@ pub struct TokenLine {
 impl TokenLine {
     /// Returns the line as text, without a line end.
     pub fn text(&self) -> String {
-        let mut text = format!("{} {} ", self.name, self.role);
-        for byte in self.hash {
-            // Writing to a `String` cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
+        let mut text = format!("{} {} {}", self.name, self.role, hex::text(&self.hash));
         if let Some(expires) = self.expires {
             text.push(' ');
             text.push_str(&config::rfc3339::format(expires));
@@ -66,16 +62,14 @@ impl TokenLine {
             _ => return Err("write `NAME ROLE SHA256 [EXPIRES]`".to_owned()),
         };
         check_name(name)?;
-        let role = role.parse().map_err(|error: crate::role::UnknownRole| error.to_string())?;
-        let hash = hex(hash).ok_or(
+        let role = role.parse().map_err(|error: UnknownRole| error.to_string())?;
+        let hash = hex::octets(hash).and_then(|octets| octets.try_into().ok()).ok_or(
             "the third word is not a SHA-256: write 64 hexadecimal digits, for example from \
              `weir token create`",
         )?;
         let time = |text: &str| {
-            config::rfc3339::parse(text).ok_or_else(|| {
-                let text: String = text.chars().take(40).collect();
-                format!("`{text}` is not a time; write one such as 2027-01-31T00:00:00Z")
-            })
+            config::rfc3339::parse(text)
+                .ok_or("the fourth word is not a time; write one such as 2027-01-31T00:00:00Z")
         };
         Ok(TokenLine { name: name.to_owned(), role, hash, expires: expires.map(time).transpose()? })
     }
@@ -90,28 +84,18 @@ pub fn check_name(name: &str) -> Result<(), String> {
             "the name is not valid: write 1 to {MAX_NAME} of a-z, A-Z, 0-9, `-`, `.` and `_`"
         ));
     }
-    if name == TOKEN_FILE {
-        return Err(format!("`{TOKEN_FILE}` is the token of api.token_file: choose another name"));
-    }
-    Ok(())
-}
-
-fn hex(text: &str) -> Option<TokenHash> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut hash = [0; 32];
-    for (byte, at) in hash.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(hash)
+    let meaning = match name {
+        TOKEN_FILE => "the token of api.token_file",
+        UNKNOWN | ANONYMOUS => "a caller without a token",
+        _ => return Ok(()),
+    };
+    Err(format!("`{name}` is {meaning} in the audit log: choose another name"))
 }
 
 /// Parses the file. Empty lines and lines that begin with `#` are comments.
 ///
 /// # Errors
-/// A line is not valid: the error names it, and shows no part of a hash.
+/// A line is not valid: the error names it, and shows no part of a token or hash.
 pub fn parse(octets: &[u8]) -> Result<Vec<TokenLine>, String> {
     let text = std::str::from_utf8(octets).map_err(|_| "it is not text in UTF-8".to_owned())?;
     let mut tokens: Vec<TokenLine> = Vec::new();
@@ -228,8 +212,10 @@ impl NamedTokens {
                 last_used: AtomicU64::new(0),
             };
             self.tokens.push(match kept {
-                // A token whose end moves past now would need new streams only if it had ended.
-                Some(old) if !*old.ended.borrow() => NamedToken { line, ..old },
+                // A token that has ended needs new streams if its end has moved.
+                Some(old) if !*old.ended.borrow() || old.line.expires == line.expires => {
+                    NamedToken { line, ..old }
+                }
                 Some(_) | None => new(line),
             });
         }
@@ -314,9 +300,17 @@ mod tests {
             ("token_file read x".to_owned(), "api.token_file"),
             (format!("x write {secret}"), "`write` is not a role"),
             (format!("x read {secret}"), "64 hexadecimal digits"),
+            ("unknown read x".to_owned(), "without a token"),
+            ("anonymous read x".to_owned(), "without a token"),
+            (format!("x {secret} read"), "a word of 32 characters is not a role"),
+            (format!("x {secret}{secret} read"), "a word of 64 characters is not a role"),
+            (format!("x read 2027-01-31T00:00:00Z {secret}{secret}"), "64 hexadecimal digits"),
+            (
+                format!("{} {secret}", line("x", Role::Read, "b").text()),
+                "the fourth word is not a time",
+            ),
             (line("ci", Role::Read, "b").text(), "`ci` is in the file twice"),
             (line("other", Role::Read, "a").text(), "has the token of `ci`"),
-            (format!("{} tomorrow", line("x", Role::Read, "b").text()), "`tomorrow` is not a time"),
         ] {
             let error = parse(format!("{good}\n{second}\n").as_bytes()).unwrap_err();
             assert!(error.starts_with("line 2: ") && error.contains(part), "{error}");
@@ -370,6 +364,8 @@ mod tests {
         assert_eq!(verdict(&tokens, "a", at), "one expired", "also before `expire` runs");
         assert_eq!((tokens.expire(at).len(), *ended.borrow()), (1, true));
         assert_eq!(tokens.expire(at).len(), 0, "reported once");
+        tokens.replace(vec![TokenLine { role: Role::Read, ..one.clone() }]);
+        assert_eq!(tokens.expire(at).len(), 0, "an edit of other lines does not end it again");
         let longer = TokenLine { role: Role::Read, expires: Some(later), ..one };
         tokens.replace(vec![longer]);
         assert_eq!(verdict(&tokens, "a", at), "one read");

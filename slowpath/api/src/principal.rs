@@ -1,10 +1,10 @@
-//! The identity of a request: who sends it, with which role, over which listener.
+//! The identity of a request: its caller, the caller's role, and the listener.
 
 use std::sync::Arc;
 
 use crate::role::Role;
 
-/// Who sends a request. Each listener adds it to the extensions of its requests.
+/// The caller of a request. Each listener adds it to the extensions of its requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
     /// Name of the token, or user of the process: `uid=1000(name)`.
@@ -12,16 +12,23 @@ pub struct Principal {
     /// What the caller may do.
     pub role: Role,
     /// The listener, and where the request comes from.
-    pub transport: Transport,
+    pub origin: Origin,
 }
 
 /// The listener of a request, and where the request comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Transport {
+pub struct Origin {
     /// The listener.
     pub listener: Listener,
     /// Address of the client; empty for a process of this machine.
     pub source: Arc<str>,
+}
+
+impl Origin {
+    /// Returns the origin of requests over the control socket.
+    pub fn socket() -> Origin {
+        Origin { listener: Listener::Socket, source: "".into() }
+    }
 }
 
 /// A listener with calls that need a role.
@@ -49,7 +56,6 @@ impl Listener {
 impl Principal {
     /// Returns a process of this machine, by its user.
     pub fn local(name: &str, role: Role) -> Principal {
-        let transport = Transport { listener: Listener::Socket, source: "".into() };
-        Principal { name: name.into(), role, transport }
+        Principal { name: name.into(), role, origin: Origin::socket() }
     }
 }

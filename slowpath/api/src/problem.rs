@@ -150,8 +150,8 @@ impl Problem {
 
     /// The caller lacks the role that the call needs.
     pub(crate) fn role(principal: &Principal, operation: &str, needed: Role) -> Problem {
-        let Principal { name, role, transport } = principal;
-        let remedy = match transport.listener {
+        let Principal { name, role, origin } = principal;
+        let remedy = match origin.listener {
             Listener::Api | Listener::Metrics => {
                 format!("use a token of that role (`weir token create NAME --role {needed}`)")
             }

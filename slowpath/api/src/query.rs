@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::hex;
 use crate::problem::Problem;
 use crate::route::{Describe, Operation};
 
@@ -142,8 +143,7 @@ impl WriteQuery {
 /// Encodes a page cursor, which is opaque to clients: two texts separated by a zero byte, in
 /// hexadecimal.
 pub(crate) fn encode_cursor(first: &str, second: &str) -> String {
-    let bytes = first.bytes().chain([0]).chain(second.bytes());
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    hex::text(format!("{first}\0{second}").as_bytes())
 }
 
 /// Decodes a page cursor; `None` if `text` is empty.
@@ -152,9 +152,8 @@ pub(crate) fn decode_cursor(text: &str) -> Result<Option<(String, String)>, Prob
         return Ok(None);
     }
     let wrong = || Problem::bad_request("continue: write the previous page's value, or omit it");
-    let digit = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
-    let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(digit).collect();
-    let joined = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(wrong)?;
+    let octets = hex::octets(text).ok_or_else(wrong)?;
+    let joined = String::from_utf8(octets).map_err(|_| wrong())?;
     let (first, second) = joined.split_once('\0').ok_or_else(wrong)?;
     Ok(Some((first.to_owned(), second.to_owned())))
 }

@@ -6,6 +6,9 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Maximum length of a word that an error shows: a longer one may be a token in the wrong place.
+const MAX_SHOWN: usize = 12;
+
 /// What a caller may do.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
@@ -16,8 +19,8 @@ pub enum Role {
     Metrics,
     /// Reads everything but tokens and the audit log.
     Read,
-    /// Changes what is not configuration: drain, traces, decisions on private endpoint connections,
-    /// confirmed removals.
+    /// Changes what is not configuration: drain, traces, the log level, decisions on private
+    /// endpoint connections, confirmed removals.
     Operate,
     /// Changes configuration; reads tokens and the audit log.
     Admin,
@@ -46,7 +49,7 @@ impl fmt::Display for Role {
 
 /// Error of parsing a role.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is not a role; allowed: metrics, read, operate, admin")]
+#[error("{0} is not a role; allowed: metrics, read, operate, admin")]
 pub struct UnknownRole(String);
 
 impl FromStr for Role {
@@ -54,6 +57,12 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Role, UnknownRole> {
         let found = Role::ALL.into_iter().find(|role| role.as_str() == text);
-        found.ok_or_else(|| UnknownRole(text.chars().take(64).collect()))
+        found.ok_or_else(|| {
+            let length = text.chars().count();
+            UnknownRole(match length {
+                0..=MAX_SHOWN => format!("`{text}`"),
+                _ => format!("a word of {length} characters"),
+            })
+        })
     }
 }

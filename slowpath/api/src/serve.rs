@@ -21,7 +21,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Error, Router};
 use futures_core::Stream;
-use listeners::{BindError, Conditions, Connection, Http, Slots, Timeout};
+use listeners::{BindError, Conditions, Connection, Http, Slots, Source, Timeout};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -29,10 +29,10 @@ use crate::audit::{Audit, Entry};
 use crate::auth_failures::AuthFailures;
 use crate::browser::{Browser, LoginChecks};
 use crate::credentials::{CredentialError, Credentials};
-use crate::principal::{Listener, Principal, Transport};
+use crate::principal::{Listener, Origin, Principal};
 use crate::problem::Problem;
 use crate::role::Role;
-use crate::tokens::Verdict;
+use crate::tokens::{ANONYMOUS, UNKNOWN, Verdict};
 use crate::watch::error_line;
 
 /// Reason why a listener can't be served over TCP.
@@ -142,8 +142,8 @@ async fn without_token(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let transport = Transport { listener, source: connection.source.to_string().into() };
-    let principal = Principal { name: "anonymous".into(), role: Role::Metrics, transport };
+    let origin = Origin { listener, source: connection.source.to_string().into() };
+    let principal = Principal { name: ANONYMOUS.into(), role: Role::Metrics, origin };
     request.extensions_mut().insert(principal);
     next.run(request).await
 }
@@ -162,19 +162,19 @@ struct AuthState {
 }
 
 impl AuthState {
-    /// Rejects a request. If the failure is logged, with the number of failures `logged`, it is
-    /// also recorded in the audit log, so that both have the same bounds.
+    /// Rejects a request of the caller `who`. If the failure is logged, with the number of failures
+    /// `logged`, it is also recorded in the audit log, so that both have the same bounds.
     async fn reject(
         &self,
         request: Request,
-        (connection, logged): (&Connection, Option<u64>),
+        (who, source, logged): (&str, Source, Option<u64>),
         problem: Problem,
     ) -> Response {
         if let Some(times) = logged {
-            let source = connection.source.to_string().into();
-            let transport = Transport { listener: self.listener, source };
-            let why = (problem.status, problem.to_string(), times);
-            let entry = Entry::without_role(("unknown", transport), &request, why);
+            let origin = Origin { listener: self.listener, source: source.to_string().into() };
+            let mut entry = Entry::new((who, None, &origin), "authenticate", &request);
+            entry.times = times;
+            entry.denied(&problem);
             self.audit.record_rejected(entry).await;
         }
         ([CLOSE], problem).into_response()
@@ -204,17 +204,17 @@ async fn authenticate(
     match verdict.unwrap_or(Verdict::Unknown) {
         Verdict::Accepted { name, role, ended, .. } => {
             connection.trust();
-            let transport = Transport { listener: *listener, source: source.to_string().into() };
-            request.extensions_mut().insert(Principal { name, role, transport });
+            let origin = Origin { listener: *listener, source: source.to_string().into() };
+            request.extensions_mut().insert(Principal { name, role, origin });
             until_ended(next.run(request).await, ended)
         }
         Verdict::Ended(by) => {
             let logged = auth_failures.outdated(source, now);
-            state.reject(request, (&connection, logged), Problem::ended_token(&by)).await
+            state.reject(request, (by.name(), source, logged), Problem::ended_token(&by)).await
         }
         Verdict::Unknown => {
             let logged = auth_failures.failed(source, now);
-            state.reject(request, (&connection, logged), Problem::token()).await
+            state.reject(request, (UNKNOWN, source, logged), Problem::token()).await
         }
     }
 }

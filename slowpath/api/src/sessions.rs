@@ -15,6 +15,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+use crate::hex;
+
 /// Time after its last request at which a session ends.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// Time after its login at which a session ends.
@@ -68,7 +70,7 @@ impl Sessions {
         if getrandom(&mut random, GetRandomFlags::empty())? != ID_BYTES {
             return Err(io::Error::other("too few random bytes"));
         }
-        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = hex::text(&random);
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| !session.is_over(now));
         if sessions.len() >= MAX_SESSIONS {
@@ -151,8 +153,9 @@ mod tests {
             assert!(sessions.find(other, now).is_none(), "{other}");
         }
         let kept = sessions.0.lock().keys().copied().collect::<Vec<_>>();
-        let hex = |hash: &IdHash| hash.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        assert!(kept.iter().all(|hash| hex(hash) != first && hex(hash) != second));
+        assert!(
+            kept.iter().map(|hash| hex::text(hash)).all(|hash| hash != first && hash != second)
+        );
     }
 
     #[test]

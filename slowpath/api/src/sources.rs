@@ -53,9 +53,7 @@ mod tests;
 const READ: Access = Access::Read(Role::Read);
 const CHANGE: Access = Access::Change(Role::Admin);
 const OPERATE: Access = Access::Change(Role::Operate);
-/// Access of requests that a source repeats and that change no object: they are not in the audit
-/// log.
-const STAGE: Access = Access::Read(Role::Admin);
+const UNRECORDED: Access = Access::Unrecorded(Role::Admin);
 /// Interval between two checks for expired leases.
 const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -67,7 +65,7 @@ pub(crate) fn routes() -> Routes<Api> {
     let about = "Opens a session for a complete list of the source; closes one that was open.";
     let begin = post(begin, CHANGE, "begin", about).good("The new session.");
     let about = "Adds a chunk to the session; a chunk that was already added changes nothing.";
-    let chunk = put(chunk, STAGE, "chunk", about).good("The chunk was added.");
+    let chunk = put(chunk, UNRECORDED, "chunk", about).good("The chunk was added.");
     let about = "Commits the session: objects of the source that are not in it are removed.";
     let commit = post(commit, CHANGE, "commit", about).good("The list is committed.");
     let about = "Permits the removal for which the source's list is held.";
@@ -79,7 +77,7 @@ pub(crate) fn routes() -> Routes<Api> {
     let about = "Discards the session.";
     let abort = delete(abort, CHANGE, "abort", about).good("The session was discarded.");
     let about = "Renews the lease of the source.";
-    let renew = post(renew, STAGE, "renew", about).good("The renewed lease.");
+    let renew = post(renew, UNRECORDED, "renew", about).good("The renewed lease.");
     let failures = ["foreign", "held", "superseded", "not-in-force", "deleting", "store-timeout"];
     let session = "/sources/{source}/sessions/{session}";
     Routes::new()

@@ -14,6 +14,10 @@ use crate::role::Role;
 
 /// Name of the token, which no named token may have.
 pub(crate) const TOKEN_FILE: &str = "token_file";
+/// Name of a caller without a valid token in the audit log, which no named token may have.
+pub(crate) const UNKNOWN: &str = "unknown";
+/// Name of a caller of a listener that requires no token, which no named token may have.
+pub(crate) const ANONYMOUS: &str = "anonymous";
 /// Maximum number of replaced tokens that are recognized; the oldest is forgotten first.
 const MAX_REPLACED: usize = 16;
 
@@ -67,6 +71,23 @@ pub(crate) enum EndedBy {
     Revoked(Arc<str>),
     /// The named token has expired.
     Expired(Arc<str>),
+}
+
+impl Verdict {
+    /// Returns whether the token is accepted.
+    pub(crate) fn is_accepted(&self) -> bool {
+        matches!(self, Verdict::Accepted { .. })
+    }
+}
+
+impl EndedBy {
+    /// Returns the name of the token.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            EndedBy::Replaced => TOKEN_FILE,
+            EndedBy::Revoked(name) | EndedBy::Expired(name) => name,
+        }
+    }
 }
 
 impl Tokens {

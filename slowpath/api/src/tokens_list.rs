@@ -1,4 +1,4 @@
-//! Endpoint of the named tokens: who may use the API over TCP, and who did.
+//! Endpoint of the named tokens, with their roles, ends and last uses.
 
 use axum::Json;
 use axum::extract::State;

@@ -18,6 +18,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use api::hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -184,7 +185,7 @@ struct Sum {
 
 /// Returns the SHA-256 of these bytes, in hexadecimal digits.
 pub fn sum(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::text(&Sha256::digest(bytes))
 }
 
 /// Returns the contents of a file. The fields `format`, `weir` and `parts` of the manifest are set

@@ -1,29 +1,32 @@
 //! `weir audit`: shows the audit log, from slowpath or, if it does not run, from its files. Also
 //! records commands that change the appliance without slowpath.
 
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use api::AuditPage;
 use api::audit::files::Position;
 use api::audit::{AuditFiles, AuditFilter, Entry, ObjectChange, Outcome};
+use api::{AuditPage, Problem};
 use clap::Args;
 use config::checked::Config;
+use serde::Deserialize;
 use slowpath::control::peer::user_name;
 
 use super::offline::{self, load};
 use super::options::{GlobalOptions, Output};
-use super::output::{print, print_next, put};
+use super::output::{print_next, put, serialize};
 use super::request::{self, RequestError, escaped, get_json};
 use super::table::Table;
 
 /// Idle timeout of a followed stream: in effect none, since the user ends the command with Ctrl-C.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
-/// Number of entries that are read at once.
+/// Number of entries that are requested at once; slowpath returns fewer if they are large.
 const PAGE: usize = 1000;
+/// Number of entries that are read from the files at once.
+const PART: usize = 100;
 
 /// Arguments of `weir audit`.
 #[derive(Args)]
@@ -81,15 +84,14 @@ pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String
     if args.follow {
         return follow(options, &socket, &query);
     }
-    let (entries, damaged) = match online(&socket, &query) {
-        Err(RequestError::NotRunning { .. }) => from_files(options, args)?,
-        answer => answer.map_err(|error| error.to_string())?,
+    let mut printed = Printed::new(options.output());
+    let damaged = match online(&socket, &query, &mut printed) {
+        Err(RequestError::NotRunning { .. }) if !printed.has_begun => {
+            from_files(options, args, &mut printed)?
+        }
+        damaged => damaged.map_err(|error| error.to_string())?,
     };
-    print(options, &entries, || {
-        let mut table = heading();
-        entries.iter().for_each(|entry| table.row(row(entry)));
-        table.text()
-    });
+    put(printed.end());
     if damaged > 0 {
         eprintln!(
             "weir: {damaged} lines of the audit log were cut off by a crash and are left out"
@@ -98,21 +100,27 @@ pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String
     Ok(ExitCode::SUCCESS)
 }
 
-fn online(socket: &Path, query: &str) -> Result<(Vec<Entry>, u64), RequestError> {
-    let (mut entries, mut damaged, mut next) = (Vec::new(), 0, String::new());
+/// Prints the entries page by page. Returns the number of damaged lines.
+fn online(socket: &Path, query: &str, printed: &mut Printed) -> Result<u64, RequestError> {
+    let (mut damaged, mut next) = (0, String::new());
     loop {
         let path = format!("/v1/audit?limit={PAGE}&continue={next}&{query}");
         let page: AuditPage = get_json(socket, &path)?;
-        entries.extend(page.items);
+        put(&printed.next(&page.items));
         damaged += page.damaged;
         match page.next {
             Some(cursor) => next = cursor,
-            None => return Ok((entries, damaged)),
+            None => return Ok(damaged),
         }
     }
 }
 
-fn from_files(options: &GlobalOptions, args: &AuditArgs) -> Result<(Vec<Entry>, u64), String> {
+/// Prints the entries of the files. Returns the number of damaged lines.
+fn from_files(
+    options: &GlobalOptions,
+    args: &AuditArgs,
+    printed: &mut Printed,
+) -> Result<u64, String> {
     let config = load(options)?;
     let Some(state) = &config.control.state else {
         return Err("no audit log is kept, because control.state is empty; see the journal".into());
@@ -120,36 +128,100 @@ fn from_files(options: &GlobalOptions, args: &AuditArgs) -> Result<(Vec<Entry>, 
     let files = AuditFiles::new(state, config.audit_max_bytes);
     let (who, object) = args.texts();
     let filter = AuditFilter::new(args.since, who, object);
-    let read =
-        files.read(Position::default(), args.since, usize::MAX, |entry| filter.selects(entry));
-    let part = read.map_err(|error| format!("{}: {error}", files.folder().display()))?;
-    Ok((part.entries, part.damaged))
+    let folder = files.folder().display();
+    eprintln!("slowpath does not run: the audit log is read from {folder}");
+    let (mut damaged, mut next) = (0, Position::default());
+    loop {
+        let part = files.read(next, args.since, PART, |entry| filter.selects(entry));
+        let part = part.map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => format!("{folder}: {error}; run weir as root"),
+            _ => format!("{folder}: {error}"),
+        })?;
+        put(&printed.next(&part.entries));
+        (damaged, next) = (damaged + part.damaged, part.next);
+        if part.is_end {
+            return Ok(damaged);
+        }
+    }
+}
+
+/// Entries that are printed in several parts as one document.
+struct Printed {
+    output: Output,
+    has_begun: bool,
+    widths: Vec<usize>,
+}
+
+impl Printed {
+    fn new(output: Output) -> Printed {
+        Printed { output, has_begun: false, widths: Vec::new() }
+    }
+
+    /// Returns the text of the next entries.
+    fn next(&mut self, entries: &[Entry]) -> String {
+        match self.output {
+            Output::Table => {
+                let mut table = Table::new(&HEADING);
+                entries.iter().for_each(|entry| table.row(row(entry)));
+                let text = table.text_in(&mut self.widths);
+                let skip = usize::from(std::mem::replace(&mut self.has_begun, true));
+                text.lines().skip(skip).map(|line| format!("{line}\n")).collect()
+            }
+            Output::Json => {
+                let mut text = String::new();
+                for entry in entries {
+                    let began = std::mem::replace(&mut self.has_begun, true);
+                    text += if began { ",\n" } else { "[\n" };
+                    text += entry.line().trim_end();
+                }
+                text
+            }
+            Output::Yaml if entries.is_empty() => String::new(),
+            Output::Yaml => {
+                self.has_begun = true;
+                serialize(&entries, self.output)
+            }
+        }
+    }
+
+    /// Returns the text after the last entry.
+    fn end(&self) -> &'static str {
+        match (self.output, self.has_begun) {
+            (Output::Json, true) => "\n]\n",
+            (Output::Json | Output::Yaml, false) => "[]\n",
+            (Output::Table, _) | (Output::Yaml, true) => "",
+        }
+    }
 }
 
 fn follow(options: &GlobalOptions, socket: &Path, query: &str) -> Result<ExitCode, String> {
     let path = format!("/v1/audit?watch=true&{query}");
     let answer = request::lines(socket, &path, FOLLOW_TIMEOUT).map_err(|e| e.to_string())?;
-    let (mut has_heading, mut widths) = (false, Vec::new());
+    let mut printed = Printed::new(options.output());
     for line in answer.lines() {
         let line = line.map_err(|e| RequestError::Truncated(e).to_string())?;
-        let entry: Entry = serde_json::from_str(&line)
-            .map_err(|e| RequestError::Malformed(e.to_string()).to_string())?;
-        if options.output() != Output::Table {
-            print_next(&entry, options.output());
-            continue;
+        let entry = streamed(&line).map_err(|error| error.to_string())?;
+        match options.output() {
+            Output::Table => put(&printed.next(&[entry])),
+            output => print_next(&entry, output),
         }
-        let mut table = heading();
-        table.row(row(&entry));
-        let text = table.text_in(&mut widths);
-        let skip = usize::from(std::mem::replace(&mut has_heading, true));
-        put(&text.lines().skip(skip).map(|line| format!("{line}\n")).collect::<String>());
     }
     Err("the stream ended: slowpath stopped or closed the connection".to_owned())
 }
 
-fn heading() -> Table {
-    Table::new(&["TIME", "WHO", "ROLE", "FROM", "CALL", "OBJECT", "OUTCOME"])
+/// Returns the entry in a line of a stream, or the error with which the stream ended.
+fn streamed(line: &str) -> Result<Entry, RequestError> {
+    #[derive(Deserialize)]
+    struct Failure {
+        problem: Problem,
+    }
+    serde_json::from_str(line).map_err(|error| match serde_json::from_str(line) {
+        Ok(Failure { problem }) => RequestError::Problem(Box::new(problem)),
+        Err(_) => RequestError::Malformed(error.to_string()),
+    })
 }
+
+const HEADING: [&str; 7] = ["TIME", "WHO", "ROLE", "FROM", "CALL", "OBJECT", "OUTCOME"];
 
 fn row(entry: &Entry) -> Vec<String> {
     let from = match entry.source.as_str() {
@@ -175,7 +247,7 @@ pub fn record<T>(config: &Config, call: &str, change: ObjectChange, result: &Res
     let mut entry = Entry::offline(call, &change.object);
     entry.changes.push(change);
     if let Err(error) = result {
-        (entry.outcome, entry.reason) = (Outcome::Failed, error.clone());
+        entry.not_done(Outcome::Failed, error);
     }
     let state = config.control.state.as_deref();
     append(state.map(|state| (state, config.audit_max_bytes)), entry);
@@ -207,16 +279,18 @@ fn caller() -> String {
 pub fn record_command(
     options: &GlobalOptions,
     (call, object): (&str, &str),
+    changes: Vec<ObjectChange>,
     result: &Result<ExitCode, String>,
 ) {
     let mut entry = Entry::offline(call, object);
+    entry.changes = changes;
     match result {
         Ok(code) if *code == ExitCode::SUCCESS => {}
-        Ok(_) => entry.outcome = Outcome::Rejected,
+        Ok(_) => entry.not_done(Outcome::Rejected, ""),
         Err(error) => {
             // An error of the configuration has several lines; the first names the key.
             let first = error.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-            (entry.outcome, entry.reason) = (Outcome::Failed, first.trim().to_owned());
+            entry.not_done(Outcome::Failed, first.trim());
         }
     }
     // The configuration may be what is missing or not valid.
@@ -227,6 +301,35 @@ pub fn record_command(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_one_document() {
+        let entry = |object: &str| Entry::offline("test", object);
+        let parts = [vec![entry("a"), entry("b")], Vec::new(), vec![entry("c")]];
+        let text = |output, parts: &[Vec<Entry>]| {
+            let mut printed = Printed::new(output);
+            let text: String = parts.iter().map(|part| printed.next(part)).collect();
+            text + printed.end()
+        };
+        let read: Vec<Entry> = serde_json::from_str(&text(Output::Json, &parts)).unwrap();
+        assert_eq!(read, parts.concat());
+        let yaml = text(Output::Yaml, &parts);
+        assert_eq!(yaml, serialize(&parts.concat(), Output::Yaml));
+        assert_eq!(text(Output::Table, &parts).lines().count(), 4, "one heading");
+        for (output, empty) in [(Output::Json, "[]\n"), (Output::Yaml, "[]\n")] {
+            assert_eq!(text(output, &[Vec::new()]), empty);
+        }
+    }
+
+    #[test]
+    fn stream_that_ends_with_an_error_shows_it() {
+        let line = r#"{"type":"error","problem":{"type":"urn:weir:internal","title":"internal",
+                       "status":500,"detail":"the disk fails"}}"#;
+        assert!(streamed(line).unwrap_err().to_string().contains("the disk fails"));
+        assert!(streamed("{}").unwrap_err().to_string().contains("cannot be parsed"));
+        let entry = Entry::offline("test", "a");
+        assert_eq!(streamed(&entry.line()).unwrap(), entry);
+    }
 
     #[test]
     fn spans_have_a_unit() {

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use api::hex;
 use clap::Args;
 use explain::{ExplainRequest, Explanation};
 
@@ -65,11 +66,7 @@ fn packets(args: &ExplainArgs) -> Result<Vec<String>, String> {
     }
     let bytes = std::fs::read(file).map_err(|e| format!("{text}: {e}"))?;
     let frames = frames(&bytes, args.packets).map_err(|why| format!("{text}: {why}"))?;
-    Ok(frames.iter().map(|frame| hex(frame)).collect())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    Ok(frames.iter().map(|frame| hex::text(frame)).collect())
 }
 
 /// Returns the first `at_most` frames of a pcap file, which may have either byte order and
@@ -174,7 +171,6 @@ mod tests {
             assert_eq!(frames(&bytes, 10), Ok(packets.to_vec()));
             assert_eq!(frames(&bytes, 2), Ok(packets[..2].to_vec()));
         }
-        assert_eq!(hex(&[0, 0xab]), "00ab");
     }
 
     #[test]

@@ -45,9 +45,8 @@ mod tune;
 mod upgrade;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -226,10 +225,9 @@ enum ConfigCommand {
 /// success, 1 for a negative result, and 2 for errors.
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let began = SystemTime::now();
     let result = run(&cli);
-    if let Some((call, object)) = offline_change(&cli.command, began) {
-        audit::record_command(&cli.options, (call, &object), &result);
+    if let Some(change) = offline_change(&cli.command) {
+        audit::record_command(&cli.options, change, Vec::new(), &result);
     }
     match result {
         Ok(code) => code,
@@ -343,39 +341,22 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
 }
 
 /// Returns the name and object of a command that changed the appliance without slowpath; `None` for
-/// all others, and for those that record their changes themselves. `began` is when it was started:
-/// `weir setup` writes its file only if it is told to.
-fn offline_change(command: &CliCommand, began: SystemTime) -> Option<(&'static str, String)> {
-    let is_written = |path: &Path| {
-        let modified = path.metadata().and_then(|about| about.modified());
-        // Times of files are those of the kernel's last tick.
-        modified.is_ok_and(|modified| modified + Duration::from_millis(20) >= began)
-    };
+/// all others, and for those that record their changes themselves.
+fn offline_change(command: &CliCommand) -> Option<(&'static str, &'static str)> {
     Some(match command {
-        CliCommand::Setup(args) if is_written(args.file()) => {
-            ("setup", format!("file{}", args.file().display()))
-        }
-        CliCommand::Restore(args) if args.writes() => ("restore", "configuration".to_owned()),
-        CliCommand::Auto(auto::AutoCommand::Save { .. }) => ("auto save", "auto_values".to_owned()),
-        CliCommand::Tune(tune::TuneCommand::Apply) => ("tune apply", "machine".to_owned()),
-        CliCommand::Tune(tune::TuneCommand::Revert) => ("tune revert", "machine".to_owned()),
-        CliCommand::Upgrade(upgrade::UpgradeCommand::Apply { .. }) => {
-            ("upgrade apply", "programs".to_owned())
-        }
-        CliCommand::Upgrade(upgrade::UpgradeCommand::Commit) => {
-            ("upgrade commit", "programs".to_owned())
-        }
+        CliCommand::Restore(args) if args.writes() => ("restore", "configuration"),
+        CliCommand::Auto(auto::AutoCommand::Save { .. }) => ("auto save", "auto_values"),
+        CliCommand::Tune(tune::TuneCommand::Apply) => ("tune apply", "machine"),
+        CliCommand::Tune(tune::TuneCommand::Revert) => ("tune revert", "machine"),
+        CliCommand::Upgrade(upgrade::UpgradeCommand::Apply { .. }) => ("upgrade apply", "programs"),
+        CliCommand::Upgrade(upgrade::UpgradeCommand::Commit) => ("upgrade commit", "programs"),
         CliCommand::Upgrade(upgrade::UpgradeCommand::Convert { .. }) => {
-            ("upgrade convert", "region".to_owned())
+            ("upgrade convert", "region")
         }
         CliCommand::Hugepages(offline::HugepagesCommand::Apply(_)) => {
-            ("hugepages apply", "machine".to_owned())
+            ("hugepages apply", "machine")
         }
-        CliCommand::Plane(plane::PlaneCommand::Decide(_)) => {
-            ("plane decide", "plane_file".to_owned())
-        }
-        CliCommand::Nic(nic::NicCommand::Bind(_)) => ("nic bind", "machine".to_owned()),
-        CliCommand::Nic(nic::NicCommand::Unbind(_)) => ("nic unbind", "machine".to_owned()),
+        CliCommand::Plane(plane::PlaneCommand::Decide(_)) => ("plane decide", "plane_file"),
         _ => return None,
     })
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use api::audit::ObjectChange;
 use clap::{Args, Subcommand};
 use config::checked::{Config, DeviceName, Plane, PlaneFrom};
 use host::bind::{
@@ -12,8 +13,10 @@ use host::bind::{
 use host::driver::UserDriver;
 use host::nic::{Location, Nic, UsedBy};
 use serde::Serialize;
+use serde_json::json;
 use slowpath::control::report::NicReport;
 
+use super::audit;
 use super::machine::Machine;
 use super::offline;
 use super::options::GlobalOptions;
@@ -152,10 +155,50 @@ pub fn run(options: &GlobalOptions, command: &NicCommand) -> Result<ExitCode, St
             print(options, &nics, || show::nics(&nics) + &show::driver_counters(&nics, *all));
         }
         NicCommand::Plan(args) => return plan(options, args),
-        NicCommand::Bind(args) => bind(options, args)?,
-        NicCommand::Unbind(args) => unbind(options, args)?,
+        NicCommand::Bind(args) => {
+            let mut changes = Vec::new();
+            let result = bind(options, args, &mut changes).map(|()| ExitCode::SUCCESS);
+            return recorded(options, ("nic bind", &args.devices, args.save), changes, result);
+        }
+        NicCommand::Unbind(args) => {
+            let mut changes = Vec::new();
+            let result = unbind(options, args, &mut changes).map(|()| ExitCode::SUCCESS);
+            return recorded(options, ("nic unbind", &args.devices, args.save), changes, result);
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns `result` after recording it in the audit log, unless the command changed nothing.
+fn recorded(
+    options: &GlobalOptions,
+    (call, devices, saves): (&str, &[String], bool),
+    changes: Vec<ObjectChange>,
+    result: Result<ExitCode, String>,
+) -> Result<ExitCode, String> {
+    if result.is_err() || saves || !changes.is_empty() {
+        let object = match devices {
+            [] => "machine".to_owned(),
+            devices => format!("nics/{}", devices.join(",")),
+        };
+        audit::record_command(options, (call, &object), changes, &result);
+    }
+    result
+}
+
+/// Returns what plans change, for the audit log.
+fn changes_of(plans: &[Plan]) -> Vec<ObjectChange> {
+    let change = |plan: &Plan| {
+        let driver = match &plan.action {
+            Action::Nothing(_) => return None,
+            Action::Bind { driver, .. } => json!(driver.to_string()),
+            // `None`: any driver of the kernel.
+            Action::Unbind { expected, .. } => json!(expected),
+        };
+        let (object, after) = (format!("nics/{}", plan.device), json!({ "driver": driver }));
+        Some(ObjectChange { object, before: None, after: Some(after) })
+    };
+    plans.iter().filter_map(change).collect()
 }
 
 /// A device as it is listed.
@@ -289,7 +332,7 @@ fn plan(options: &GlobalOptions, args: &PlanArgs) -> Result<ExitCode, String> {
         }
         Err(error) => Some(error),
     };
-    let document = serde_json::json!({ "devices": outcomes, "error": error });
+    let document = json!({ "devices": outcomes, "error": error });
     print(options, &document, || outcomes.iter().map(commands).collect());
     if let Some(error) = error {
         eprintln!("weir: {error}");
@@ -361,7 +404,11 @@ fn done(plans: &[Plan]) -> String {
     text
 }
 
-fn bind(options: &GlobalOptions, args: &BindArgs) -> Result<(), String> {
+fn bind(
+    options: &GlobalOptions,
+    args: &BindArgs,
+    changes: &mut Vec<ObjectChange>,
+) -> Result<(), String> {
     let machine = Machine::read()?;
     let file = Path::new(SavedBindings::FILE);
     let mut saved = match args.save || args.saved {
@@ -373,6 +420,7 @@ fn bind(options: &GlobalOptions, args: &BindArgs) -> Result<(), String> {
         None if args.auto => auto_plans(options, &machine)?,
         _ => machine.plan(&machine.find(&args.devices)?, args.choice.options())?,
     };
+    *changes = changes_of(&plans);
     machine.apply(&plans)?;
     let mut note = if plans.is_empty() { "nothing to bind\n" } else { "" };
     if let (Some(saved), true) = (&mut saved, args.save) {
@@ -423,7 +471,11 @@ fn auto_plans(options: &GlobalOptions, machine: &Machine) -> Result<Vec<Plan>, S
     machine.plan(&machine.find(&arms(&config).1)?, BindOptions { dpdk, ..BindOptions::default() })
 }
 
-fn unbind(options: &GlobalOptions, args: &UnbindArgs) -> Result<(), String> {
+fn unbind(
+    options: &GlobalOptions,
+    args: &UnbindArgs,
+    changes: &mut Vec<ObjectChange>,
+) -> Result<(), String> {
     let machine = Machine::read()?;
     let mut saved =
         SavedBindings::read(Path::new(SavedBindings::FILE)).map_err(|e| e.to_string())?;
@@ -435,6 +487,7 @@ fn unbind(options: &GlobalOptions, args: &UnbindArgs) -> Result<(), String> {
         };
         plans.push(plan_unbind(&machine.root, nic, record.as_ref()).map_err(|e| e.to_string())?);
     }
+    *changes = changes_of(&plans);
     machine.apply(&plans)?;
     let mut notes = String::new();
     for Plan { device, .. } in &plans {

@@ -16,6 +16,7 @@ use host::machine::{Cpus, Platform};
 use host::setup::{Choices, Cloud, configuration, propose};
 use serde_json::json;
 
+use super::audit;
 use super::auto;
 use super::machine::Machine;
 use super::options::GlobalOptions;
@@ -62,13 +63,6 @@ pub struct SetupArgs {
     to: PathBuf,
 }
 
-impl SetupArgs {
-    /// Returns the file to write.
-    pub fn file(&self) -> &PathBuf {
-        &self.to
-    }
-}
-
 /// Runs `weir setup`.
 pub fn run(options: &GlobalOptions, args: &SetupArgs) -> Result<ExitCode, String> {
     let path = &args.to;
@@ -95,7 +89,11 @@ pub fn run(options: &GlobalOptions, args: &SetupArgs) -> Result<ExitCode, String
             confirm(&format!("Write {}? (yes or no)", path.display()))?
         };
     if writes {
-        write(path, &text, args.force)?;
+        let written = write(path, &text, args.force).map(|()| ExitCode::SUCCESS);
+        let file = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let object = format!("file{}", file.display());
+        audit::record_command(options, ("setup", &object), Vec::new(), &written);
+        written?;
     }
     let document = json!({
         "configuration": text, "file": path, "written": writes, "warnings": warnings,

@@ -84,7 +84,7 @@ pub fn status(status: &Status) -> String {
     }
     for one in &status.secrets {
         if let Some(error) = &one.error {
-            text.push_str(&format!("\nsecret rejected, the previous one stays: {error}\n"));
+            text.push_str(&format!("\nsecret rejected; one that is in force stays: {error}\n"));
         }
         for warning in &one.warnings {
             text.push_str(&format!("\nsecret: {warning}\n"));

@@ -195,7 +195,10 @@ fn status_of_an_unable_appliance_shows_reasons_and_rejected_files() {
         ..SecretStatus::default()
     });
     let text = show::status(&status);
-    assert!(text.contains("\nsecret rejected, the previous one stays: api.token_file ="), "{text}");
+    assert!(
+        text.contains("\nsecret rejected; one that is in force stays: api.token_file ="),
+        "{text}"
+    );
     assert!(text.contains("\nsecret: every local user can access /t\n"), "{text}");
     let overlap = "\napi.token_file: the replaced token is accepted for 1 min 5 s more\n";
     assert!(text.contains(overlap), "{text}");

@@ -3,7 +3,6 @@
 //! The file has the hashes of tokens only; a token is printed once, when it is created. slowpath
 //! follows the file, so that a change needs no restart.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use api::Role;
 use api::audit::ObjectChange;
 use api::credentials::Settings;
+use api::hex;
 use api::named_tokens::{TokenLine, TokenStatus, check_name, hash, parse};
 use clap::Subcommand;
 use config::atomic_file::{Access, folder_of, stage, sync_folder};
@@ -44,8 +44,8 @@ pub enum TokenCommand {
     /// Create a token, print it once, and add its hash to api.tokens_file
     ///
     /// Roles: metrics reads the metrics; read reads everything but tokens and the audit log;
-    /// operate also drains, traces, confirms removals and decides on private endpoint connections;
-    /// admin changes configuration. Each includes those before it.
+    /// operate also drains, traces, sets the log level, confirms removals and decides on private
+    /// endpoint connections; admin changes configuration. Each includes those before it.
     Create {
         /// Name of the token, as it is in the audit log
         #[arg(value_parser = parse_name)]
@@ -64,6 +64,7 @@ pub enum TokenCommand {
     /// Remove a token: requests and open watches with it end at once
     Revoke {
         /// Name of the token
+        #[arg(value_parser = parse_name)]
         name: String,
     },
 }
@@ -176,8 +177,11 @@ fn revoke(
         let is_other = |line: &&str| line.split_whitespace().next() != Some(name);
         Ok(text.lines().filter(is_other).map(|line| format!("{line}\n")).collect())
     });
-    let change = ObjectChange { object: format!("tokens/{name}"), before, after: None };
-    audit::record(config, "revokeToken", change, &written);
+    // A name that no token has may be a token, which must not be recorded.
+    if before.is_some() {
+        let change = ObjectChange { object: format!("tokens/{name}"), before, after: None };
+        audit::record(config, "revokeToken", change, &written);
+    }
     written?;
     let note = wait_until(config, socket, |tokens| tokens.iter().all(|one| one.name != name));
     print(options, &json!({ "name": name, "revoked": true }), || {
@@ -205,12 +209,7 @@ fn whole_seconds(time: SystemTime) -> SystemTime {
 fn random() -> std::io::Result<String> {
     let mut octets = [0; TOKEN_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut octets)?;
-    let mut token = PREFIX.to_owned();
-    for octet in octets {
-        // Writing to a `String` cannot fail.
-        let _ = write!(token, "{octet:02x}");
-    }
-    Ok(token)
+    Ok(PREFIX.to_owned() + &hex::text(&octets))
 }
 
 /// Reads the file; a missing one is empty. Fails if a line is not valid.
@@ -269,11 +268,14 @@ fn wait_until(
         match get_json::<Vec<TokenStatus>>(socket, "/v1/tokens") {
             Ok(tokens) if reached(&tokens) => return None,
             Ok(_) if Instant::now() < until => std::thread::sleep(WAIT_PAUSE),
+            Ok(_) => {
+                let note = "slowpath has not put the file in force yet; see `weir status`";
+                return Some(note.to_owned());
+            }
             Err(RequestError::NotRunning { .. }) => return None,
-            Ok(_) | Err(_) => {
-                return Some(
-                    "slowpath has not put the file in force yet; see `weir status`".to_owned(),
-                );
+            Err(error) => {
+                let note = "the file is written; whether slowpath has put it in force is unknown";
+                return Some(format!("{note}: {error}"));
             }
         }
     }
@@ -290,6 +292,12 @@ mod tests {
         let (one, other) = (random().unwrap(), random().unwrap());
         assert!(one != other && one.len() == PREFIX.len() + 2 * TOKEN_BYTES, "{one}");
         assert!(one.bytes().all(|byte| byte.is_ascii_graphic()));
+    }
+
+    #[test]
+    fn token_is_not_a_name() {
+        let error = parse_name(&random().unwrap()).unwrap_err();
+        assert!(error.contains("the name is not valid") && !error.contains(PREFIX), "{error}");
     }
 
     #[test]

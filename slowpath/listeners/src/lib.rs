@@ -31,7 +31,7 @@ pub use bind::{BindError, Conditions, ListenerStatus, bind};
 pub use body::TooSlow;
 pub use http::{Connection, Http, http};
 pub use limits::{Counts, Limits, ReservedNetworks, SlotError, Timeout, Timeouts};
-pub use peer::{MAX_GROUPS, Peer};
+pub use peer::Peer;
 pub use slots::{Slot, Slots};
 pub use source::{Source, SourceKey};
 pub use stream::{Socket, Stream};

@@ -16,12 +16,9 @@ pub struct Peer {
     pub user: u32,
     /// Effective group ID.
     pub group: u32,
-    /// Supplementary groups; empty if there are more than [`MAX_GROUPS`].
+    /// Supplementary groups; empty if there are more than 64.
     pub groups: Vec<u32>,
 }
-
-/// Maximum number of supplementary groups that are read.
-pub const MAX_GROUPS: usize = 64;
 
 impl Peer {
     /// Returns the peer of a connection.

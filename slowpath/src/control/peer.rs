@@ -5,12 +5,11 @@
 //! SO_PEERGROUPS), so that neither the user database nor another process can change them later.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::audit::{Audit, Entry};
-use api::principal::{Listener, Principal, Transport};
+use api::principal::{Origin, Principal};
 use api::{Problem, Role};
 use axum::Router;
 use axum::extract::{Extension, Request};
@@ -20,6 +19,7 @@ use parking_lot::Mutex;
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::geteuid;
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 
 /// Groups whose members have a role on the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,30 +102,37 @@ fn acl(groups: &[Option<u32>]) -> Vec<u8> {
 
 /// Returns the name of a user for the audit log: `uid=1000(ann)`, or `uid=1000` without a name.
 pub fn user_name(user: u32) -> String {
-    let mut text = format!("uid={user}");
-    if let Some(name) = hugepages::user_name(user) {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "({name})");
+    described(user, hugepages::user_name(user).as_deref())
+}
+
+fn described(user: u32, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("uid={user}({name})"),
+        None => format!("uid={user}"),
     }
-    text
 }
 
 /// Maximum time of looking up a name; the user database may be on the network.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of names that are kept.
 const MAX_NAMES: usize = 1024;
+/// Maximum number of lookups at a time. Each occupies a thread, for as long as the database takes.
+const MAX_LOOKUPS: usize = 4;
 
 /// Identifies peers.
 pub struct Peers {
     groups: Groups,
     audit: Audit,
+    /// Names that were found, as in the audit log.
     names: Mutex<HashMap<u32, Arc<str>>>,
+    lookups: Arc<Semaphore>,
 }
 
 impl Peers {
     /// Creates an instance for these groups.
     pub fn new(groups: Groups, audit: Audit) -> Peers {
-        Peers { groups, audit, names: Mutex::default() }
+        let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
+        Peers { groups, audit, names: Mutex::default(), lookups }
     }
 
     /// Returns `app` for the peer of a connection, whose requests have its identity; for a peer
@@ -148,9 +155,9 @@ impl Peers {
                 let peers = Arc::clone(self);
                 Router::new().fallback(async move |request: Request| {
                     let problem = Problem::no_role(&name);
-                    let transport = Transport { listener: Listener::Socket, source: "".into() };
-                    let why = (problem.status, problem.to_string(), 0);
-                    let entry = Entry::without_role((&name, transport), &request, why);
+                    let caller = (&*name, None, &Origin::socket());
+                    let mut entry = Entry::new(caller, "authenticate", &request);
+                    entry.denied(&problem);
                     peers.audit.record_rejected(entry).await;
                     problem
                 })
@@ -163,16 +170,25 @@ impl Peers {
         if let Some(name) = self.names.lock().get(&user) {
             return Arc::clone(name);
         }
-        let found = tokio::task::spawn_blocking(move || user_name(user));
-        let Ok(Ok(name)) = tokio::time::timeout(NAME_TIMEOUT, found).await else {
-            return format!("uid={user}").into();
-        };
-        let name: Arc<str> = name.into();
+        let Some(name) = self.look_up(user).await else { return described(user, None).into() };
+        let name: Arc<str> = described(user, Some(&name)).into();
         let mut names = self.names.lock();
         if names.len() < MAX_NAMES {
             names.insert(user, Arc::clone(&name));
         }
         name
+    }
+
+    /// Returns the name of a user in the user database; `None` if it has none, or does not answer
+    /// in time.
+    async fn look_up(&self, user: u32) -> Option<String> {
+        let permit = Arc::clone(&self.lookups).try_acquire_owned().ok()?;
+        let found = tokio::task::spawn_blocking(move || {
+            let name = hugepages::user_name(user);
+            drop(permit);
+            name
+        });
+        tokio::time::timeout(NAME_TIMEOUT, found).await.ok()?.ok()?
     }
 }
 
@@ -194,6 +210,20 @@ mod tests {
         assert_eq!(role(77, 20, &[10]), Some(Role::Admin));
         assert_eq!(role(77, 99, &[98]), None);
         assert_eq!(Groups::default().role(&Peer { user: 77, group: 0, groups: vec![0] }), None);
+    }
+
+    #[tokio::test]
+    async fn lookups_are_bounded_and_names_that_were_found_are_kept() {
+        let peers = Peers::new(Groups::default(), Audit::default());
+        let hanging = Arc::clone(&peers.lookups).acquire_many_owned(MAX_LOOKUPS as u32).await;
+        assert_eq!(&*peers.name(0).await, "uid=0", "the database does not answer");
+        drop(hanging);
+        assert_eq!(&*peers.name(0).await, "uid=0(root)");
+        assert_eq!(&*peers.name(4_000_000_000).await, "uid=4000000000");
+        let kept: Vec<u32> = peers.names.lock().keys().copied().collect();
+        assert_eq!(kept, [0]);
+        let _hanging = Arc::clone(&peers.lookups).acquire_many_owned(MAX_LOOKUPS as u32).await;
+        assert_eq!(&*peers.name(0).await, "uid=0(root)");
     }
 
     #[test]

@@ -220,8 +220,9 @@ fn setup_writes_a_valid_configuration_and_never_replaces_one_by_accident() {
             false => &["--ingress", "wsetup0", "--egress", "none", "--plane", "xdp"],
         };
         let args = [&["setup", "--to", &path, "--cloud", "none"], nics, more].concat();
-        Command::new(weir()).args(args).output().unwrap()
+        folder.weir(&args)
     };
+    std::fs::create_dir(folder.path.join("state")).unwrap();
     let out = setup(&[]);
     assert!(out.status.success() && text(&out).contains("--yes writes it"), "{out:?}");
     assert!(!file.exists());
@@ -241,4 +242,12 @@ fn setup_writes_a_valid_configuration_and_never_replaces_one_by_accident() {
     assert!(setup(&["--yes", "--force"]).status.success());
     assert_eq!(std::fs::read_to_string(file.with_extension("toml.old")).unwrap(), written);
     assert!(!setup(&["--ingress", "nosuch0"]).status.success());
+    assert!(folder.weir(&["nic", "bind", "--auto"]).status.success(), "the plane is configured");
+    // What was written is in the audit log, and nothing else.
+    let out = folder.weir(&["audit", "--json"]);
+    let entries: Vec<Value> = serde_json::from_slice(&out.stdout).unwrap();
+    let recorded: Vec<_> = entries.iter().map(|one| (&one["call"], &one["object"])).collect();
+    let object = Value::from(format!("file{}", file.display()));
+    let setup = (&Value::from("setup"), &object);
+    assert_eq!(recorded, [setup, setup], "{out:?}");
 }

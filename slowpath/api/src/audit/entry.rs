@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::principal::{Listener, Principal, Transport};
+use crate::principal::{Listener, Origin};
+use crate::problem::Problem;
 use crate::reason::Reason;
 use crate::role::Role;
 
@@ -20,7 +21,8 @@ const MAX_TEXT: usize = 512;
 pub struct Entry {
     /// When the call ended, to the millisecond (RFC 3339).
     pub time: String,
-    /// Name of the token, or user: `uid=1000(name)`; `unknown` without a valid token.
+    /// Name of the token, also of one that has ended, or user: `uid=1000(name)`; `unknown` with
+    /// another token or none.
     pub who: String,
     /// Role of the caller; empty without one.
     pub role: String,
@@ -54,8 +56,8 @@ pub struct Entry {
     /// Revision of the store after the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Number of requests that this entry stands for; 0 for one.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// Number of requests that this entry stands for.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub times: u64,
     /// Number of rejected requests before this one that were too many to be recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -66,6 +68,15 @@ pub struct Entry {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+fn is_one(number: &u64) -> bool {
+    *number == 1
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
@@ -93,7 +104,7 @@ pub struct ObjectChange {
 pub enum Outcome {
     /// The change was made.
     Done,
-    /// The caller was rejected: no valid token, too many attempts, or no sufficient role.
+    /// The caller was rejected: no valid token, or no sufficient role.
     Denied,
     /// The request was rejected: it is not valid, or the object does not permit it.
     Rejected,
@@ -104,19 +115,23 @@ pub enum Outcome {
 }
 
 impl Entry {
-    /// Creates the entry of a request, for now with the outcome `done`.
-    pub(crate) fn new(principal: &Principal, operation: &str, request: &Request) -> Entry {
+    /// Creates the entry of a request of the caller `who`, for now with the outcome `done`.
+    pub fn new(
+        (who, role, origin): (&str, Option<Role>, &Origin),
+        operation: &str,
+        request: &Request,
+    ) -> Entry {
         let path = request.uri().path();
-        let transport = match principal.transport.listener {
+        let transport = match origin.listener {
             Listener::Api => "api",
             Listener::Metrics => "metrics",
             Listener::Socket => "socket",
         };
         Entry {
-            who: principal.name.to_string(),
-            role: principal.role.to_string(),
+            who: who.to_owned(),
+            role: role.map(|role| role.to_string()).unwrap_or_default(),
             transport: transport.to_owned(),
-            source: principal.transport.source.to_string(),
+            source: origin.source.to_string(),
             request: bounded(&format!("{} {path}", request.method())),
             ..Entry::offline(operation, &object_of(path))
         }
@@ -139,29 +154,20 @@ impl Entry {
             status: 0,
             reason: String::new(),
             revision: None,
-            times: 0,
+            times: 1,
             suppressed: 0,
         }
     }
 
-    /// Creates the entry of `times` requests of a caller without any role.
-    pub fn without_role(
-        (name, transport): (&str, Transport),
-        request: &Request,
-        (status, reason, times): (u16, String, u64),
-    ) -> Entry {
-        // The role is removed below.
-        let principal = Principal { name: name.into(), role: Role::Metrics, transport };
-        let mut entry = Entry::new(&principal, "authenticate", request);
-        entry.role.clear();
-        entry.times = times;
-        entry.denied(status, reason);
-        entry
+    /// Notes that the caller was rejected.
+    pub fn denied(&mut self, problem: &Problem) {
+        self.status = problem.status;
+        self.not_done(Outcome::Denied, &problem.to_string());
     }
 
-    /// Notes that the caller was rejected.
-    pub(crate) fn denied(&mut self, status: u16, reason: String) {
-        (self.outcome, self.status, self.reason) = (Outcome::Denied, status, bounded(&reason));
+    /// Notes why the change was not made.
+    pub fn not_done(&mut self, outcome: Outcome, reason: &str) {
+        (self.outcome, self.reason) = (outcome, bounded(reason));
     }
 
     /// Notes the response.
@@ -214,12 +220,7 @@ impl Entry {
 }
 
 fn now() -> String {
-    let now = SystemTime::now();
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let whole = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(since.as_secs());
-    // Always three digits, so that texts are in the order of their times.
-    let seconds = config::rfc3339::format(whole);
-    format!("{}.{:03}Z", seconds.trim_end_matches('Z'), since.subsec_millis())
+    events::record::format_time(SystemTime::now())
 }
 
 /// Returns the first [`MAX_TEXT`] bytes of a text.
@@ -264,12 +265,16 @@ mod tests {
 
     #[test]
     fn times_have_milliseconds_and_texts_are_bounded() {
-        let entry = Entry::offline("test", &"ä".repeat(MAX_TEXT));
+        let mut entry = Entry::offline("test", &"ä".repeat(MAX_TEXT));
         assert_eq!(entry.time.len(), "2026-11-27T14:50:00.123Z".len(), "{}", entry.time);
         assert!(config::rfc3339::parse(&entry.time).is_some());
         assert_eq!(entry.object.len(), MAX_TEXT);
         assert!(bounded(&format!("a{}", "ä".repeat(MAX_TEXT))).len() == MAX_TEXT - 1);
+        entry.not_done(Outcome::Failed, &"x".repeat(2 * MAX_TEXT));
+        assert_eq!((entry.outcome, entry.reason.len()), (Outcome::Failed, MAX_TEXT));
+        entry.suppressed = 7;
         let line = entry.line();
+        assert!(!line.contains("times") && line.contains("\"suppressed\":7"), "{line}");
         assert_eq!(serde_json::from_str::<Entry>(&line).unwrap(), entry);
         assert!(line.ends_with("}\n"));
     }

@@ -1,5 +1,5 @@
-//! What a handler notes for the audit log about its change. The gate passes it to the handler as an
-//! extension of the request.
+//! What a handler notes for the audit log about its change. `authorize` (access.rs) passes it to
+//! the handler as an extension of the request.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Notes {
         self.0.lock().revision = Some(revision);
     }
 
-    /// Notes that the request changes nothing, so that it is recorded only if it is rejected.
+    /// Notes that the request changes nothing, as a dry run: it is recorded only if it is rejected.
     pub(crate) fn no_change(&self) {
         self.0.lock().changes_nothing = true;
     }
@@ -89,7 +89,7 @@ impl Notes {
         let noted = std::mem::take(&mut *self.0.lock());
         entry.changes = noted.changes;
         (entry.more_objects, entry.revision) = (noted.more_objects, noted.revision);
-        !noted.changes_nothing
+        !noted.changes_nothing || entry.is_rejected()
     }
 }
 
@@ -164,6 +164,20 @@ mod tests {
         assert_eq!((entry.changes.len(), entry.more_objects), (MAX_OBJECTS, 3));
         assert!(entry.line().len() < super::super::files::MAX_LINE, "{}", entry.line().len());
         assert!(entry.changes[0].after.as_ref().unwrap()["spec"].is_object());
+    }
+
+    #[test]
+    fn dry_run_is_recorded_only_if_it_is_rejected() {
+        for (status, is_recorded) in [
+            (StatusCode::OK, false),
+            (StatusCode::UNPROCESSABLE_ENTITY, true),
+            (StatusCode::INTERNAL_SERVER_ERROR, false),
+        ] {
+            let notes = Notes::default();
+            notes.no_change();
+            let mut entry = Entry::offline("test", "");
+            assert_eq!(notes.add_to(&mut entry, status, None), is_recorded, "{status}");
+        }
     }
 
     #[test]

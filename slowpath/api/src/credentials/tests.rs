@@ -5,6 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
 use super::*;
+use crate::named_tokens::{TokenLine, hash};
+use crate::role::Role;
 
 const OVERLAP: Duration = Duration::from_secs(300);
 const FIRST: &str = "first-0123456789";
@@ -55,7 +57,7 @@ impl Files {
 
     /// Polls as often as a change needs.
     fn settle(&self) {
-        (0..2).for_each(|_| self.credentials.poll(Instant::now(), false));
+        (0..2).for_each(|_| self.credentials.poll(Instant::now(), Poll::Regular));
     }
 
     fn accepts(&self, token: &str) -> bool {
@@ -78,6 +80,12 @@ impl Drop for Files {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Returns a line of the file of named tokens, with a role that no other token has.
+fn line(name: &str, token: &str) -> String {
+    let hash = hash(token.as_bytes());
+    TokenLine { name: name.to_owned(), role: Role::Read, hash, expires: None }.text() + "\n"
 }
 
 /// Returns a certificate that is valid until the start of a year, and its key.
@@ -142,16 +150,16 @@ fn token_follows_its_file_however_it_is_replaced() {
 #[test]
 fn change_is_used_once_it_was_read_twice_or_at_once_on_reload() {
     let files = Files::new("settle");
-    let poll = |at_once| files.credentials.poll(Instant::now(), at_once);
+    let poll = |poll| files.credentials.poll(Instant::now(), poll);
     files.write("token", "partly-written-012345");
-    poll(false);
+    poll(Poll::Regular);
     files.write("token", SECOND);
-    poll(false);
+    poll(Poll::Regular);
     assert!(!files.accepts("partly-written-012345") && !files.accepts(SECOND));
-    poll(false);
+    poll(Poll::Regular);
     assert!(!files.accepts("partly-written-012345") && files.accepts(SECOND));
     files.write("token", FIRST);
-    poll(true);
+    poll(Poll::Reload);
     assert!(files.accepts(FIRST));
     assert_eq!(files.status(TOKEN_KEY).replaced, 2);
 }
@@ -265,4 +273,101 @@ fn nothing_is_in_force_before_all_files_were_read() {
     files.credentials.load(Listener::Api).unwrap();
     let status = files.status(API_TLS[0]);
     assert_eq!((status.error, status.replaced, status.rejected), (None, 0, 0));
+}
+
+#[test]
+fn attempts_to_open_a_listener_use_no_content_that_was_read_once() {
+    let mut files = Files::new("retry");
+    let missing = Tls { cert: files.folder.join("absent"), key: files.folder.join("absent") };
+    let settings = Settings { metrics_tls: Some(missing), ..files.credentials.settings.clone() };
+    files.credentials = Credentials::new(settings);
+    files.write("tokens", &line("ci", SECOND));
+    files.credentials.load(Listener::Api).unwrap();
+    assert!(files.accepts(SECOND));
+    // Truncated, before it is written again.
+    files.write("tokens", "");
+    for _ in 0..3 {
+        let error = files.credentials.load(Listener::Metrics).unwrap_err();
+        assert!(error.to_string().starts_with("metrics.tls_cert = "), "{error}");
+        assert!(files.accepts(SECOND));
+    }
+    files.settle();
+    assert!(!files.accepts(SECOND), "a file that stays empty is used");
+}
+
+#[test]
+fn tokens_of_one_file_are_enough_and_the_error_of_the_other_is_shown() {
+    let mut files = Files::new("one-file");
+    let settings = files.credentials.settings.clone();
+    let error = |files: &Files, key| files.status(key).error.unwrap();
+    files.write("tokens", "ci admin\n");
+    files.credentials = Credentials::new(settings.clone());
+    files.credentials.load(Listener::Api).unwrap();
+    assert!(files.accepts(FIRST));
+    assert!(error(&files, NAMED_KEY).contains("line 1"), "{}", error(&files, NAMED_KEY));
+
+    files.write("tokens", &line("ci", SECOND));
+    files.write("token", "short");
+    files.credentials = Credentials::new(settings.clone());
+    files.credentials.load(Listener::Api).unwrap();
+    assert!(files.accepts(SECOND) && !files.accepts("short"));
+    assert!(error(&files, TOKEN_KEY).contains("at least 16"), "{}", error(&files, TOKEN_KEY));
+
+    files.write("tokens", "ci admin\n");
+    files.credentials = Credentials::new(settings);
+    let error = files.credentials.load(Listener::Api).unwrap_err();
+    assert!(error.to_string().starts_with("api.token_file = "), "{error}");
+}
+
+#[test]
+fn error_is_that_of_what_the_listener_needs() {
+    let mut files = Files::new("order");
+    let missing = Tls { cert: files.folder.join("absent"), key: files.folder.join("absent") };
+    let settings = Settings {
+        api_tls: Some(missing.clone()),
+        metrics_tls: Some(missing),
+        ..files.credentials.settings.clone()
+    };
+    files.write("token", "short");
+    files.credentials = Credentials::new(settings);
+    let error = |listener| files.credentials.load(listener).unwrap_err().to_string();
+    assert!(error(Listener::Api).starts_with("api.tls_cert = "));
+    assert!(error(Listener::Metrics).starts_with("metrics.tls_cert = "));
+    // The certificate of the API is in force; its tokens are not.
+    let settings = Settings { api_tls: None, ..files.credentials.settings.clone() };
+    files.credentials = Credentials::new(settings);
+    let error = |listener| files.credentials.load(listener).unwrap_err().to_string();
+    assert!(error(Listener::Api).starts_with("api.token_file = "));
+    assert!(error(Listener::Metrics).starts_with("metrics.tls_cert = "));
+}
+
+#[test]
+fn named_token_that_was_the_token_of_the_file_before_is_accepted() {
+    let files = Files::new("moved");
+    files.write("token", SECOND);
+    files.write("tokens", &line("ci", FIRST));
+    files.settle();
+    let verdict = |at| files.credentials.check_token(FIRST.as_bytes(), at);
+    let role = |verdict: Verdict| match verdict {
+        Verdict::Accepted { role, .. } => Some(role),
+        Verdict::Ended(_) | Verdict::Unknown => None,
+    };
+    assert_eq!(role(verdict(Instant::now())), Some(Role::Admin), "during the overlap");
+    assert_eq!(role(verdict(Instant::now() + OVERLAP)), Some(Role::Read));
+    assert_eq!(files.credentials.replaced_token_requests(), (1, 0));
+}
+
+#[test]
+fn tokens_of_a_default_file_end_when_it_is_removed() {
+    let files = Files::new("removed");
+    files.write("tokens", &line("ci", SECOND));
+    files.settle();
+    let verdict = files.credentials.check_token(SECOND.as_bytes(), Instant::now());
+    let Verdict::Accepted { ended, .. } = verdict else { panic!("the token is in force") };
+    let path = files.folder.join("tokens");
+    std::fs::remove_file(&path).unwrap();
+    assert!(read_named(&path, false).is_err(), "any other file may not be missing");
+    let content = read_named(&path, true).unwrap();
+    files.credentials.put_named(&path, content.first()).unwrap();
+    assert!(*ended.borrow() && !files.accepts(SECOND));
 }

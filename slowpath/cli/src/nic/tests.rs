@@ -117,6 +117,10 @@ fn shows_plans_as_commands_of_a_shell() {
     assert_eq!(json[0]["action"]["bind"]["driver"], "igb_uio");
     assert_eq!(json[0]["action"]["bind"]["writes"][0], expected[1]);
     assert!(done(&plans).starts_with("0000:00:05.0: bound to igb_uio\n  warning: "));
+    let changes = changes_of(&plans);
+    assert_eq!(changes.len(), 1, "a device that is bound already is no change");
+    assert_eq!(changes[0].object, "nics/0000:00:05.0");
+    assert_eq!(changes[0].after, Some(json!({ "driver": "igb_uio" })));
 }
 
 #[test]
