@@ -6,9 +6,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{
-    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown,
-};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
@@ -174,14 +172,25 @@ pub fn create_folder(path: &Path, access: Access) -> io::Result<()> {
     })
 }
 
-/// Sets the permissions of a directory.
+/// Opens a directory. A symbolic link is an error: the directory above it may belong to a user that
+/// must not choose what root writes to.
+///
+/// # Errors
+/// Returns the error of a failed system call.
+pub fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+/// Sets the permissions of a directory. Symbolic links are not followed.
 ///
 /// # Errors
 /// Returns the error of a failed system call.
 pub fn set_folder_access(path: &Path, access: Access) -> io::Result<()> {
+    let folder = open_folder(path)?;
     let (user, group) = access.owner.unzip();
-    chown(path, user, group)?;
-    std::fs::set_permissions(path, Permissions::from_mode(access.mode))
+    fchown(&folder, user, group)?;
+    folder.set_permissions(Permissions::from_mode(access.mode))
 }
 
 impl Drop for Staged {
@@ -253,6 +262,11 @@ mod tests {
         assert_eq!(Access::of(&folder).unwrap().mode, 0o751);
         set_folder_access(&folder, Access { mode: 0o710, owner: None }).unwrap();
         assert_eq!(Access::of(&folder).unwrap().mode, 0o710);
+        let link = folder.with_extension("link");
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        assert!(set_folder_access(&link, Access { mode: 0o777, owner: None }).is_err());
+        assert_eq!(Access::of(&folder).unwrap().mode, 0o710, "links are not followed");
+        std::fs::remove_file(link).unwrap();
         assert_eq!(folder_of(Path::new("file")), Path::new("."));
         assert_eq!(folder_of(&folder.join("file")), folder);
         std::fs::remove_dir(folder).unwrap();

@@ -10,6 +10,7 @@ mod gateways;
 mod private_link;
 mod probing;
 mod sources;
+mod telemetry;
 pub(crate) mod validator;
 
 use std::net::SocketAddr;
@@ -78,6 +79,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     }
     let log = check_log(&mut validator, file.log);
     let events = check_events(&mut validator, &file.events);
+    let telemetry = telemetry::check(&mut validator, file.telemetry);
     let tables = check_tables(&mut validator, file.tables, &control);
     check_port_maps(&mut validator, &region, &nat);
     if !validator.problems.is_empty() {
@@ -121,6 +123,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         control,
         log,
         events,
+        telemetry,
         api,
         tokens,
         audit_max_bytes: u64::from(file.audit.max_mib) << 20,
@@ -168,9 +171,9 @@ fn check_log(validator: &mut Validator, file: file::Log) -> Log {
 }
 
 fn check_events(validator: &mut Validator, file: &file::Events) -> Events {
-    if !(1..=4096).contains(&file.max_mib) {
+    if !(1..=256).contains(&file.max_mib) {
         let fault = format!("{} is out of range", file.max_mib);
-        validator.reject("events.max_mib", &fault, "allowed: 1 to 4096; default 16");
+        validator.reject("events.max_mib", &fault, "allowed: 1 to 256; default 16");
     }
     Events { max_bytes: u64::from(file.max_mib) << 20 }
 }

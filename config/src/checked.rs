@@ -21,6 +21,7 @@ mod private_link;
 mod probing;
 mod reserved;
 mod sources;
+mod telemetry;
 mod unforwarded;
 
 pub use api::{Api, TOKENS_FILE, Tls, Tokens};
@@ -48,6 +49,7 @@ pub use private_link::{PrivateLink, PrivateLinkOwner};
 pub use probing::Probing;
 pub use reserved::{MAX_LOCAL_PORTS, Reserved, ReservedPort};
 pub use sources::{OnExpiry, SourceSettings};
+pub use telemetry::Telemetry;
 pub use unforwarded::{NoService, TooBig};
 
 use std::collections::BTreeMap;
@@ -121,6 +123,8 @@ pub struct Config {
     pub log: Log,
     /// The history of events.
     pub events: Events,
+    /// Export to an OpenTelemetry collector, if configured.
+    pub telemetry: Option<Telemetry>,
     /// The API over TCP, if configured.
     pub api: Option<Api>,
     /// Tokens of the API and, if it requires them, of the metrics listener.

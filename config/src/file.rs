@@ -17,6 +17,7 @@ mod endpoints;
 mod list;
 mod log;
 mod private_link;
+mod telemetry;
 
 pub use aws::Aws;
 pub use azure::Azure;
@@ -24,6 +25,7 @@ pub use bgp::Bgp;
 pub use endpoints::{Api, Audit, Control, Health, Metrics};
 pub use log::{Events, Log};
 pub use private_link::PrivateLink;
+pub use telemetry::Telemetry;
 
 use crate::checked::{
     Attach, GatewayKind, Idle, NoService, OnExpiry, PageSize, PlaneSetting, TooBig, VxlanEnd,
@@ -121,6 +123,8 @@ pub struct File {
     pub log: Log,
     /// The history of events, for `weir events`.
     pub events: Events,
+    /// Export of traces and metrics to an OpenTelemetry collector.
+    pub telemetry: Telemetry,
     /// The API over TCP. Its files are read again when they change, and on SIGHUP; a file that
     /// cannot be used leaves the previous content in force. The API is always available on
     /// `control.socket`.

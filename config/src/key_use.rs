@@ -28,7 +28,7 @@ mod tests {
 
     /// Keys with a name, a path or a list whose values are the same on all machines of a set, or
     /// that a restore replaces (`services`).
-    const OF_ALL_MACHINES: [&str; 41] = [
+    const OF_ALL_MACHINES: [&str; 42] = [
         "aws.cluster",
         "aws.tag_prefix",
         "aws.target_group",
@@ -70,6 +70,7 @@ mod tests {
         "services",
         "source.name",
         "tables.seed",
+        "telemetry.otlp_endpoint",
     ];
 
     #[test]

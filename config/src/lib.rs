@@ -12,6 +12,7 @@ pub mod automatic;
 mod check;
 pub mod checked;
 pub mod device_address;
+pub mod duration;
 mod environment;
 mod error;
 mod file;

@@ -26,9 +26,31 @@ pub fn check(directives: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns directives with `info` in front if none is the level of all modules. Without it, only
+/// the lines of the named modules would be logged.
+pub fn complete(directives: &str) -> String {
+    match directives.split(',').any(|directive| LEVELS.contains(&directive)) {
+        true => directives.to_owned(),
+        false => format!("info,{directives}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_of_modules_alone_leaves_the_others_at_info() {
+        for (directives, complete_ones) in [
+            ("bgp=debug", "info,bgp=debug"),
+            ("bgp=debug,api=trace", "info,bgp=debug,api=trace"),
+            ("warn,bgp=debug", "warn,bgp=debug"),
+            ("bgp=debug,off", "bgp=debug,off"),
+            ("trace", "trace"),
+        ] {
+            assert_eq!(complete(directives), complete_ones);
+        }
+    }
 
     #[test]
     fn levels_and_modules_are_accepted_and_other_texts_named() {

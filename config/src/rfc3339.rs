@@ -19,10 +19,30 @@ pub fn parse(text: &str) -> Option<SystemTime> {
 /// Formats a time in UTC, to the nanosecond: `2026-11-22T08:00:00.25Z`. Times before 1970 become
 /// the first moment of 1970, times after 9999 the last moment of 9999.
 pub fn format(time: SystemTime) -> String {
+    utc(time).format(&Rfc3339).expect("RFC 3339 has the years 1970 to 9999")
+}
+
+/// Formats a time like [`format`], with three digits of milliseconds, so that texts are in the
+/// order of their times.
+pub fn format_ms(time: SystemTime) -> String {
+    let time = utc(time);
+    let (date, time) = (time.date(), time.time());
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+        date.year(),
+        u8::from(date.month()),
+        date.day(),
+        time.hour(),
+        time.minute(),
+        time.second(),
+        time.millisecond()
+    )
+}
+
+fn utc(time: SystemTime) -> OffsetDateTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let time = OffsetDateTime::from_unix_timestamp_nanos(since.as_nanos() as i128)
-        .unwrap_or(PrimitiveDateTime::MAX.assume_utc());
-    time.format(&Rfc3339).expect("RFC 3339 has the years 1970 to 9999")
+    OffsetDateTime::from_unix_timestamp_nanos(since.as_nanos() as i128)
+        .unwrap_or(PrimitiveDateTime::MAX.assume_utc())
 }
 
 #[cfg(test)]
@@ -60,6 +80,8 @@ mod tests {
         ] {
             assert_eq!(format(UNIX_EPOCH + Duration::from_secs(seconds)), text);
         }
+        let at = UNIX_EPOCH + Duration::from_micros(1_795_000_000_020_900);
+        assert_eq!(format_ms(at), "2026-11-18T11:06:40.020Z");
         assert_eq!(parse("2026-13-01T00:00:00Z"), None);
         assert_eq!(parse("2026-02-31T00:00:00Z"), None);
     }

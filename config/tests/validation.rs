@@ -410,7 +410,29 @@ fn reports_key_and_remedy_in_each_section() {
     let open = "[metrics]\nlisten = [\"127.0.0.1:9\", \"0.0.0.0:19100\"]\ntoken = true";
     assert_error(open, &["metrics.listen[1]", "not loopback", "metrics.tls_cert"]);
     assert_error("[metrics]\ntls_cert = \"/c.pem\"", &["metrics.tls_key", "set both, or neither"]);
+    for (endpoint, fault) in [
+        ("127.0.0.1:4318", "does not begin with http:// or https://"),
+        ("grpc://127.0.0.1:4317", "does not begin with http:// or https://"),
+        ("http://", "no valid host"),
+        ("http://:4318", "no valid host"),
+        ("http://[::g]:4318", "no valid host"),
+        ("http://[::1", "`]` is missing"),
+        ("http://[::1]4318", "a port follows"),
+        ("http://collector:0", "1 to 65535"),
+        ("http://collector:http", "1 to 65535"),
+        ("http://a b", "a character that URLs cannot have"),
+        ("http://user:word@collector", "headers_file"),
+        ("http://collector/?key=1", "no `?`"),
+    ] {
+        let text = format!("[telemetry]\notlp_endpoint = \"{endpoint}\"");
+        assert_error(&text, &["telemetry.otlp_endpoint", fault, "http://127.0.0.1:4318"]);
+    }
+    assert_error("[telemetry]\ninterval_s = 0", &["telemetry.interval_s = 0", "1 to 3600"]);
+    assert_error("[telemetry]\nheaders_file = \"/h\"", &["headers_file", "otlp_endpoint as well"]);
+    let relative = "[telemetry]\notlp_endpoint = \"https://c\"\nheaders_file = \"h\"";
+    assert_error(relative, &["telemetry.headers_file", "absolute path"]);
     assert_error("[audit]\nmax_mib = 0", &["audit.max_mib = 0", "1 to 65536"]);
+    assert_error("[events]\nmax_mib = 257", &["events.max_mib", "257", "1 to 256"]);
     let groups = |text: &str| format!("[control]\ngroup = \"a\"\n{text}");
     assert_error(&groups("read_group = \"a\""), &["control.read_group", "role admin"]);
     let same = groups("operate_group = \"b\"\nread_group = \"b\"");

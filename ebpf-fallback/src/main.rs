@@ -51,8 +51,9 @@ fn main() -> ExitCode {
         eprintln!("ebpf-fallback: {error}");
         return ExitCode::FAILURE;
     }
-    // Its thread is started before those of the data plane, and ends after the last line.
-    let log = match events::log::start("ebpf-fallback", &config.log) {
+    // Its thread is started before those of the data plane. Dropped after everything else, so that
+    // the last lines are written.
+    let _log = match events::log::start("ebpf-fallback", &config.log) {
         Ok(guard) => guard,
         Err(error) => {
             eprintln!("ebpf-fallback: starting the log's thread: {error}");
@@ -63,11 +64,13 @@ fn main() -> ExitCode {
         true => ebpf_fallback::loader::detach(&config, arguments.purge),
         false => ebpf_fallback::loader::run(&config),
     };
-    drop(log);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ebpf-fallback: {error}");
+            match arguments.detach {
+                true => eprintln!("ebpf-fallback: {error}"),
+                false => tracing::error!(event = "data_plane_failed", %error, "data plane failed"),
+            }
             if error.is_permanent() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

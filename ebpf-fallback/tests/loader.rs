@@ -734,7 +734,7 @@ fn foreign_program_is_reported_with_its_id_and_name() {
     let foreign = attach_foreign_program("eg0");
     let id = attached_program("eg0").unwrap().1;
     let (succeeded, message) = fixture.run_to_end(&[]);
-    let named = message.contains(&format!("id {id} (\"pass\")"));
+    let named = message.contains(&format!(r#"id {id} (\"pass\")"#));
     assert!(!succeeded && named && message.contains("`ip link set dev eg0 xdp off`"), "{message}");
     assert_eq!(attached_program("eg0").unwrap().1, id);
     let addresses = ip("address show");

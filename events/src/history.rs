@@ -1,22 +1,25 @@
 //! The history: a thread that stores recorded events, and its handle.
 
 use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::{Condvar, Mutex};
+use config::rfc3339::format_ms;
+use parking_lot::Mutex;
+use tokio::sync::watch;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use crate::fields::Fields;
+use crate::flush::flush;
 use crate::list;
 use crate::merge::{Merged, Merger, Occurrence};
-use crate::record::{Record, format_time};
-use crate::segments::{SegmentReader, SegmentWriter};
+use crate::record::Record;
+use crate::record_files::{RecordReader, RecordWriter};
 
 /// Number of events that may wait for the thread. Further ones are lost and counted.
 pub const QUEUE: usize = 16_384;
@@ -24,8 +27,8 @@ pub const QUEUE: usize = 16_384;
 const UNSTORED: usize = 4096;
 /// Interval of attempts to write to a disk that fails.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for the thread.
-const FLUSH: Duration = Duration::from_secs(1);
+/// How long lost events are a finding.
+const FINDING: Duration = Duration::from_secs(3600);
 
 /// A request to the thread.
 enum Job {
@@ -38,25 +41,35 @@ enum Job {
 pub struct HistoryStatus {
     /// Folder of the history; `None` if nothing is stored.
     pub folder: Option<PathBuf>,
-    /// Number of the last record.
-    pub last: u64,
     /// Events lost because the queue was full, or because the disk failed for too long.
     pub lost: u64,
-    /// Why the last write failed; `None` if it did not.
+    /// When the last event was lost.
+    pub last_lost: Option<Instant>,
+    /// Why the last write failed, and what to do; `None` if it did not.
     pub error: Option<String>,
 }
 
 impl HistoryStatus {
     /// Returns what an operator should know of the history, if something is wrong.
-    pub fn finding(&self) -> Option<String> {
-        match (&self.error, self.lost) {
-            (Some(error), lost) => {
-                let folder = self.folder.as_deref().unwrap_or(Path::new("")).display();
-                Some(format!("{folder}: events are not stored: {error}; {lost} are lost"))
-            }
-            (None, 0) => None,
-            (None, lost) => Some(format!("{lost} events are lost: more came than could be stored")),
+    pub fn finding(&self, now: Instant) -> Option<String> {
+        let (folder, lost) = (self.folder.as_deref()?.display(), self.lost);
+        match &self.error {
+            Some(error) => Some(format!("{folder}: events are not stored: {error}; {lost} lost")),
+            None => self.last_lost.filter(|at| now < *at + FINDING).map(|_| {
+                format!(
+                    "{folder}: {lost} events lost, the last within an hour: they came faster than \
+                     the disk stores them; use a faster disk for control.state"
+                )
+            }),
         }
+    }
+}
+
+/// Returns why a write failed, and what to do.
+fn explained(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock => "another slowpath writes to this folder; stop it".to_owned(),
+        _ => format!("{error}; free space on the disk of control.state, or check its owner"),
     }
 }
 
@@ -64,11 +77,10 @@ impl HistoryStatus {
 pub struct History {
     jobs: SyncSender<Job>,
     folder: Option<PathBuf>,
-    lost: AtomicU64,
+    lost: Mutex<(u64, Option<Instant>)>,
     error: Mutex<Option<String>>,
-    last: Mutex<u64>,
-    added: Condvar,
-    is_closing: AtomicBool,
+    /// Number of the last record.
+    last: watch::Sender<u64>,
 }
 
 /// The history of this process.
@@ -106,79 +118,45 @@ pub fn start(state: Option<&Path>, max_bytes: u64) -> std::io::Result<()> {
 impl History {
     fn new(folder: Option<PathBuf>) -> (History, Receiver<Job>) {
         let (jobs, received) = sync_channel(QUEUE);
-        let history = History {
-            jobs,
-            folder,
-            lost: AtomicU64::new(0),
-            error: Mutex::default(),
-            last: Mutex::default(),
-            added: Condvar::new(),
-            is_closing: AtomicBool::new(false),
-        };
-        (history, received)
+        let (lost, error, last) = (Mutex::default(), Mutex::default(), watch::Sender::default());
+        (History { jobs, folder, lost, error, last }, received)
     }
 
     /// Queues an event. Never blocks.
     fn record(&self, event: Occurrence) {
         if self.folder.is_some() && self.jobs.try_send(Job::Store(event)).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.add_lost(1);
+        }
+    }
+
+    fn add_lost(&self, events: u64) {
+        if events > 0 {
+            let mut lost = self.lost.lock();
+            *lost = (lost.0 + events, Some(Instant::now()));
         }
     }
 
     /// Returns counters and condition.
     pub fn status(&self) -> HistoryStatus {
-        HistoryStatus {
-            folder: self.folder.clone(),
-            last: *self.last.lock(),
-            lost: self.lost.load(Ordering::Relaxed),
-            error: self.error.lock().clone(),
-        }
+        let (lost, last_lost) = *self.lost.lock();
+        let (folder, error) = (self.folder.clone(), self.error.lock().clone());
+        HistoryStatus { folder, lost, last_lost, error }
     }
 
     /// Returns a reader of the stored records; `None` if nothing is stored.
-    pub fn reader(&self) -> Option<SegmentReader> {
-        self.folder.as_deref().map(SegmentReader::new)
+    pub fn reader(&self) -> Option<RecordReader> {
+        self.folder.as_deref().map(RecordReader::new)
     }
 
-    /// Returns the newest record of these events, optionally with a subject, as stored by this
-    /// process or an earlier one. Reads the whole history.
-    pub fn newest(&self, events: &[&str], subject: Option<&str>) -> Option<Record> {
-        let mut newest = None;
-        // What cannot be read is reported by the thread that writes.
-        let _ = self.reader()?.read(&mut |record| {
-            let is_subject = subject.is_none_or(|subject| record.subject() == subject);
-            if is_subject && events.contains(&record.event.as_str()) {
-                newest = Some(record);
-            }
-            true
-        });
-        newest
-    }
-
-    /// Blocks until there is a record with a number above `number`, for at most `timeout`.
-    pub fn wait_beyond(&self, number: u64, timeout: Duration) {
-        let mut last = self.last.lock();
-        if *last <= number {
-            self.added.wait_for(&mut last, timeout);
-        }
-    }
-
-    /// Returns whether the process ends, so that those who follow the history stop.
-    pub fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Relaxed)
-    }
-
-    /// Makes those who follow the history stop.
-    pub fn close(&self) {
-        self.is_closing.store(true, Ordering::Relaxed);
-        self.added.notify_all();
+    /// Watches the number of the last record that this process has stored.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.last.subscribe()
     }
 
     /// Waits until the events so far are stored, for at most a second.
     pub fn flush(&self) {
-        let (done, stored) = sync_channel(1);
-        if self.folder.is_some() && self.jobs.try_send(Job::Flush(done)).is_ok() {
-            let _ = stored.recv_timeout(FLUSH);
+        if self.folder.is_some() {
+            flush(&self.jobs, Job::Flush);
         }
     }
 }
@@ -189,7 +167,7 @@ struct Recorder<'h> {
     folder: PathBuf,
     max_bytes: u64,
     boot: String,
-    writer: Option<SegmentWriter>,
+    writer: Option<RecordWriter>,
     merger: Merger,
     unstored: VecDeque<Merged>,
     retry_at: Instant,
@@ -216,80 +194,87 @@ impl<'h> Recorder<'h> {
             let window = self.merger.next_end();
             let retry = (!self.unstored.is_empty()).then_some(self.retry_at);
             let next = window.into_iter().chain(retry).min().unwrap_or(now + WAIT);
-            let first = match jobs.recv_timeout(next.saturating_duration_since(now)) {
-                Ok(job) => Some(job),
-                Err(RecvTimeoutError::Timeout) => None,
+            match jobs.recv_timeout(next.saturating_duration_since(now)) {
+                Ok(first) => self.perform([first].into_iter().chain(jobs.try_iter().take(QUEUE))),
+                Err(RecvTimeoutError::Timeout) => self.perform(std::iter::empty()),
                 Err(RecvTimeoutError::Disconnected) => return,
-            };
-            let mut flushes = Vec::new();
-            for job in first.into_iter().chain(jobs.try_iter().take(QUEUE)) {
-                match job {
-                    Job::Store(event) => {
-                        let merged = self.merger.take(event, Instant::now());
-                        self.unstored.extend(merged);
-                    }
-                    Job::Flush(done) => {
-                        self.unstored.extend(self.merger.drain());
-                        flushes.push(done);
-                    }
+            }
+        }
+    }
+
+    /// Performs requests, and writes what is to be recorded.
+    fn perform(&mut self, jobs: impl Iterator<Item = Job>) {
+        let mut flushes = Vec::new();
+        for job in jobs {
+            match job {
+                Job::Store(event) => {
+                    self.unstored.extend(self.merger.take(event, Instant::now()));
+                }
+                Job::Flush(done) => {
+                    self.unstored.extend(self.merger.drain());
+                    flushes.push(done);
                 }
             }
-            self.unstored.extend(self.merger.expire(Instant::now()));
+        }
+        self.unstored.extend(self.merger.expire(Instant::now()));
+        // The end of the process does not wait for the next attempt.
+        if !flushes.is_empty() || Instant::now() >= self.retry_at {
             self.store();
-            drop(flushes);
+        }
+        if self.history.error.lock().is_some() {
+            let excess = self.unstored.len().saturating_sub(UNSTORED);
+            let lost = self.unstored.drain(..excess).map(|merged| merged.count).sum();
+            self.history.add_lost(lost);
         }
     }
 
-    /// Writes what is to be recorded.
     fn store(&mut self) {
-        let now = Instant::now();
-        if self.unstored.is_empty() || now < self.retry_at {
+        if self.unstored.is_empty() {
             return;
         }
-        match self.write() {
-            Ok(last) => {
-                self.unstored.clear();
-                *self.history.error.lock() = None;
-                *self.history.last.lock() = last;
-                self.history.added.notify_all();
-            }
-            Err(error) => {
-                self.retry_at = now + RETRY;
-                // A folder that was replaced is opened anew.
-                self.writer = None;
-                *self.history.error.lock() = Some(error.to_string());
-                let excess = self.unstored.len().saturating_sub(UNSTORED);
-                let lost: u64 = self.unstored.drain(..excess).map(|merged| merged.count).sum();
-                self.history.lost.fetch_add(lost, Ordering::Relaxed);
-            }
+        let written = self.write();
+        if written.is_err() {
+            self.retry_at = Instant::now() + RETRY;
+            // A folder that was replaced is opened anew.
+            self.writer = None;
         }
+        *self.history.error.lock() = written.err().map(|error| explained(&error));
     }
 
-    /// Writes all records at once, and returns the number of the last one.
-    fn write(&mut self) -> std::io::Result<u64> {
+    /// Writes the records, and removes from `unstored` those that are on disk.
+    fn write(&mut self) -> io::Result<()> {
         let writer = match &mut self.writer {
             Some(writer) => writer,
-            None => self.writer.insert(SegmentWriter::open(&self.folder, self.max_bytes)?),
+            None => self.writer.insert(RecordWriter::open(&self.folder, self.max_bytes)?),
         };
-        let (mut lines, mut number) = (String::new(), writer.next_number());
-        for Merged { last, count, first } in &self.unstored {
-            let record = Record {
-                number,
-                time: last.time.clone(),
-                boot: self.boot.clone(),
-                event: last.kind.name.to_owned(),
-                severity: last.kind.severity,
-                message: last.kind.message.to_owned(),
-                fields: last.fields.clone(),
-                count: *count,
-                first: first.clone(),
-            };
-            lines.push_str(&record.to_line());
-            number += 1;
+        let numbered = self.unstored.iter().zip(writer.next_number()..);
+        let lines: Vec<String> =
+            numbered.map(|(merged, number)| line(merged, number, &self.boot)).collect();
+        let appended = writer.append(&lines);
+        let written = appended.as_ref().map_or_else(|error| error.written, |()| lines.len());
+        self.unstored.drain(..written);
+        if written > 0 {
+            self.history.last.send_replace(writer.next_number() - 1);
         }
-        writer.append(&lines, self.unstored.len() as u64)?;
-        Ok(writer.next_number() - 1)
+        appended.map_err(|error| error.source)
     }
+}
+
+/// Returns the line of a record.
+fn line(merged: &Merged, number: u64, boot: &str) -> String {
+    let Merged { last, count, first } = merged;
+    let record = Record {
+        number,
+        time: last.time.clone(),
+        boot: boot.to_owned(),
+        event: last.kind.name.to_owned(),
+        severity: last.kind.severity,
+        message: last.kind.message.to_owned(),
+        fields: last.fields.clone(),
+        count: *count,
+        first: first.clone(),
+    };
+    record.to_line()
 }
 
 /// How long the thread waits for events when nothing is due.
@@ -311,41 +296,68 @@ impl<S: Subscriber> Layer<S> for HistoryLayer {
         let fields = Fields::of(event);
         let kind = fields.event.as_deref().and_then(list::find).filter(|kind| kind.is_recorded);
         let Some(kind) = kind else { return };
-        let subject = fields.subject();
+        let subject = fields.subject(kind);
         let values = fields.values.into_iter();
         history.record(Occurrence {
             kind,
             fields: values.map(|(name, value)| (name.to_owned(), value)).collect(),
             subject,
-            time: format_time(SystemTime::now()),
+            time: format_ms(SystemTime::now()),
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Map;
+    use serde_json::{Map, Value};
 
     use super::*;
 
-    fn event(subject: &str) -> Occurrence {
-        let kind = list::find("lcore_stalled").unwrap();
-        let fields = Map::from_iter([("lcore".to_owned(), subject.into())]);
-        let time = format_time(SystemTime::now());
-        Occurrence { kind, fields, subject: subject.into(), time }
+    fn occurrence(name: &str, values: &[(&'static str, &str)]) -> Occurrence {
+        let kind = list::find(name).unwrap();
+        let values = values.iter().map(|(name, value)| (*name, Value::from(*value))).collect();
+        let fields = Fields { values, ..Fields::default() };
+        let subject = fields.subject(kind);
+        let values = fields.values.into_iter();
+        let fields: Map<String, Value> =
+            values.map(|(name, value)| (name.to_owned(), value)).collect();
+        Occurrence { kind, fields, subject, time: format_ms(SystemTime::now()) }
     }
 
-    fn records(history: &History) -> Vec<(u64, String)> {
+    fn event(lcore: &str) -> Occurrence {
+        occurrence("lcore_stalled", &[("lcore", lcore)])
+    }
+
+    /// Returns number, first field and count of each record.
+    fn records(history: &History) -> Vec<(u64, String, u64)> {
         let mut found = Vec::new();
-        history
-            .reader()
-            .unwrap()
-            .read(&mut |record| {
-                found.push((record.number, record.subject()));
-                true
-            })
-            .unwrap();
+        let mut take = |record: Record| {
+            let first = record.fields.values().next().and_then(Value::as_str);
+            found.push((record.number, first.unwrap_or_default().to_owned(), record.count));
+            true
+        };
+        history.reader().unwrap().read(&mut take).unwrap();
         found
+    }
+
+    /// A folder `base` for `base/state/events`, and the history in it.
+    fn recording(name: &str) -> (PathBuf, History, Receiver<Job>) {
+        let base = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&base);
+        std::fs::create_dir_all(&base).unwrap();
+        let (history, jobs) = History::new(Some(folder(&base.join("state"))));
+        (base, history, jobs)
+    }
+
+    fn recorder(history: &History, max_bytes: u64) -> Recorder<'_> {
+        Recorder::new(history, history.folder.clone().unwrap(), max_bytes)
+    }
+
+    /// Requests a flush of the recorder itself.
+    fn flush_now(recorder: &mut Recorder<'_>) {
+        let (done, flushed) = sync_channel(1);
+        recorder.perform([Job::Flush(done)].into_iter());
+        assert!(flushed.recv().is_err(), "the request is dropped when it is done");
     }
 
     #[test]
@@ -354,55 +366,79 @@ mod tests {
         for n in 0..QUEUE + 7 {
             history.record(event(&n.to_string()));
         }
-        assert_eq!(history.status().lost, 7);
+        let status = history.status();
+        assert_eq!(status.lost, 7);
+        let lost_at = status.last_lost.unwrap();
+        assert!(status.finding(lost_at).unwrap().contains("7 events lost"));
+        assert_eq!(status.finding(lost_at + FINDING), None, "a burst is no finding for ever");
     }
 
     #[test]
     fn records_that_a_disk_refuses_are_kept_and_written_when_it_works_again() {
-        let base = std::env::temp_dir().join(format!("weir-events-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&base);
-        std::fs::create_dir_all(&base).unwrap();
-        let folder = base.join("state").join("events");
+        let (base, history, _jobs) = recording("events-refused");
         // A file in place of the folder makes each attempt fail.
         std::fs::write(base.join("state"), "").unwrap();
-        let (history, jobs) = History::new(Some(folder.clone()));
-        let mut recorder = Recorder::new(&history, folder, 1 << 20);
-        let store = |recorder: &mut Recorder<'_>, subject: &str| {
-            let merged = recorder.merger.take(event(subject), Instant::now());
-            recorder.unstored.extend(merged);
-            recorder.retry_at = Instant::now();
-            recorder.store();
-        };
-        store(&mut recorder, "a");
-        assert!(history.status().error.is_some());
-        for n in 0..UNSTORED + 2 {
-            let merged = recorder.merger.take(event(&n.to_string()), Instant::now());
-            recorder.unstored.extend(merged);
-        }
-        recorder.retry_at = Instant::now();
-        recorder.store();
+        let mut recorder = recorder(&history, 1 << 20);
+        recorder.perform([Job::Store(event("a"))].into_iter());
+        let finding = history.status().finding(Instant::now()).unwrap();
+        assert!(finding.contains("not stored") && finding.contains("free space"), "{finding}");
+        // Between two attempts as well, no more records wait than the maximum.
+        recorder.retry_at = Instant::now() + Duration::from_secs(3600);
+        let many = (0..UNSTORED + 2).map(|n| Job::Store(event(&n.to_string())));
+        recorder.perform(many);
         assert_eq!(history.status().lost, 3, "the oldest ones");
         std::fs::remove_file(base.join("state")).unwrap();
-        store(&mut recorder, "b");
-        let status = history.status();
-        assert_eq!((status.error, status.last), (None, UNSTORED as u64 + 1));
-        let stored = records(&history);
-        assert_eq!(stored.first().unwrap(), &(1, "2".to_owned()));
-        assert_eq!(stored.last().unwrap(), &(UNSTORED as u64 + 1, "b".to_owned()));
-        // An end of the process writes what is being merged.
-        history.record(event("b"));
-        let (done, flushed) = sync_channel(1);
-        history.jobs.try_send(Job::Flush(done)).unwrap();
-        let Ok(Job::Store(event)) = jobs.recv() else { panic!("the event comes first") };
-        assert!(matches!(jobs.recv(), Ok(Job::Flush(_))));
-        assert!(flushed.recv().is_err(), "the request is dropped when it is done");
-        assert!(recorder.merger.take(event, Instant::now()).is_none(), "it is repeated");
-        let due = recorder.merger.drain();
-        recorder.unstored.extend(due);
-        recorder.store();
-        assert_eq!(records(&history).len(), stored.len() + 1);
-        assert_eq!(history.newest(&["lcore_stalled"], Some("b")).unwrap().number, status.last + 1);
-        assert_eq!(history.newest(&["able"], None), None);
+        recorder.perform([Job::Store(event("b"))].into_iter());
+        assert!(records(&history).is_empty(), "the next attempt is not due");
+        // An end of the process does not wait for it.
+        flush_now(&mut recorder);
+        assert_eq!(history.status().error, None);
+        let (stored, last) = (records(&history), UNSTORED as u64);
+        assert_eq!(stored.first().unwrap(), &(1, "3".to_owned(), 1));
+        assert_eq!(stored.last().unwrap(), &(last, "b".to_owned(), 1));
+        assert_eq!(*history.watch().borrow(), last);
+        // It also writes what is being merged.
+        recorder.perform([event("b"), event("b"), event("b")].map(Job::Store).into_iter());
+        flush_now(&mut recorder);
+        assert_eq!(records(&history).last().unwrap(), &(last + 2, "b".to_owned(), 2));
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_another_process_writes_to_is_named() {
+        let (base, history, _jobs) = recording("events-claimed");
+        let (first, second) = (&mut recorder(&history, 1 << 20), &mut recorder(&history, 1 << 20));
+        first.perform([Job::Store(event("a"))].into_iter());
+        second.perform([Job::Store(event("b"))].into_iter());
+        let finding = history.status().finding(Instant::now()).unwrap();
+        assert!(finding.contains("another slowpath writes to this folder; stop it"), "{finding}");
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_batch_larger_than_the_history_stays_within_its_size() {
+        let (base, history, _jobs) = recording("events-batch");
+        let mut recorder = recorder(&history, 64 << 10);
+        recorder.perform((0..5000).map(|n| Job::Store(event(&n.to_string()))));
+        let files = std::fs::read_dir(folder(&base.join("state"))).unwrap();
+        let size: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(size <= 64 << 10, "{size}");
+        assert_eq!(records(&history).last().unwrap(), &(5000, "4999".to_owned(), 1));
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_backend_of_several_services_has_a_record_for_each() {
+        let (base, history, _jobs) = recording("events-services");
+        let mut recorder = recorder(&history, 1 << 20);
+        let failed = |n: u8| {
+            let service = format!("shop/{n}");
+            let values =
+                [("backend", "10.0.0.1:80"), ("service", service.as_str()), ("reason", "refused")];
+            Job::Store(occurrence("backend_unhealthy", &values))
+        };
+        recorder.perform((0..6).map(failed));
+        assert_eq!(records(&history).len(), 6);
         std::fs::remove_dir_all(&base).unwrap();
     }
 }

@@ -14,7 +14,7 @@ pub enum Severity {
     Debug,
     /// A change that needs no attention.
     Info,
-    /// Something is degraded or was rejected; the appliance goes on.
+    /// Something is degraded or was rejected; the appliance keeps forwarding.
     Warning,
     /// A part has failed.
     Error,
@@ -70,13 +70,23 @@ pub struct EventKind {
     pub severity: Severity,
     /// The constant message.
     pub message: &'static str,
-    /// Names of the fields. The first one is the subject: repeated events are merged, and log lines
-    /// are limited, by name and subject.
+    /// Names of the fields.
     pub fields: &'static [&'static str],
+    /// Number of fields, from the first, that are the subject: repeated events are merged, and log
+    /// lines are limited, by name and subject. A field of free text is not in it: its value may
+    /// differ each time.
+    pub subject: usize,
     /// Whether the history has the event.
     pub is_recorded: bool,
     /// What it means.
     pub meaning: &'static str,
     /// What to do.
     pub action: &'static str,
+}
+
+impl EventKind {
+    /// Returns the names of the fields that are the subject.
+    pub fn subject_fields(&self) -> &'static [&'static str] {
+        self.fields.get(..self.subject).unwrap_or(self.fields)
+    }
 }

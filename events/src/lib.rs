@@ -5,19 +5,21 @@
 //!  tracing::warn!(event = "bgp_session_closed", peer, reason, "BGP session closed")
 //!      |                                     list.rs: name, severity, message, fields, meaning
 //!      +--> log/       rate limit -> text, JSON or journald -> thread -> standard error
-//!      +--> history.rs queue -> thread: merge.rs -> segments.rs -> control.state/events
+//!      +--> history.rs queue -> thread: merge.rs -> line_files.rs -> control.state/events
 //! ```
 //! One call writes both, so that log and history cannot differ. Neither blocks the caller: queues
 //! are bounded, and what they lose is counted.
 #![forbid(unsafe_code)]
 
-pub mod fields;
+pub(crate) mod fields;
 pub mod filter;
+pub(crate) mod flush;
 pub mod history;
 pub mod kind;
+pub mod line_files;
 pub mod list;
 pub mod log;
-pub mod merge;
+pub(crate) mod merge;
 pub mod page;
 pub mod record;
-pub mod segments;
+pub mod record_files;

@@ -11,7 +11,7 @@ const fn recorded(
     meaning: &'static str,
     action: &'static str,
 ) -> EventKind {
-    EventKind { name, severity, message, fields, is_recorded: true, meaning, action }
+    EventKind { name, severity, message, fields, subject: 1, is_recorded: true, meaning, action }
 }
 
 /// Declares an event of the log alone.
@@ -22,6 +22,13 @@ const fn logged(
     action: &'static str,
 ) -> EventKind {
     EventKind { is_recorded: false, ..recorded(head, fields, meaning, action) }
+}
+
+impl EventKind {
+    /// Sets the number of fields that are the subject, if it is not the first one alone.
+    const fn with_subject(self, fields: usize) -> EventKind {
+        EventKind { subject: fields, ..self }
+    }
 }
 
 /// Returns the declaration of a name.
@@ -43,7 +50,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "A connection could not be accepted.",
         "Nothing; limits of descriptors are reported elsewhere.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("api_handshake_failed", Debug, "TLS handshake failed"),
         &["from", "error"],
@@ -91,7 +99,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "The object of this appliance could not be written.",
         "Check the disk of `control.state`.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("audit", Info, "audit"),
         &[
@@ -115,7 +124,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "Entries of the audit log are lost, or wait for the disk.",
         "Check the disk of `control.state`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("aws_leader_ended", Warning, "leader ended"),
         &[],
@@ -152,20 +162,23 @@ pub static EVENTS: &[EventKind] = &[
         &["backend", "service", "reason"],
         "Health checks of a backend succeed again.",
         "Nothing.",
-    ),
+    )
+    .with_subject(2),
     recorded(
         ("backend_kept_unhealthy", Info, "backend kept unhealthy after the restart"),
         &["service", "backend"],
         "A backend that was unhealthy before the restart of slowpath stays so until it passes its \
          checks.",
         "See `weir health`.",
-    ),
+    )
+    .with_subject(2),
     recorded(
         ("backend_unhealthy", Warning, "backend unhealthy"),
         &["backend", "service", "reason"],
         "Health checks of a backend fail; it gets no new flows.",
         "The reason is in the event; see `weir health`.",
-    ),
+    )
+    .with_subject(2),
     recorded(
         ("backends_empty", Warning, "service has no usable backend"),
         &["service"],
@@ -179,7 +192,7 @@ pub static EVENTS: &[EventKind] = &[
         "Nothing.",
     ),
     recorded(
-        ("bfd_neighbor_held", Info, "BFD neighbor is administratively down"),
+        ("bfd_neighbor_admin_down", Info, "BFD neighbor is administratively down"),
         &["neighbor"],
         "The neighbor has set its BFD session administratively down.",
         "Nothing, unless the neighbor should have it up.",
@@ -189,7 +202,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "BFD could not start; sessions depend on BGP's hold timer.",
         "See the error: usually ports 3784 and 4784 are taken.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("bfd_packet_unsent", Warning, "BFD packet not sent"),
         &["neighbor", "error"],
@@ -237,7 +251,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "Conditions of BGP policies were not written.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("bgp_connection_failed", Warning, "BGP connection failed"),
         &["peer", "local_asn", "error"],
@@ -251,7 +266,7 @@ pub static EVENTS: &[EventKind] = &[
         "Nothing, unless it is a neighbor.",
     ),
     recorded(
-        ("bgp_key_uninstalled", Warning, "BGP key not installed, peer is refused"),
+        ("bgp_key_install_failed", Warning, "BGP key not installed, peer is refused"),
         &["peer", "error"],
         "The kernel did not take the key of a neighbor, whose connections are refused.",
         "See the error.",
@@ -267,7 +282,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "The BGP port cannot be listened on.",
         "See the error: usually another daemon has port 179.",
-    ),
+    )
+    .with_subject(0),
     logged(
         (
             "bgp_neighbors_excess",
@@ -277,13 +293,15 @@ pub static EVENTS: &[EventKind] = &[
         &["neighbors", "limit"],
         "Packets of the neighbors above the limit are limited by `punt.limit_per_s`.",
         "Use fewer neighbors.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("bgp_policy_incomplete", Warning, "BGP policy not applied completely"),
         &["error"],
         "A part of a BGP policy could not be applied; it is tried again.",
         "See `weir bgp policies`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("bgp_secret_unusable", Warning, "BGP key is not usable"),
         &["key", "password", "cause"],
@@ -346,7 +364,7 @@ pub static EVENTS: &[EventKind] = &[
         ),
         &["cloud", "location", "error"],
         "The cloud does not respond; the location in the state file is used.",
-        "Check the way to the cloud's API.",
+        "Check connectivity to the cloud's API.",
     ),
     recorded(
         ("cloud_phase_changed", Info, "cloud phase changed"),
@@ -365,26 +383,30 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "The region rejected a change.",
         "The error names the table that is full, or the setting to change.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("configuration_applied", Info, "configuration applied"),
         &["gateways"],
         "A changed configuration is in force.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("configuration_rejected", Error, "configuration rejected; previous one stays in force"),
         &["error"],
         "A changed configuration is not valid, or takes a restart; the previous one stays in \
          force.",
         "Type `weir config check`.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("configuration_warning", Warning, "configuration warning"),
         &["warning"],
         "A setting is valid and probably unintended.",
         "See `weir config check`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("control_loop_recovered", Info, "control loop runs again"),
         &[],
@@ -397,33 +419,45 @@ pub static EVENTS: &[EventKind] = &[
         "The control loop has not reported for `health.stall_timeout_ms`; probes fail and routes \
          are withdrawn.",
         "Look for a machine without CPU time or memory; restart slowpath if it stays.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("data_plane_attached", Info, "data plane attached"),
         &["epoch", "program", "starts", "unobserved"],
         "A data plane has joined the region. `starts` is the number of starts since the last one \
          seen; with `unobserved`, it started while slowpath was not running.",
         "Nothing, unless it was not restarted on purpose: then see its log.",
-    ),
+    )
+    .with_subject(0),
+    logged(
+        ("data_plane_failed", Error, "data plane failed"),
+        &["error"],
+        "fastpath or ebpf-fallback could not start, or a part of it failed.",
+        "See the error. The service manager starts it again, unless the configuration is wrong.",
+    )
+    .with_subject(0),
     recorded(
         ("data_plane_gone", Warning, "data plane gone"),
         &["epoch"],
         "The data plane has left the region: with DPDK nothing is forwarded; with XDP the \
          programs stay attached.",
         "See `systemctl status weir-fastpath` and its log.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("data_plane_note", Info, "data plane note"),
         &["note"],
         "What the data plane found or chose at its start.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("data_plane_ready", Info, "data plane ready"),
         &["dpdk", "ports", "lcores", "start_ms", "outage_ms"],
         "fastpath forwards packets; for `outage_ms` no lcore polled.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("data_plane_stopped", Info, "data plane stopped"),
         &[],
@@ -436,7 +470,8 @@ pub static EVENTS: &[EventKind] = &[
         &["warning"],
         "The data plane started, with something that slows it.",
         "Do what the warning says.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("drain_ended", Info, "drain canceled"),
         &[],
@@ -454,7 +489,8 @@ pub static EVENTS: &[EventKind] = &[
         &["address", "port"],
         "A backend that no source names has no flows left, or its time is over.",
         "Nothing.",
-    ),
+    )
+    .with_subject(2),
     recorded(
         ("file_reader_ended", Error, "file reader thread ended"),
         &[],
@@ -476,7 +512,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "Settings that the cloud reports cannot be applied.",
         "See the error.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("generation_switched", Debug, "switched"),
         &["lcore", "generation"],
@@ -494,13 +531,15 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "A verdict came for a backend that was removed.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("held_removal_unrecorded", Error, "held removal not recorded"),
         &["error"],
         "A held removal could not be recorded in the store.",
         "Check the disk of `control.state`.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("http_connection_failed", Debug, "connection ended with an error"),
         &["from", "error"],
@@ -536,7 +575,8 @@ pub static EVENTS: &[EventKind] = &[
         &["key", "address"],
         "An address can be listened on again.",
         "Nothing.",
-    ),
+    )
+    .with_subject(2),
     recorded(
         ("log_level_changed", Info, "log level changed"),
         &["level", "origin", "seconds"],
@@ -548,25 +588,28 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "The variable WEIR_LOG is not valid; `log.level` is used.",
         "Correct the variable.",
-    ),
-    logged(
-        ("log_lines_left_out", Warning, "log lines left out"),
-        &["of", "subject", "lines"],
-        "Lines of an event and subject exceeded `log.limit` within 10 s.",
-        "Look at the lines before; `weir log level` at debug is not limited.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("log_lines_lost", Warning, "log lines lost"),
         &["lines"],
         "The reader of the log did not accept lines in time.",
         "Check journald, or the process that reads standard error.",
+    )
+    .with_subject(0),
+    logged(
+        ("log_lines_suppressed", Warning, "log lines suppressed"),
+        &["suppressed_event", "subject", "lines"],
+        "Lines of an event and subject exceeded `log.limit` within 10 s.",
+        "Look at the lines before; `weir log level` at debug is not limited.",
     ),
     logged(
         ("manifest_warning", Warning, "Kubernetes manifest warning"),
         &["note"],
         "A Kubernetes object has something that Weir does not use as written.",
         "See the note.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("next_hop_unremoved", Debug, "next hop not removed yet"),
         &["next_hop", "error"],
@@ -580,17 +623,23 @@ pub static EVENTS: &[EventKind] = &[
         "See the error; raise the size of the table that it names.",
     ),
     recorded(
+        ("nic_degraded", Warning, "NIC degraded"),
+        &["arm", "port", "state", "detail"],
+        "The NIC of an arm is being reset, or was removed.",
+        "The detail says why; see `weir nic show` and the host's or cloud's events.",
+    ),
+    recorded(
         ("nic_incidents", Warning, "NIC incidents counted"),
         &["arm", "port", "incidents", "totals", "unobserved"],
         "The data plane counted resets, removals, returns, failures or lost links of a NIC since \
-         the last look; with `unobserved`, while slowpath was not running.",
-        "As for `nic_trouble`.",
+         the last observation; with `unobserved`, while slowpath was not running.",
+        "As for `nic_degraded`.",
     ),
     logged(
         ("nic_note", Warning, "NIC note"),
         &["arm", "device", "note"],
         "fastpath found a NIC in trouble, repaired it, or saw its link change.",
-        "See `nic_trouble` and `nic_incidents`.",
+        "See `nic_degraded` and `nic_incidents`.",
     ),
     recorded(
         ("nic_running", Info, "NIC runs"),
@@ -599,23 +648,19 @@ pub static EVENTS: &[EventKind] = &[
         "Nothing.",
     ),
     recorded(
-        ("nic_trouble", Warning, "NIC is in trouble"),
-        &["arm", "port", "state", "detail"],
-        "The NIC of an arm is being reset, or was removed.",
-        "The detail says why; see `weir nic show` and the host's or cloud's events.",
-    ),
-    recorded(
         ("not_able", Warning, "not able"),
         &["reasons"],
         "The appliance takes no new traffic: health probes fail.",
         "The reasons are in the event and in `weir status`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("not_listening", Error, "not listening, retrying"),
         &["key", "address", "error"],
         "An address cannot be listened on; it is tried again.",
         "See the error: usually another process has the port.",
-    ),
+    )
+    .with_subject(2),
     logged(
         ("object_accepted", Info, "object accepted"),
         &["object"],
@@ -649,7 +694,8 @@ pub static EVENTS: &[EventKind] = &[
         &["limit", "needed", "percent"],
         "The limit of open files is too low; listeners accept fewer connections.",
         "Raise `LimitNOFILE` (`ulimit -Hn`) or lower `health.probes_at_once`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("page_login", Info, "logged in to the page"),
         &["token", "source"],
@@ -677,7 +723,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "Conditions of shadowed private links were not stored.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("private_link_event", Info, "private link event"),
         &["object", "reason", "detail"],
@@ -689,11 +736,12 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "The lease for private links could not be read or renewed.",
         "See the error.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("private_link_panicked", Error, "private link round panicked"),
         &["object", "error"],
-        "A defect of Weir in a private link's round; other links go on.",
+        "A defect of Weir in a private link's round; other links continue.",
         "Report it with the log.",
     ),
     recorded(
@@ -719,7 +767,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "Source addresses of probes could not be set; probes through tunnels may fail.",
         "See the error.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("probe_addresses_set", Info, "probe source addresses are set again"),
         &[],
@@ -731,7 +780,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "Routing rules could not be set (`ip rule`); replies of proxies bypass the XDP programs.",
         "See the error.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("proxy_rules_set", Info, "routing rules for proxies are set again"),
         &[],
@@ -743,7 +793,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "Drained backends and tunnels could not be removed yet.",
         "Nothing; it is tried again.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("region_in_small_pages", Warning, "region is in 4 kB pages"),
         &["path"],
@@ -755,7 +806,8 @@ pub static EVENTS: &[EventKind] = &[
         &["note"],
         "The region was opened in an unusual way: created, converted or replaced.",
         "The note says what happened.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("region_removed", Info, "region removed"),
         &["path"],
@@ -801,20 +853,29 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "A defect: the previous services could not be restored after a failed commit.",
         "Restart slowpath, and report it with the log.",
+    )
+    .with_subject(0),
+    logged(
+        ("scrape_failed", Error, "scrape of the metrics failed"),
+        &["error"],
+        "The metrics could not be written, and the client got an error.",
+        "Scrape again; if it fails again, report it.",
     ),
     recorded(
         ("secret_rejected", Warning, "secret file rejected, the previous secret stays"),
         &["error"],
         "The new content of a secret file is not valid; the previous secret stays in force.",
         "Correct the file that the error names.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("secret_warning", Warning, "secret file has a warning"),
         &["warning"],
-        "A secret is in force although it should be mended: it expires, or others can access its \
-         file.",
+        "A secret is in force although it should be corrected: it expires, or others can access \
+         its file.",
         "Do what the warning says.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("service_added", Info, "service added"),
         &["service", "source"],
@@ -832,7 +893,8 @@ pub static EVENTS: &[EventKind] = &[
         &["service", "condition", "detail"],
         "A condition of a service is false.",
         "The detail is in the event and in `weir get services`.",
-    ),
+    )
+    .with_subject(2),
     recorded(
         ("service_removed", Info, "service removed"),
         &["service", "source"],
@@ -844,7 +906,8 @@ pub static EVENTS: &[EventKind] = &[
         &["generation", "objects"],
         "The content of the services files is in force.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("services_rejected", Error, "services file rejected; the previous services stay in force"),
         &["path", "error"],
@@ -857,19 +920,29 @@ pub static EVENTS: &[EventKind] = &[
         "The previous slowpath was killed, or the machine lost power, after `last_seen`.",
         "If you did not kill it: see the log before this time (`journalctl -u weir-slowpath`), \
          memory and the kernel's log.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("slowpath_failed", Error, "slowpath failed"),
         &["error"],
         "slowpath ended because a part failed; the data plane forwards packets by its tables.",
         "See the error. The service manager starts it again.",
-    ),
+    )
+    .with_subject(0),
+    recorded(
+        ("slowpath_start_failed", Error, "slowpath not started"),
+        &["error"],
+        "slowpath could not start; the data plane forwards packets by its tables.",
+        "See the error. The service manager starts it again.",
+    )
+    .with_subject(0),
     recorded(
         ("slowpath_started", Info, "slowpath started"),
         &["version", "socket", "metrics"],
         "slowpath has started.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("slowpath_stopped", Info, "slowpath stopped"),
         &[],
@@ -881,19 +954,22 @@ pub static EVENTS: &[EventKind] = &[
         &["changes"],
         "Sources with a lease have not renewed it; what they wrote changes as configured.",
         "Check the sources.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("source_leases_unchecked", Error, "checking source leases failed"),
         &["error"],
         "Leases of sources could not be checked.",
         "See the error; the check is repeated.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("source_leases_unstored", Error, "expired source leases not stored, retrying"),
         &["changes", "error"],
         "The end of leases could not be stored; it is tried again.",
         "Check the disk of `control.state`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("source_list_held", Warning, "source list held"),
         &["source", "reason"],
@@ -905,43 +981,50 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "The status of objects was not stored.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("store_cut_failed", Warning, "interrupted write at the end of the store's log not cut"),
         &["error"],
         "An interrupted write could not be cut from the store's log; the next change cuts it.",
         "Check the disk of `control.state`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("store_damaged", Error, "store not used, tables unchanged"),
         &["damage"],
         "A file of the store is damaged; changes are refused, and the tables stay as they are.",
         "See `weir status` and the page on backup and restore.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("store_log_cut", Warning, "interrupted write cut from the store's log"),
         &["cut"],
         "An interrupted write was cut from the store's log; it had not been acknowledged.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("store_snapshot_failed", Warning, "store snapshot failed, log not shortened"),
         &["error"],
         "The store's log could not be shortened.",
         "Check the disk of `control.state`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("store_write_failed", Error, "store write failed"),
         &["error"],
         "A change could not be written to disk and was rejected.",
         "Check the disk of `control.state`.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("tables_not_rolled_back", Error, "tables not rolled back to the last commit"),
         &["error"],
         "A defect: the tables could not be rolled back to the last commit.",
         "Restart slowpath, and report it with the log.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("tap_mac_changed", Warning, "another program changed the MAC address of a TAP"),
         &["tap", "found", "expected", "outcome"],
@@ -955,6 +1038,19 @@ pub static EVENTS: &[EventKind] = &[
         "Check the disk, if it is the store's.",
     ),
     recorded(
+        ("telemetry_failed", Warning, "telemetry not delivered"),
+        &["signal", "endpoint", "error"],
+        "The OpenTelemetry collector did not accept traces or metrics. Nothing else is affected; \
+         what is lost is counted in `weir_telemetry_lost_total`.",
+        "Check the collector and `telemetry.otlp_endpoint`.",
+    ),
+    recorded(
+        ("telemetry_recovered", Info, "telemetry is delivered again"),
+        &["signal", "endpoint"],
+        "The OpenTelemetry collector accepts traces or metrics again.",
+        "Nothing.",
+    ),
+    recorded(
         ("tls_certificate_replaced", Info, "TLS certificate replaced"),
         &["file", "valid_until"],
         "The API's certificate was rotated.",
@@ -965,13 +1061,15 @@ pub static EVENTS: &[EventKind] = &[
         &["added", "removed"],
         "Gateway tunnels were added or retired, by the configuration or by the cloud.",
         "Nothing.",
-    ),
+    )
+    .with_subject(0),
     logged(
         ("upgrade_state_left", Warning, "state of an ended upgrade not removed"),
         &["error"],
         "The state of an ended upgrade could not be removed.",
         "Remove it.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("version_changed", Info, "version changed"),
         &["program", "from", "to"],

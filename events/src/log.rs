@@ -4,26 +4,28 @@
 //! neither the control loop nor anything else: lines that do not fit in the queue are counted.
 
 pub mod format;
-pub mod journal;
+pub(crate) mod journal;
 pub mod level;
-pub mod limit;
-pub mod output;
+pub(crate) mod limit;
+pub(crate) mod output;
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use config::checked::Log as LogSettings;
 use tracing::Subscriber;
-use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::fields::Fields;
+use crate::flush::flush;
 use crate::history::{HistoryLayer, history, may_be_recorded};
 use crate::kind::Severity;
+use crate::list;
 use format::Line;
 use level::Levels;
 use limit::Limiter;
@@ -31,10 +33,7 @@ use output::{Counts, Job, Output, Sink};
 
 /// Number of lines that may wait for the thread.
 pub const QUEUE: usize = 8192;
-/// How long the end of the process waits for the thread.
-const FLUSH: Duration = Duration::from_secs(1);
-
-/// Target of the lines of the audit log, which are not limited.
+/// Target of the lines of the audit log. They are not limited, and no level turns them off.
 const AUDIT: &str = "audit";
 
 /// The log of this process.
@@ -81,22 +80,28 @@ impl Log {
 
     /// Waits until the lines so far are written, for at most a second.
     pub fn flush(&self) {
-        let (done, written) = sync_channel(1);
-        if self.jobs.try_send(Job::Flush(done)).is_ok() {
-            let _ = written.recv_timeout(FLUSH);
-        }
+        flush(&self.jobs, Job::Flush);
     }
 
     /// Queues a line unless its event has reached the limit. Never blocks.
     fn write(&self, line: Line) {
         let is_limited = line.severity > Severity::Debug && line.target != AUDIT;
-        let event = line.fields.event.as_deref().unwrap_or(limit::UNNAMED);
-        if is_limited && !self.limiter.admits(event, &line.fields.subject(), Instant::now()) {
+        if is_limited && !self.admits(&line) {
             return;
         }
         if self.jobs.try_send(Job::Line(line)).is_err() {
             self.counts.add_lost(1);
         }
+    }
+
+    /// Returns whether a line is within the limit. The subject of a library's line is its module.
+    fn admits(&self, line: &Line) -> bool {
+        let event = line.fields.event.as_deref();
+        let subject = match event.and_then(list::find) {
+            Some(kind) => line.fields.subject(kind),
+            None => line.target.clone(),
+        };
+        self.limiter.admits(event.unwrap_or(limit::UNNAMED), &subject, Instant::now())
     }
 }
 
@@ -107,7 +112,6 @@ pub struct LogGuard(());
 impl Drop for LogGuard {
     fn drop(&mut self) {
         if let Some(history) = history() {
-            history.close();
             history.flush();
         }
         if let Some(log) = log() {
@@ -135,6 +139,8 @@ pub fn start(program: &'static str, settings: &LogSettings) -> std::io::Result<L
     }
     let sink = Sink::new(settings.format, std::io::stderr().is_terminal());
     start_thread(Output::new(program, sink), received)?;
+    let audit = filter_fn(|metadata| metadata.target() == AUDIT);
+    let filter = filter.or(audit.with_max_level_hint(LevelFilter::INFO));
     let recorded = filter_fn(may_be_recorded).with_max_level_hint(LevelFilter::INFO);
     // Fails if a test has set a subscriber, which then gets the lines.
     let _ = tracing_subscriber::registry()
@@ -169,5 +175,23 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         let target = fields.target.clone().unwrap_or_else(|| event.metadata().target().to_owned());
         let severity = Severity::of(event.metadata().level());
         log.write(Line { at: SystemTime::now(), severity, target, fields });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_libraries_are_limited_by_their_module() {
+        let (jobs, _received) = sync_channel(1);
+        let (levels, _) = Levels::new("info", None, Box::new(|_| Ok(())));
+        let log = Log { jobs, limiter: Limiter::new(1), levels, counts: Counts::default() };
+        let is_admitted = |target: &str| {
+            let (at, target) = (SystemTime::now(), target.to_owned());
+            let (severity, fields) = (Severity::Warning, Fields::default());
+            log.admits(&Line { at, severity, target, fields })
+        };
+        assert_eq!(["hyper", "rustls", "hyper"].map(is_admitted), [true, true, false]);
     }
 }

@@ -1,8 +1,9 @@
 //! Merging of repeated events, so that a flapping peer does not fill the history.
 //!
 //! Events with the same name and subject are a group. Within [`WINDOW`] the first [`DISTINCT`]
-//! different ones are recorded as they come; equal and further ones are merged into one record with
-//! their count, which is written at the end of the window.
+//! different ones are recorded as they come. Equal ones that follow, and further ones, are merged
+//! into a record with their count, which is written before the next different one, or at the end of
+//! the window.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ pub struct Occurrence {
     pub kind: &'static EventKind,
     /// Its fields.
     pub fields: Map<String, Value>,
-    /// Value of the first field.
+    /// Its subject ([`crate::fields::Fields::subject`]).
     pub subject: String,
     /// Time (RFC 3339).
     pub time: String,
@@ -57,8 +58,8 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Takes an event. Returns what is to be recorded now.
-    pub fn take(&mut self, event: Occurrence, now: Instant) -> Option<Merged> {
+    /// Takes an event. Returns what is to be recorded now, in this order.
+    pub fn take(&mut self, event: Occurrence, now: Instant) -> Vec<Merged> {
         let key = (event.kind.name, event.subject.clone());
         let Some(group) = self.groups.get_mut(&key) else {
             if self.groups.len() < MAX_GROUPS {
@@ -66,20 +67,24 @@ impl Merger {
                 let group = Group { ends: now + WINDOW, recorded: 1, last, pending: None };
                 self.groups.insert(key, group);
             }
-            return Some(Merged { last: event, count: 1, first: None });
+            return vec![Merged { last: event, count: 1, first: None }];
         };
-        if let Some(pending) = &mut group.pending {
-            pending.first.get_or_insert_with(|| pending.last.time.clone());
-            pending.count += 1;
-            pending.last = event;
-        } else if group.last != event.fields && group.recorded < DISTINCT {
+        if group.last != event.fields && group.recorded < DISTINCT {
             group.recorded += 1;
             group.last.clone_from(&event.fields);
-            return Some(Merged { last: event, count: 1, first: None });
-        } else {
-            group.pending = Some(Merged { last: event, count: 1, first: None });
+            let repeated = group.pending.take();
+            let event = Merged { last: event, count: 1, first: None };
+            return repeated.into_iter().chain([event]).collect();
         }
-        None
+        match &mut group.pending {
+            Some(pending) => {
+                pending.first.get_or_insert_with(|| pending.last.time.clone());
+                pending.count += 1;
+                pending.last = event;
+            }
+            None => group.pending = Some(Merged { last: event, count: 1, first: None }),
+        }
+        Vec::new()
     }
 
     /// Returns what is to be recorded because its window has ended.
@@ -89,7 +94,7 @@ impl Merger {
             if now < group.ends {
                 return true;
             }
-            // A group that goes on is recorded once in each window.
+            // A group that continues is recorded once in each window.
             group.ends = now + WINDOW;
             group.recorded = DISTINCT;
             match group.pending.take() {
@@ -156,7 +161,7 @@ mod tests {
     fn equal_events_are_merged_at_once_and_other_subjects_are_not() {
         let (mut merger, now) = (Merger::default(), Instant::now());
         let mut take = |subject: &str, at| {
-            merger.take(event("bgp_session_closed", subject, "x", at), now).is_some()
+            !merger.take(event("bgp_session_closed", subject, "x", at), now).is_empty()
         };
         assert_eq!(
             [take("a", 0), take("a", 1), take("b", 2), take("a", 3)],
@@ -167,5 +172,25 @@ mod tests {
         assert_eq!((merged.count, merged.first.as_deref()), (2, Some("0001")));
         assert!(merger.expire(now + WINDOW * 2).is_empty());
         assert_eq!(merger.next_end(), None, "quiet groups are forgotten");
+    }
+
+    #[test]
+    fn repeated_events_are_recorded_before_a_different_one() {
+        let (mut merger, now) = (Merger::default(), Instant::now());
+        let mut recorded = Vec::new();
+        for (at, reason) in ["a", "a", "a", "c", "c"].into_iter().enumerate() {
+            let event = event("bgp_session_closed", "peer", reason, at as u32);
+            recorded.extend(merger.take(event, now));
+        }
+        recorded.extend(merger.drain());
+        let found: Vec<(&str, &str, u64)> = recorded
+            .iter()
+            .map(|merged| {
+                let reason = merged.last.fields["reason"].as_str().unwrap();
+                (merged.last.time.as_str(), reason, merged.count)
+            })
+            .collect();
+        assert_eq!(found, [("0000", "a", 1), ("0002", "a", 2), ("0003", "c", 1), ("0004", "c", 1)]);
+        assert_eq!(recorded[1].first.as_deref(), Some("0001"));
     }
 }

@@ -18,7 +18,10 @@ pub fn sections() -> String {
 fn rows(page: &mut String, is_recorded: bool) {
     page.push_str("| event | severity | fields | meaning | what to do |\n|---|---|---|---|---|\n");
     for kind in EVENTS.iter().filter(|kind| kind.is_recorded == is_recorded) {
-        let fields: Vec<String> = kind.fields.iter().map(|name| format!("`{name}`")).collect();
+        let is_subject = |name| kind.subject_fields().contains(name);
+        let field =
+            |name| if is_subject(name) { format!("**`{name}`**") } else { format!("`{name}`") };
+        let fields: Vec<String> = kind.fields.iter().map(field).collect();
         let _ = writeln!(
             page,
             "| `{}` | {} | {} | {} | {} |",

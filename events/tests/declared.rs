@@ -14,6 +14,24 @@ use syn::visit::Visit;
 const FOLDERS: [&str; 6] =
     ["slowpath", "fastpath/src", "ebpf-fallback/src", "events/src", "host/src", "hugepages/src"];
 
+/// Fields of free text, by which events are not grouped.
+const FREE_TEXT: [&str; 14] = [
+    "added",
+    "cause",
+    "changes",
+    "cut",
+    "damage",
+    "detail",
+    "epoch",
+    "error",
+    "generation",
+    "note",
+    "reason",
+    "reasons",
+    "text",
+    "warning",
+];
+
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -149,6 +167,10 @@ fn declarations_are_sorted_complete_and_in_one_style() {
         let is_snake = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         assert!(is_snake(kind.name) && kind.fields.iter().all(|name| is_snake(name)), "{kind:?}");
         assert!(!kind.fields.contains(&"event"), "{}: a name of the record", kind.name);
+        assert!(kind.subject <= kind.fields.len().max(1), "{}: subject", kind.name);
+        for text in FREE_TEXT {
+            assert!(!kind.subject_fields().contains(&text), "{}: `{text}`", kind.name);
+        }
         for text in [kind.meaning, kind.action] {
             assert!(text.ends_with(['.', '`']), "{}: {text:?} is a sentence", kind.name);
         }

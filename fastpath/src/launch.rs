@@ -22,6 +22,7 @@ use dpdk_bindings::{Eal, EalError, Errno, Mempool, MempoolError, Port, PortError
 use host::Root;
 use host::driver::Version;
 use host::nic::Inventory;
+use host::process;
 use host::service_manager::ServiceManager;
 use hugepages::{OpenError, Unreadable};
 use progress::PollProgress;
@@ -46,6 +47,9 @@ const IDLE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
 
 /// The interval between checks of the NICs and TAPs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The interval at which the CPU time and memory of the process are published.
+const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reason for which the fast path did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -418,7 +422,7 @@ fn run_control(
     stop: &AtomicBool,
 ) -> Result<(), LaunchError> {
     let region = context.region;
-    let mut last_check: Option<Instant> = None;
+    let (mut last_check, mut usage_at): (Option<Instant>, Option<Instant>) = (None, None);
     let mut counted = Lost::default();
     let (mut progress, mut is_ready) = (PollProgress::default(), false);
     while !stop.load(Ordering::Relaxed) {
@@ -430,6 +434,10 @@ fn run_control(
             continue;
         }
         last_check = Some(now);
+        if usage_at.is_none_or(|at| now - at >= USAGE_INTERVAL) {
+            usage_at = Some(now);
+            process::publish_usage(region);
+        }
         context.eal.manage_timers();
         exception.restore_macs();
         count_lost(region, exception.lost(), &mut counted);

@@ -52,20 +52,19 @@ fn main() -> ExitCode {
         eprintln!("fastpath: {error}");
         return ExitCode::FAILURE;
     }
-    // Its thread is started before those of the data plane, and ends after the last line.
-    let log = match events::log::start("fastpath", &config.log) {
+    // Its thread is started before those of the data plane. Dropped after everything else, so that
+    // the last lines are written.
+    let _log = match events::log::start("fastpath", &config.log) {
         Ok(guard) => guard,
         Err(error) => {
             eprintln!("fastpath: starting the log's thread: {error}");
             return ExitCode::FAILURE;
         }
     };
-    let result = fastpath::launch::run(&config);
-    drop(log);
-    match result {
+    match fastpath::launch::run(&config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("fastpath: {error}");
+            tracing::error!(event = "data_plane_failed", %error, "data plane failed");
             if error.is_permanent() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

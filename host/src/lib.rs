@@ -1,7 +1,8 @@
 //! The machine that Weir runs on: its NICs, what is known of their drivers, and binding NICs to the
 //! drivers that DPDK needs.
 //!
-//! Everything is read and written below a [`Root`], so that a directory can stand for a machine.
+//! Everything is read and written below a [`Root`], so that a directory can stand for a machine, except
+//! what the process reads of itself (`process.rs`).
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ mod lcore_cpus;
 pub mod machine;
 pub mod nic;
 pub mod plane;
+pub mod process;
 mod root;
 pub mod service_manager;
 pub mod setup;

@@ -15,6 +15,7 @@
 //!                               fastpath      +--> health/    responses to the cloud's probes
 //!                                             +--> cloud/     lifecycle at AWS or Azure
 //!                                             +--> routing/   BGP
+//!                                             +--> telemetry/ OpenTelemetry
 //! ```
 //! `start.rs` starts all of them. slowpath may be killed at any time: the fastpath continues with
 //! the tables as they are, and the next slowpath recovers its state from the region.
@@ -25,7 +26,7 @@ pub mod control;
 pub mod health;
 pub mod kernel;
 pub mod live;
-pub mod measured;
+pub mod measurements;
 pub mod metrics;
 pub mod page;
 pub mod plane;
@@ -33,3 +34,4 @@ pub mod reconcile;
 pub mod routing;
 pub mod sources;
 pub mod start;
+mod telemetry;

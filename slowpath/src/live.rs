@@ -180,7 +180,9 @@ impl Live {
         status.flows = self.flows_in_use();
         status.nics = self.nics();
         status.findings = crate::plane::spread::findings(&status.lcores, &status.nics);
-        status.findings.extend(history().and_then(|history| history.status().finding()));
+        status
+            .findings
+            .extend(history().and_then(|history| history.status().finding(Instant::now())));
         status.nics.iter_mut().for_each(|nic| nic.driver_counters.clear());
         status
     }

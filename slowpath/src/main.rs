@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use slowpath::sources::CONFIG;
 use slowpath::sources::file::ConfigFile;
-use slowpath::start::StartError;
+use slowpath::start::Previous;
 
 /// Run Weir's control plane: compile services into tables, check health, serve API and metrics
 #[derive(Parser)]
@@ -58,31 +58,36 @@ fn main() -> ExitCode {
         }
     };
     if cli.prepare {
-        return exit_code(slowpath::start::prepare(&config));
+        return match slowpath::start::prepare(&config) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("slowpath: {error}");
+                ExitCode::FAILURE
+            }
+        };
     }
     if let Some(error) = hugepages::upgrade::hand_over(&config, "slowpath") {
         eprintln!("slowpath: {error}");
         return ExitCode::FAILURE;
     }
     let state = config.control.state.as_deref();
+    let previous = Previous::read(state);
     if let Err(error) = events::history::start(state, config.events.max_bytes) {
         eprintln!("slowpath: starting the history's thread: {error}");
         return ExitCode::FAILURE;
     }
     let watched = file.map(|file| ConfigFile::new(file, &cli.set, config.plane));
-    let ended = slowpath::start::run(config, watched);
-    match &ended {
-        Ok(()) => tracing::info!(event = "slowpath_stopped", "slowpath stopped"),
-        Err(error) => tracing::error!(event = "slowpath_failed", %error, "slowpath failed"),
-    }
-    exit_code(ended)
-}
-
-fn exit_code(result: Result<(), StartError>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match slowpath::start::run(config, watched, &previous) {
+        Ok(()) => {
+            tracing::info!(event = "slowpath_stopped", "slowpath stopped");
+            ExitCode::SUCCESS
+        }
+        Err(error) if slowpath::start::has_started() => {
+            tracing::error!(event = "slowpath_failed", %error, "slowpath failed");
+            ExitCode::FAILURE
+        }
         Err(error) => {
-            eprintln!("slowpath: {error}");
+            tracing::error!(event = "slowpath_start_failed", %error, "slowpath not started");
             ExitCode::FAILURE
         }
     }

@@ -34,7 +34,7 @@ use crate::kernel::neighbors::kernel::Kernel;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::kernel::proxy_rules::ProxyRules;
 use crate::live::Shared;
-use crate::measured::Stage;
+use crate::measurements::Stage;
 use crate::plane::region::RegionPlane;
 use crate::sources::desired::{Desired, Store, appliance};
 use crate::sources::file::Files;
@@ -54,7 +54,7 @@ mod wake;
 use hops::Hops;
 use intake::Intake;
 use lcores::Lcores;
-use observer::Observer;
+pub(crate) use observer::Observer;
 use pending::{PendingWrite, Uncommitted};
 pub use wake::wake;
 
@@ -105,7 +105,7 @@ pub struct Reconcile<'r> {
     checker: Option<Receiver<HealthEvent>>,
     /// API requests that wait until their write is in force.
     waits: Vec<Wait>,
-    /// What the data plane and the backends were like at the last look.
+    /// The data plane and the backends as observed last.
     observer: Observer,
     /// Revision of the objects from which the plane's BGP neighbors were derived.
     neighbors_at: Option<u64>,
@@ -162,7 +162,7 @@ impl<'r> Reconcile<'r> {
             uncommitted: None,
             waits: Vec::new(),
             neighbors_at: None,
-            observer: Observer::new(),
+            observer: Observer::default(),
             intake: Intake::new(files, config),
             reconciler: Reconciler::new(Settings { initial_list_timeout, ..TIMES }),
             region,
@@ -260,7 +260,7 @@ impl<'r> Reconcile<'r> {
         }
         let (before, began) = (self.region.generation(), Instant::now());
         self.reconciler.step(time, &changes, &self.appliance, &mut self.plane);
-        self.measure_step(before, began.elapsed(), time);
+        self.measure_step(before, (began, began.elapsed()), time);
         if let Some(outcome) = self.plane.take_outcome() {
             self.commit_done(outcome, time);
         } else if self.uncommitted.is_some() && !self.reconciler.has_work(time.steady) {
@@ -271,7 +271,7 @@ impl<'r> Reconcile<'r> {
         // generation: a slowpath that restarts commits what is in force already.
         let status_changed = self.reconciler.take_status_changed();
         if self.region.generation() != before {
-            self.lcores.switch(time.steady);
+            self.lcores.switch(Instant::now());
             self.publish();
         } else {
             let switched = match self.reconciler.awaits_lcores() {
@@ -279,8 +279,8 @@ impl<'r> Reconcile<'r> {
                 false => self.lcores.mark_switched(),
             };
             if let Some(since) = switched {
-                let took = time.steady.saturating_duration_since(since);
-                self.shared.measured.stages.record(Stage::Acknowledged, took, Some(before));
+                let measured = (since, time.steady.saturating_duration_since(since));
+                self.shared.measurements.record_stage(Stage::Acknowledged, measured, Some(before));
             }
             if switched.is_some() || status_changed {
                 self.shared.changes().event();
@@ -290,14 +290,15 @@ impl<'r> Reconcile<'r> {
     }
 
     /// Records the stages of a step of the reconciler that led from generation `before` to another.
-    fn measure_step(&mut self, before: u32, took: Duration, time: Now) {
+    fn measure_step(&mut self, before: u32, (began, took): (Instant, Duration), time: Now) {
         let commit = self.plane.take_commit_time().unwrap_or_default();
         let generation = self.region.generation();
         if generation != before {
-            let (measured, at) = (&self.shared.measured, Some(generation));
-            measured.stages.record(Stage::Compile, took.saturating_sub(commit), at);
-            measured.stages.record(Stage::Commit, commit, at);
-            measured.set_committed(time.wall);
+            let (measurements, at) = (&self.shared.measurements, Some(generation));
+            let compile = took.saturating_sub(commit);
+            measurements.record_stage(Stage::Compile, (began, compile), at);
+            measurements.record_stage(Stage::Commit, (began + compile, commit), at);
+            measurements.set_committed(time.wall);
         }
     }
 
@@ -305,7 +306,7 @@ impl<'r> Reconcile<'r> {
     fn update_status(&mut self, now: Instant) {
         let generation = self.region.generation();
         let draining = self.region.draining();
-        self.shared.measured.set_table_uses(self.plane.table_uses());
+        self.shared.measurements.set_table_uses(self.plane.table_uses());
         let monitor = self.lcores.begin_check(now);
         let lcores = monitor.observe(self.region, now);
         let (mut able, carries) = monitor.able(self.region, &lcores, generation, draining);

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant, SystemTime};
 use api::Api;
 use api::audit::Audit;
 use config::checked::{Config, Plane};
-use events::history::history;
 use host::service_manager::ServiceManager;
 use hugepages::{OpenError, Opened, Unreadable};
 use parking_lot::Mutex;
@@ -37,17 +36,19 @@ use crate::kernel::neighbors::kernel::LinuxKernel;
 use crate::kernel::privileges;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::live::{Live, Shared};
-use crate::measured::Stage;
+use crate::measurements::Stage;
 use crate::plane::region::RegionPlane;
-use crate::reconcile::{Reconcile, wake};
+use crate::reconcile::{Observer, Reconcile, wake};
 use crate::routing::{self, BgpHandle, BgpLoopFailed};
 use crate::sources;
 use crate::sources::desired::{Store, open_store};
 use crate::sources::file::{ConfigFile, Files, watch};
 use crate::start::service::{EXTENSION, EXTENSION_INTERVAL, LoopReports};
 use crate::start::shutdown::Shutdown;
+use crate::telemetry;
 
 pub use prepare::prepare;
+pub use previous::Previous;
 
 /// Error that keeps slowpath from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +133,14 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which the heartbeat is checked for consumers of change notifications.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Whether all parts have started.
+static HAS_STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether [`run`] has started all parts.
+pub fn has_started() -> bool {
+    HAS_STARTED.load(Ordering::Relaxed)
+}
+
 /// Creates the runtime for listeners and other tasks.
 fn listener_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
@@ -143,8 +152,12 @@ fn listener_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 /// Runs until a shutdown after SIGTERM is complete, until SIGINT, or until a fatal error. After
 /// that the fastpath continues with the tables as they are. `file` is the configuration file to
-/// watch.
-pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
+/// watch, `previous` the state before this process.
+pub fn run(
+    config: Config,
+    file: Option<ConfigFile>,
+    previous: &Previous,
+) -> Result<(), StartError> {
     if let Some(missing) = privileges::missing(&config) {
         return Err(StartError::Privileges(missing));
     }
@@ -169,6 +182,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let audit = Audit::start(config.control.state.as_deref(), config.audit_max_bytes)
         .map_err(system("starting threads"))?;
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared), audit.clone()));
+    let telemetry = telemetry::start(&live).map_err(system("starting threads"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = listener_runtime().map_err(system("starting threads"))?;
     // Open the control socket before the control loop starts, so that a failure changes no tables.
@@ -187,6 +201,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let (alive_too, loop_gone) = channel::<()>();
     let mut reports = LoopReports::new(Arc::clone(&manager), Arc::clone(&shared));
     let (checker_sender, checker_inputs) = std::sync::mpsc::sync_channel(1);
+    let observer = Observer::new(previous);
     let control_loop = std::thread::Builder::new()
         .name("slowpath-loop".into())
         .spawn(move || {
@@ -196,6 +211,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
             let mut reconcile =
                 Reconcile::new(loop_config, plane, kernel, shared_loop, loop_store, files, now());
             reconcile.set_probe_addresses(addresses);
+            reconcile.set_observer(observer);
             let _ = checker_sender.send(reconcile.connect_checker());
             while !stopped.load(Ordering::Relaxed) {
                 heartbeat.beat();
@@ -214,15 +230,17 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         let credentials = live.listening().credentials().cloned();
         let api = Api { documents, credentials, audit, ..api };
         let ends = [loop_ended, checker_ended];
-        runtime.block_on(serve((&config, &manager), &live, (socket, api), bgp, ends))
+        runtime.block_on(serve((&config, &manager, previous), &live, (socket, api), bgp, ends))
     });
     stop.store(true, Ordering::Relaxed);
     shared.wake();
-    // Those who follow the events would delay the end of the runtime.
-    history().inspect(|history| history.close());
     runtime.shutdown_timeout(RESPONSE_TIMEOUT);
     store.close();
-    match await_threads(&config, loop_gone, store_ended) {
+    let loop_has_ended = await_threads(&config, loop_gone, store_ended);
+    if let Some(telemetry) = telemetry {
+        telemetry.stop();
+    }
+    match loop_has_ended {
         true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
         false => served,
     }
@@ -253,16 +271,18 @@ fn start_store(config: &Config) -> Result<(Arc<Store>, Receiver<()>), StartError
 
 /// Measures the store and its writes.
 fn observe_store(store: &Store, config: &Config, shared: &Arc<Shared>) {
-    let (folder, shared) = (config.control.state.clone(), Arc::clone(shared));
-    let measure = move |shared: &Shared| {
-        folder.iter().for_each(|folder| shared.measured.measure_store(folder));
+    let (shared, is_on_disk) = (Arc::clone(shared), config.control.state.is_some());
+    let measure_size = move |shared: &Shared, bytes| {
+        shared.measurements.set_store_bytes(if is_on_disk { bytes } else { 0 });
     };
-    measure(&shared);
-    store.set_observer(Box::new(move |took, completed| {
-        let now = SystemTime::now();
-        shared.measured.stages.record(Stage::Store, took, None);
-        completed.iter().for_each(|source| shared.measured.set_listed(source.as_str(), now));
-        measure(&shared);
+    measure_size(&shared, store.store().bytes());
+    store.set_observer(Box::new(move |written| {
+        let (measurements, now) = (&shared.measurements, SystemTime::now());
+        measurements.record_stage(Stage::Store, written.measured, None);
+        for source in written.completed {
+            measurements.set_listed(source.as_str(), now);
+        }
+        measure_size(&shared, written.bytes);
     }));
 }
 
@@ -329,7 +349,7 @@ async fn wake_on_write(mut written: tokio::sync::watch::Receiver<u64>, shared: A
 
 /// Serves everything until a signal arrives or a part fails.
 async fn serve(
-    (config, manager): (&Config, &ServiceManager),
+    (config, manager, previous): (&Config, &ServiceManager, &Previous),
     live: &Arc<Live>,
     (socket, api): ((tokio::net::UnixListener, Groups), Api),
     bgp: BgpHandle,
@@ -350,7 +370,8 @@ async fn serve(
         });
     }
     listening::start(&mut tasks, config, live, (socket, api, links));
-    previous::report();
+    previous.report();
+    HAS_STARTED.store(true, Ordering::Relaxed);
     tracing::info!(
         event = "slowpath_started",
         version = env!("CARGO_PKG_VERSION"),

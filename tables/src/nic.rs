@@ -120,7 +120,7 @@ nic_counts! {
         no_buffer "no_buffer_events" "Times that the driver found no free packet buffer for its receive queues: raise fastpath.buffers.",
     }
 
-    /// Troubles of the NIC since the region was created.
+    /// Incidents of the NIC since the region was created.
     NicEvents of 8 at EVENTS {
         link_losses "link_losses" "Times that the link went down.",
         resets "resets" "Times that the driver requested a reset of the NIC and got it.",
@@ -227,7 +227,7 @@ pub struct Nic {
     pub counters: NicCounters,
     /// Losses behind the XDP programs.
     pub xdp_losses: XdpLosses,
-    /// Troubles so far.
+    /// Incidents so far.
     pub events: NicEvents,
     /// All counters of the driver by name, at most [`NIC_XSTATS`]. Unlike the others, they are
     /// those of the driver and may start anew.

@@ -60,7 +60,7 @@ pub enum Referred {
 pub struct TableUse {
     /// Name of the table.
     pub table: &'static str,
-    /// Entries in use. Removed ones count until no generation and no flow refers to them.
+    /// Entries in use. Removed ones count until they can be reused, except in the row `frontends`.
     pub used: u32,
     /// Number of entries that the table has.
     pub capacity: u32,
@@ -182,8 +182,10 @@ impl<'r> Writer<'r> {
         TableSet::of(self.parts, self.next())
     }
 
-    /// Returns the occupancy of the tables that this writer fills, as prepared.
-    pub fn table_uses(&self) -> [TableUse; 5] {
+    /// Returns the occupancy of the tables that this writer fills, as prepared. `frontends` are
+    /// those that the next generation sees, which `region.max_frontends` limits;
+    /// `frontend_entries` are the entries of their hash, with marks and removed ones.
+    pub fn table_uses(&self) -> [TableUse; 6] {
         let ids = |table, (used, capacity, retired): (u32, u32, u32)| TableUse {
             table,
             used: used + retired,
@@ -196,6 +198,7 @@ impl<'r> Writer<'r> {
             ids("backends", self.index.backends.usage()),
             ids("next_hops", self.index.next_hops.usage()),
             TableUse { table: "frontends", used: self.index.frontends, capacity },
+            ids("frontend_entries", self.entry_usage()),
             TableUse { table: "slots", used: slots - free, capacity: slots },
         ]
     }

@@ -82,7 +82,7 @@ impl Units {
             let log = std::fs::read(self.folder.file(&format!("{daemon}.log")));
             let log = String::from_utf8_lossy(&log.unwrap_or_default()).into_owned();
             if let [first, ..] = &*denials(&log) {
-                return Err(format!("{daemon}: the sandbox refuses something: {first}").into());
+                return Err(format!("{daemon}: the sandbox denied an operation: {first}").into());
             }
         }
         Ok(())

@@ -164,7 +164,7 @@ fn assert_data_plane_is_measured(weir: &Weir, metrics: &Metrics) -> Result<(), B
     // Statistics by queue exist where the driver counts them: `make nics`.
     let of_hardware = ["weir_nic_queue_received_packets_total", "weir_nic_driver_stat"];
     for one in declared::all() {
-        let of_plane = ["weir_lcore_", "weir_nic_"];
+        let of_plane = ["weir_data_plane_", "weir_lcore_", "weir_nic_"];
         let is_expected = match one.presence {
             Presence::Always => true,
             Presence::Dpdk => is_dpdk,

@@ -19,7 +19,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
+fn tshark_decodes_both_sides_without_errors() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     let gateway = lab.aws_gateway(changing_gateway())?;

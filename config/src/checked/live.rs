@@ -28,7 +28,7 @@ const LIVE: [&str; 12] = [
     "log.limit",
 ];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 20] = [
+const SLOWPATH: [&str; 21] = [
     "name",
     "zone",
     "local",
@@ -47,6 +47,7 @@ const SLOWPATH: [&str; 20] = [
     "metrics",
     "control",
     "events",
+    "telemetry",
     "api",
     "audit",
 ];

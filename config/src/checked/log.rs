@@ -22,7 +22,7 @@ pub enum LogFormat {
 pub struct Log {
     /// Format of log lines.
     pub format: LogFormat,
-    /// Levels, as [`crate::log_level::check`] accepts them.
+    /// Levels, as [`crate::log_level::check`] accepts them; see [`crate::log_level::complete`].
     pub level: String,
     /// Maximum number of lines per event and subject in 10 seconds; 0 for no limit.
     pub limit: u32,

@@ -47,6 +47,7 @@ impl Default for File {
             control: Control::default(),
             log: Default::default(),
             events: Default::default(),
+            telemetry: Default::default(),
             api: Default::default(),
             audit: Audit::default(),
             tables: Tables::default(),

@@ -14,11 +14,11 @@ pub struct Log {
     /// otherwise `text`.
     pub format: LogFormat,
     /// Level `error`, `warn`, `info`, `debug`, `trace` or `off`, and levels of modules after it:
-    /// `info,bgp=debug`. `weir log level` changes it for a while. The variable `WEIR_LOG` precedes
-    /// it.
+    /// `info,bgp=debug`; `bgp=debug` means the same. Lines of the audit log are always written.
+    /// `weir log level` changes the level for a while. The variable `WEIR_LOG` precedes it.
     pub level: String,
-    /// Maximum number of lines per event and subject (its first field) in 10 seconds, above level
-    /// `debug`; the others are counted. 0: no limit.
+    /// Maximum number of lines per event and subject (peer, service and others) in 10 seconds,
+    /// above level `debug`; the others are counted. 0: no limit.
     #[schemars(range(max = 1_000_000))]
     pub limit: u32,
 }
@@ -35,7 +35,7 @@ impl Default for Log {
 pub struct Events {
     /// Maximum size of the history in MiB; the oldest events are removed. It is in
     /// `control.state`, in the folder `events`.
-    #[schemars(range(min = 1, max = 4096))]
+    #[schemars(range(min = 1, max = 256))]
     pub max_mib: u32,
 }
 

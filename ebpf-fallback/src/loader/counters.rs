@@ -1,8 +1,9 @@
-//! Publishes state and counters of the arms' interfaces in the region, as fastpath does for its
-//! NICs.
+//! Publishes state and counters of the arms' interfaces in the region, and CPU time and memory of
+//! this process, as fastpath does.
 
 use std::time::{Duration, Instant};
 
+use host::process;
 use host::xdp::Mode;
 use tables::nic::{Nic as Published, NicCounters, NicState, XdpLoss, XdpLosses};
 use tables::region::Region;
@@ -55,7 +56,7 @@ impl Counters {
         Counters { arms: arms.collect(), losses, read_at: None }
     }
 
-    /// Publishes whether the links are up and, once a second, the counters.
+    /// Publishes whether the links are up and, once a second, the counters and this process's usage.
     pub fn publish(
         &mut self,
         region: &Region,
@@ -81,6 +82,7 @@ impl Counters {
         }
         if due {
             self.read_at = Some(now);
+            process::publish_usage(region);
         }
     }
 }

@@ -5,12 +5,10 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
+use config::rfc3339::format_ms;
+
 use crate::fields::{Fields, text};
 use crate::kind::Severity;
-use crate::record::format_time;
-
-/// Maximum length of a value, in bytes; the rest is cut off.
-const MAX_VALUE: usize = 16 * 1024;
 
 /// A line of the log.
 #[derive(Debug)]
@@ -25,30 +23,27 @@ pub struct Line {
     pub fields: Fields,
 }
 
-/// Returns a text cut to [`MAX_VALUE`] bytes.
-pub fn shortened(text: &str) -> &str {
-    let mut end = text.len().min(MAX_VALUE);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
 /// Returns a value as it is written after `name=`: in quotes if it has blanks, quotes, `=` or
 /// control characters.
 pub fn value_text(value: &Value) -> String {
     let text = text(value);
-    let text = shortened(&text);
     let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '"' && c != '=';
     match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
+        true => text,
         false => format!("{text:?}"),
     }
 }
 
-/// Returns the message followed by the fields.
+/// Returns the message followed by the fields, without control characters: a terminal would obey
+/// them.
 pub fn message(line: &Line) -> String {
-    let mut text = shortened(&line.fields.message).replace('\n', "\\n");
+    let mut text = String::new();
+    for c in line.fields.message.chars() {
+        match c.is_control() {
+            true => text.extend(c.escape_debug()),
+            false => text.push(c),
+        }
+    }
     for (name, value) in &line.fields.values {
         // Writing to a string cannot fail.
         let _ = write!(text, " {name}={}", value_text(value));
@@ -68,7 +63,7 @@ pub fn as_text(line: &Line, colored: bool) -> String {
         true => format!("\x1b[{color}m{level}\x1b[0m"),
         false => level.to_owned(),
     };
-    let (at, target, text) = (format_time(line.at), &line.target, message(line));
+    let (at, target, text) = (format_ms(line.at), &line.target, message(line));
     match &line.fields.event {
         Some(event) => format!("{at} {level} {target}: {text} event={event}\n"),
         None => format!("{at} {level} {target}: {text}\n"),
@@ -77,25 +72,16 @@ pub fn as_text(line: &Line, colored: bool) -> String {
 
 /// Returns a line as one JSON object.
 pub fn as_json(line: &Line, program: &str) -> String {
-    let fields: Map<String, Value> = line
-        .fields
-        .values
-        .iter()
-        .map(|(name, value)| {
-            let value = match value {
-                Value::String(text) => Value::String(shortened(text).to_owned()),
-                other => other.clone(),
-            };
-            ((*name).to_owned(), value)
-        })
-        .collect();
+    let values = line.fields.values.iter();
+    let fields: Map<String, Value> =
+        values.map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     let object = json!({
-        "time": format_time(line.at),
+        "time": format_ms(line.at),
         "severity": line.severity.as_str(),
         "program": program,
         "target": line.target,
         "event": line.fields.event,
-        "message": shortened(&line.fields.message),
+        "message": line.fields.message,
         "fields": fields,
     });
     format!("{object}\n")
@@ -148,9 +134,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn long_values_are_cut_between_characters() {
-        let text = "é".repeat(MAX_VALUE);
-        assert_eq!(shortened(&text).len(), MAX_VALUE);
-        assert_eq!(shortened(&format!("x{text}")).len(), MAX_VALUE - 1);
+    fn control_characters_are_escaped() {
+        let mut line = example();
+        line.fields.message = "a\x1b[31m\nb\u{9b}".into();
+        line.fields.values = vec![("reason", "\x1b[2J".into())];
+        assert_eq!(message(&line), r#"a\u{1b}[31m\nb\u{9b} reason="\u{1b}[2J""#);
     }
 }

@@ -9,8 +9,8 @@ use std::os::linux::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use super::format::{Line, message, shortened};
-use crate::fields::text;
+use super::format::{Line, message};
+use crate::fields::{MAX_VALUE, text};
 
 /// Socket of journald.
 pub const SOCKET: &str = "/run/systemd/journal/socket";
@@ -53,7 +53,10 @@ impl Journal {
 /// Returns the datagram of a line. Weir's fields have the prefix `WEIR_`.
 pub fn encode(line: &Line, program: &str) -> Vec<u8> {
     let mut datagram = Vec::new();
-    put(&mut datagram, "MESSAGE", &message(line));
+    // With all fields, it could be too long for a datagram.
+    let mut message = message(line);
+    message.truncate(message.floor_char_boundary(MAX_VALUE));
+    put(&mut datagram, "MESSAGE", &message);
     put(&mut datagram, "PRIORITY", &line.severity.priority().to_string());
     put(&mut datagram, "SYSLOG_IDENTIFIER", program);
     put(&mut datagram, "WEIR_TARGET", &line.target);
@@ -70,7 +73,6 @@ pub fn encode(line: &Line, program: &str) -> Vec<u8> {
 }
 
 fn put(datagram: &mut Vec<u8>, name: &str, value: &str) {
-    let value = shortened(value);
     datagram.extend(name.as_bytes());
     if value.contains('\n') {
         // A value of several lines has its length in front.

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use config::log_level;
-use parking_lot::Mutex;
+use config::log_level::{self, complete};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 /// Puts directives in force.
@@ -21,7 +21,7 @@ pub struct LevelStatus {
     pub origin: String,
     /// Directives without `weir log level`.
     pub configured: String,
-    /// Seconds until the configured ones are in force again; `None` if that takes no end.
+    /// Seconds until the configured ones are in force again; `None` without an end.
     pub left_s: Option<u64>,
 }
 
@@ -64,18 +64,13 @@ impl Levels {
         let environment = environment.filter(|level| !level.is_empty());
         let mut rejected = None;
         // The variable may have any directive of tracing's EnvFilter.
-        let environment = environment.filter(|level| {
+        let environment = environment.map(|level| complete(&level)).filter(|level| {
             rejected = replace(level).err();
             rejected.is_none()
         });
-        let state = State { setting: setting.to_owned(), environment, temporary: None };
-        let levels = Levels { state: Mutex::new(state), replace };
-        let _ = levels.apply(&levels.state.lock());
-        (levels, rejected)
-    }
-
-    fn apply(&self, state: &State) -> Result<(), String> {
-        (self.replace)(state.in_force().0)
+        let state = State { setting: complete(setting), environment, temporary: None };
+        let _ = replace(state.in_force().0);
+        (Levels { state: Mutex::new(state), replace }, rejected)
     }
 
     /// Returns the levels in force.
@@ -93,11 +88,11 @@ impl Levels {
 
     /// Sets the level of the setting `log.level`.
     pub fn configure(&self, setting: &str) {
-        let mut state = self.state.lock();
+        let (mut state, setting) = (self.state.lock(), complete(setting));
         if state.setting != setting {
-            setting.clone_into(&mut state.setting);
+            state.setting = setting;
             // The configuration has been checked.
-            let _ = self.apply(&state);
+            let _ = (self.replace)(state.in_force().0);
         }
     }
 
@@ -112,37 +107,40 @@ impl Levels {
         now: Instant,
     ) -> Result<(), String> {
         directives.map_or(Ok(()), log_level::check)?;
-        let mut state = self.state.lock();
         let until = lasts.map(|lasts| now + lasts);
-        state.temporary = directives.map(|directives| (directives.to_owned(), until));
-        self.apply(&state)?;
-        let (level, origin) = state.in_force();
-        let (level, origin) = (level.to_owned(), origin);
-        drop(state);
-        let seconds = lasts.map_or(0, |lasts| lasts.as_secs());
-        tracing::info!(event = "log_level_changed", level, origin, seconds, "log level changed");
-        Ok(())
+        let temporary = directives.map(|directives| (complete(directives), until));
+        self.replace_temporary(self.state.lock(), temporary, lasts)
     }
 
     /// Returns to the configured level if the time of another one is over.
     pub fn expire(&self, now: Instant) {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let until = state.temporary.as_ref().and_then(|(_, until)| *until);
-        if until.is_none_or(|until| now < until) {
-            return;
+        if until.is_some_and(|until| now >= until) {
+            // The configured level has been in force before.
+            let _ = self.replace_temporary(state, None, None);
         }
-        state.temporary = None;
-        let _ = self.apply(&state);
+    }
+
+    /// Puts other temporary directives in force, if they can be.
+    fn replace_temporary(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        temporary: Option<(String, Option<Instant>)>,
+        lasts: Option<Duration>,
+    ) -> Result<(), String> {
+        let before = std::mem::replace(&mut state.temporary, temporary);
+        if let Err(error) = (self.replace)(state.in_force().0) {
+            state.temporary = before;
+            return Err(error);
+        }
         let (level, origin) = state.in_force();
         let (level, origin) = (level.to_owned(), origin);
+        // The event takes the lock of the filters.
         drop(state);
-        tracing::info!(
-            event = "log_level_changed",
-            level,
-            origin,
-            seconds = 0_u64,
-            "log level changed"
-        );
+        let seconds = lasts.map_or(0, |lasts| lasts.as_secs());
+        tracing::info!(event = "log_level_changed", level, origin, seconds, "log level changed");
+        Ok(())
     }
 }
 
@@ -156,7 +154,7 @@ mod tests {
         let in_force = Arc::new(Mutex::new(String::new()));
         let shared = Arc::clone(&in_force);
         let replace = move |level: &str| {
-            if level == "wrong" {
+            if level.contains("wrong") {
                 return Err("wrong".to_owned());
             }
             level.clone_into(&mut shared.lock());
@@ -174,11 +172,11 @@ mod tests {
         assert_eq!(*in_force.lock(), "info");
         levels.set(Some("bgp=debug"), Some(Duration::from_secs(60)), now).unwrap();
         levels.configure("warn");
-        assert_eq!(*in_force.lock(), "bgp=debug");
+        assert_eq!(*in_force.lock(), "info,bgp=debug", "other modules stay at info");
         let status = levels.status(now);
         assert_eq!((status.configured.as_str(), status.left_s), ("warn", Some(60)));
         levels.expire(now + Duration::from_secs(59));
-        assert_eq!(*in_force.lock(), "bgp=debug");
+        assert_eq!(*in_force.lock(), "info,bgp=debug");
         levels.expire(now + Duration::from_secs(60));
         assert_eq!(*in_force.lock(), "warn");
         levels.set(Some("trace"), None, now).unwrap();
@@ -190,7 +188,9 @@ mod tests {
             ("warn", "log.level".into())
         );
         assert!(levels.set(Some("loud"), None, now).is_err());
-        assert_eq!(*in_force.lock(), "warn");
+        // A module of this name makes `replace` fail.
+        assert!(levels.set(Some("wrong=debug"), None, now).is_err());
+        assert_eq!((in_force.lock().as_str(), levels.status(now).level), ("warn", "warn".into()));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub const UNNAMED: &str = "none";
 struct Group {
     ends: Instant,
     passed: u32,
-    left_out: u64,
+    suppressed: u64,
 }
 
 #[derive(Default)]
@@ -59,41 +59,45 @@ impl Limiter {
         if state.groups.len() >= MAX_GROUPS && !state.groups.contains_key(&key) {
             key.1 = String::new();
         }
-        let new = || Group { ends: now + WINDOW, passed: 0, left_out: 0 };
+        let new = || Group { ends: now + WINDOW, passed: 0, suppressed: 0 };
         let group = state.groups.entry(key).or_insert_with(new);
         if group.passed < limit {
             group.passed += 1;
             return true;
         }
-        group.left_out += 1;
+        group.suppressed += 1;
         *state.suppressed.entry(event.to_owned()).or_default() += 1;
         false
     }
 
-    /// Ends the windows that are over. Returns a line for each that had lines left out.
+    /// Ends the windows that are over. Returns a line for each that had lines suppressed.
     pub fn expire(&self, now: Instant) -> Vec<Line> {
-        let mut left_out = Vec::new();
+        let mut suppressed = Vec::new();
         self.state.lock().groups.retain(|(event, subject), group| {
-            if now >= group.ends && group.left_out > 0 {
-                left_out.push(left_out_line(event, subject, group.left_out));
+            if now >= group.ends && group.suppressed > 0 {
+                suppressed.push(suppressed_line(event, subject, group.suppressed));
             }
             now < group.ends
         });
-        left_out
+        suppressed
     }
 
-    /// Returns the number of lines left out since the start, by event.
+    /// Returns the number of lines suppressed since the start, by event.
     pub fn suppressed(&self) -> Vec<(String, u64)> {
         let state = self.state.lock();
         state.suppressed.iter().map(|(event, count)| (event.clone(), *count)).collect()
     }
 }
 
-fn left_out_line(event: &str, subject: &str, lines: u64) -> Line {
-    let values = vec![("of", event.into()), ("subject", subject.into()), ("lines", lines.into())];
+fn suppressed_line(event: &str, subject: &str, lines: u64) -> Line {
+    let values = vec![
+        ("suppressed_event", event.into()),
+        ("subject", subject.into()),
+        ("lines", lines.into()),
+    ];
     let fields = Fields {
-        event: Some("log_lines_left_out".into()),
-        message: "log lines left out".into(),
+        event: Some("log_lines_suppressed".into()),
+        message: "log lines suppressed".into(),
         target: None,
         values,
     };

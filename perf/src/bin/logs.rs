@@ -12,9 +12,9 @@ use std::io::{self, Write};
 use std::time::{Instant, SystemTime};
 
 use config::checked::{Log, LogFormat};
+use config::rfc3339::format_ms;
 use events::history::history;
 use events::log::log;
-use events::record::format_time;
 
 const ROUNDS: usize = 15;
 const CALLS: u32 = 2_000;
@@ -77,7 +77,7 @@ fn call(case: usize, number: u64, null: &mut File) -> io::Result<()> {
     let reason = "connection refused";
     match case {
         0 => {
-            let at = format_time(SystemTime::now());
+            let at = format_ms(SystemTime::now());
             let line = format!(
                 "{at}  WARN logs: backend unhealthy backend={number} service=a reason={reason:?}\n"
             );

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use state::labels::Pairs;
 use tokio::sync::Notify;
 
@@ -85,21 +86,13 @@ pub enum ReconcileError {
     Policy(#[from] PolicyDefects),
 }
 
-/// Upper bounds in seconds of the buckets of [`Counts`]; the last bucket has none.
-const BOUNDS_S: [f64; 8] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.25, 1.0];
-
 /// Statistics of rounds.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Counts {
     /// Number of rounds.
     pub runs: u64,
-    /// Total duration of rounds in seconds.
-    pub seconds: f64,
-    /// Number of rounds by duration: at most the bound of [`Counts::bounds_s`], and over the one
-    /// before.
-    pub buckets: [u64; BOUNDS_S.len() + 1],
-    /// Duration of the last round in seconds.
-    pub last_seconds: f64,
+    /// Durations of rounds in seconds.
+    pub durations: Histogram,
     /// Failed rounds by local ASN of the router with the defect; 0 for errors that concern no
     /// single router.
     pub errors: BTreeMap<u32, u64>,
@@ -107,17 +100,18 @@ pub struct Counts {
     pub error: String,
 }
 
-impl Counts {
-    /// Returns the upper bounds of the buckets in seconds; the last one is infinite.
-    pub fn bounds_s() -> impl Iterator<Item = f64> {
-        BOUNDS_S.into_iter().chain([f64::INFINITY])
+impl Default for Counts {
+    fn default() -> Counts {
+        // 0.1 ms to 1.6 s.
+        let durations = Histogram::new(exponential_buckets(0.0001, 4.0, 8));
+        Counts { runs: 0, durations, errors: BTreeMap::new(), error: String::new() }
     }
+}
 
+impl Counts {
     fn record(&mut self, took: Duration, result: &Result<(), ReconcileError>) {
         self.runs += 1;
-        self.last_seconds = took.as_secs_f64();
-        self.seconds += self.last_seconds;
-        self.buckets[BOUNDS_S.partition_point(|bound| *bound < self.last_seconds)] += 1;
+        self.durations.observe(took.as_secs_f64());
         let error = result.as_ref().err();
         self.error = error.map(ToString::to_string).unwrap_or_default();
         match error {

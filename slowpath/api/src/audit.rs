@@ -203,11 +203,13 @@ fn write_all(
         let mut batch = vec![first];
         batch.extend(entries.try_iter().take(QUEUE));
         let lines: Vec<&str> = batch.iter().map(|(line, _)| line.as_str()).collect();
-        let result = files.append(&lines).map_err(|error| {
+        let result = files.append(&lines);
+        let lost = result.as_ref().map_or_else(|error| lines.len() - error.written, |()| 0);
+        let result = result.map_err(|error| {
             let folder = files.folder().display();
             format!("{folder}: {error}; changes are made, and not recorded there")
         });
-        report(result, batch.len(), batch.into_iter().map(|(_, done)| done).collect());
+        report(result, lost, batch.into_iter().map(|(_, done)| done).collect());
     }
 }
 

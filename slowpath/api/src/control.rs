@@ -29,10 +29,10 @@ pub trait Control: Send + Sync {
     /// Returns the sources' settings of the configuration in force.
     fn sources(&self) -> Settings;
 
-    /// Records a request for the metrics: method, pattern of the path unless no route matched,
-    /// status, and time until the response began.
-    fn request_done(&self, method: &str, route: Option<&str>, status: u16, took: Duration) {
-        let _ = (method, route, status, took);
+    /// Records a request whose response begins now: method, pattern of the path unless no route
+    /// matched, status, and when the request began.
+    fn request_done(&self, method: &str, route: Option<&str>, status: u16, began: Instant) {
+        let _ = (method, route, status, began);
     }
 
     /// Returns the current time, for the leases of sources.

@@ -1,22 +1,19 @@
 //! Endpoint of the history of events: a stream of records, which ends unless the client watches.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use events::filter::Filter;
-use events::history::{History, history};
+use events::history::history;
 use events::record::Record;
-use events::segments::SegmentReader;
-use futures_core::Stream;
+use events::record_files::RecordReader;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::access::Access;
 use crate::control::Api;
@@ -24,12 +21,10 @@ use crate::problem::Problem;
 use crate::query::QueryParams;
 use crate::role::Role;
 use crate::route::{Operation, Routes, get};
-use crate::watch::LINES;
+use crate::watch::{LINES, Lines};
 
-/// Maximum number of records queued for a slow client.
+/// Maximum number of records that are read at once, and queued for a slow client.
 const MAX_QUEUED_LINES: usize = 256;
-/// Interval at which a watch checks whether its client is still there.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Streams the history of events, oldest records first, one line of JSON each.";
@@ -58,7 +53,8 @@ struct EventsQuery {
     kind: Option<String>,
     /// Only records of this severity or higher: `info`, `warning` or `error`.
     severity: Option<String>,
-    /// Does not end, and streams further records as they come.
+    /// Does not end, and streams records as they come: new ones only, unless `since` or `after` is
+    /// given.
     watch: bool,
 }
 
@@ -78,63 +74,86 @@ async fn events(QueryParams(query): QueryParams<EventsQuery>) -> Result<Response
                    slowpath";
         return Err(Problem::not_found(why));
     };
-    let (lines, mut receiver) = mpsc::channel(MAX_QUEUED_LINES);
-    tokio::task::spawn_blocking(move || send(history, reader, &filter, query.watch, &lines));
+    // Watched before the first read, so that no record is missed.
+    let last = query.watch.then(|| history.watch());
+    let only_new = query.watch && query.since.is_none() && query.after.is_none();
+    let mut records = Records { reader, filter };
+    if only_new {
+        let skipped = records.blocking(|records| records.reader.skip()).await;
+        records = skipped.map_err(Problem::internal)?.0;
+    }
+    let (records, first) = records.part().await.map_err(Problem::internal)?;
     // A stream of JSON lines is never empty.
-    let first = if query.watch { None } else { receiver.recv().await };
-    if first.is_none() && !query.watch {
+    if first.lines.is_empty() && !query.watch {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let body = Body::from_stream(RecordLines { first, rest: receiver });
-    Ok(([(header::CONTENT_TYPE, LINES)], body).into_response())
+    let (lines, receiver) = mpsc::channel(MAX_QUEUED_LINES);
+    tokio::spawn(send(records, first, last, lines));
+    Ok(([(header::CONTENT_TYPE, LINES)], Body::from_stream(Lines(receiver))).into_response())
 }
 
-/// Sends the records until there are no more, or with `watch` until the client or slowpath ends.
-fn send(
-    history: &History,
-    mut reader: SegmentReader,
-    filter: &Filter,
-    watch: bool,
-    lines: &mpsc::Sender<io::Result<String>>,
-) {
-    let (mut last, mut is_open) = (0, true);
-    loop {
-        let read = reader.read(&mut |record| {
-            last = record.number;
-            if filter.admits(&record) {
-                let line = serde_json::to_string(&record).map(|line| line + "\n");
-                is_open = lines.blocking_send(line.map_err(io::Error::from)).is_ok();
-            }
-            is_open
-        });
-        if let Err(error) = read {
-            // The client sees a response that was cut off.
-            let _ = lines.blocking_send(Err(error));
-            return;
-        }
-        if !watch || !is_open || history.is_closing() {
-            return;
-        }
-        history.wait_beyond(last, CHECK_INTERVAL);
-        if lines.is_closed() {
-            return;
-        }
+/// The records that a client wants.
+struct Records {
+    reader: RecordReader,
+    filter: Filter,
+}
+
+/// Records that were read.
+struct Part {
+    lines: Vec<String>,
+    /// Whether there are no further ones for now.
+    is_end: bool,
+}
+
+impl Records {
+    /// Reads on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        mut self,
+        read: impl FnOnce(&mut Records) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<(Records, T)> {
+        let read = move || read(&mut self).map(|found| (self, found));
+        tokio::task::spawn_blocking(read).await?
+    }
+
+    /// Reads the next records.
+    async fn part(self) -> io::Result<(Records, Part)> {
+        self.blocking(|Records { reader, filter }| {
+            let mut lines = Vec::new();
+            let is_end = reader.read(&mut |record| {
+                if filter.admits(&record) {
+                    // A record has only types that JSON can represent.
+                    lines.push(serde_json::to_string(&record).unwrap_or_default() + "\n");
+                }
+                lines.len() < MAX_QUEUED_LINES
+            })?;
+            Ok(Part { lines, is_end })
+        })
+        .await
     }
 }
 
-/// Response body of records; an error ends it before its regular end.
-struct RecordLines {
-    first: Option<io::Result<String>>,
-    rest: mpsc::Receiver<io::Result<String>>,
-}
-
-impl Stream for RecordLines {
-    type Item = io::Result<String>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.first.take() {
-            Some(first) => Poll::Ready(Some(first)),
-            None => self.rest.poll_recv(cx),
+/// Sends records until there are no more, or with a watch until the client has gone. Returns `None`
+/// if it has.
+async fn send(
+    mut records: Records,
+    mut part: Part,
+    mut last: Option<watch::Receiver<u64>>,
+    lines: mpsc::Sender<io::Result<String>>,
+) -> Option<()> {
+    loop {
+        for line in part.lines {
+            lines.send(Ok(line)).await.ok()?;
         }
+        if part.is_end {
+            let last = last.as_mut()?;
+            tokio::select! {
+                changed = last.changed() => changed.ok()?,
+                () = lines.closed() => return None,
+            }
+        }
+        (records, part) = match records.part().await {
+            Ok(read) => read,
+            Err(error) => return lines.send(Err(error)).await.ok(),
+        };
     }
 }

@@ -134,7 +134,7 @@ async fn measure(
     // The fallback below /v1 matches a wildcard that axum adds.
     let route =
         route.as_ref().map(MatchedPath::as_str).filter(|route| !route.contains("__private"));
-    control.request_done(method.as_str(), route, response.status().as_u16(), began.elapsed());
+    control.request_done(method.as_str(), route, response.status().as_u16(), began);
     response
 }
 

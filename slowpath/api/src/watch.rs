@@ -71,7 +71,7 @@ struct WatchTask {
     kind: Kind,
     source: String,
     fields: Fields,
-    lines: mpsc::Sender<String>,
+    lines: mpsc::Sender<io::Result<String>>,
 }
 
 /// Starts a stream. Fails if the requested revision does not exist yet, or if the changes since it
@@ -179,7 +179,7 @@ impl WatchTask {
 
     async fn send(&self, line: &Line) -> Option<()> {
         let text = serde_json::to_string(line).ok()? + "\n";
-        self.lines.send(text).await.ok()
+        self.lines.send(Ok(text)).await.ok()
     }
 }
 
@@ -189,13 +189,13 @@ pub(crate) fn error_line(problem: Problem) -> String {
     text.map(|text| text + "\n").unwrap_or_default()
 }
 
-/// A response body of lines, sent as they arrive.
-pub struct Lines(pub mpsc::Receiver<String>);
+/// A response body of lines, sent as they arrive. An error cuts the response off.
+pub struct Lines(pub mpsc::Receiver<io::Result<String>>);
 
 impl Stream for Lines {
     type Item = io::Result<String>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(cx).map(|line| line.map(Ok))
+        self.0.poll_recv(cx)
     }
 }

@@ -304,7 +304,7 @@ fn apply_output(params: &DriverParams, session: &mut Session, output: Output, no
         }
         Change::Held => {
             tracing::info!(
-                event = "bfd_neighbor_held",
+                event = "bfd_neighbor_admin_down",
                 %neighbor,
                 "BFD neighbor is administratively down"
             )

@@ -10,7 +10,7 @@ use ::events::history::folder;
 use ::events::list::EVENTS;
 use ::events::log::format::value_text;
 use ::events::record::Record;
-use ::events::segments::SegmentReader;
+use ::events::record_files::RecordReader;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Arguments of `weir events`.
 #[derive(Args)]
 pub struct EventsArgs {
-    /// Show records since this time: a duration before now (90s, 15m, 2h, 7d) or RFC 3339
+    /// Show records since this time: a duration before now (90s, 15m, 2h, 7d, 2w) or RFC 3339
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Show records until this time
@@ -37,7 +37,7 @@ pub struct EventsArgs {
     /// Show records of this severity or higher: info, warning or error
     #[arg(long)]
     severity: Option<String>,
-    /// Show further records as they come, until Ctrl-C
+    /// Show new records as they come, until Ctrl-C; with --since, begin with those since then
     #[arg(long, short)]
     follow: bool,
     /// List all events that the history may have, with their meaning and what to do
@@ -94,7 +94,7 @@ fn offline_records(options: &GlobalOptions, args: &EventsArgs) -> Result<(), Str
     };
     let folder = folder(state);
     eprintln!("slowpath does not run: events are read from {}", folder.display());
-    let mut reader = SegmentReader::new(&folder);
+    let mut reader = RecordReader::new(&folder);
     let read = reader.read(&mut |record| {
         if filter.admits(&record) {
             print_record(options, &record);

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ::events::filter::duration;
 use ::events::log::level::LevelStatus;
 use clap::{Args, Subcommand};
+use config::duration;
 
 use super::options::GlobalOptions;
 use super::output::print;
@@ -20,7 +20,7 @@ pub enum LogCommand {
 /// Arguments of `weir log level`.
 #[derive(Args)]
 pub struct LevelArgs {
-    /// Level and levels of modules: error, warn, info, debug, trace, off; info,bgp=debug
+    /// Level and levels of modules: error, warn, info, debug, trace, off; bgp=debug; warn,bgp=debug
     directives: Option<String>,
     /// Return to the configured level after this time, for example 90s, 10m or 2h
     #[arg(long = "for", value_name = "DURATION", requires = "directives")]
@@ -34,9 +34,7 @@ pub struct LevelArgs {
 pub fn run(options: &GlobalOptions, socket: &Path, command: &LogCommand) -> Result<(), String> {
     let LogCommand::Level(args) = command;
     let seconds = match &args.lasts {
-        Some(text) => Some(duration(text).ok_or_else(|| {
-            format!("--for: `{text}` is not a duration; write a number with s, m, h or d: 10m")
-        })?),
+        Some(text) => Some(duration::parse(text).map_err(|error| format!("--for: {error}"))?),
         None => None,
     };
     let status: LevelStatus = match &args.directives {

@@ -21,7 +21,7 @@ use config::checked::Config;
 use config::secret_file::{self, Cause, SecretKind};
 use serde_json::{Value, json};
 
-use super::audit::{self, parse_span};
+use super::audit;
 use super::offline::load;
 use super::options::GlobalOptions;
 use super::output::print;
@@ -54,7 +54,7 @@ pub enum TokenCommand {
         #[arg(long)]
         role: Role,
         /// End the token after this time, for example 90d, 12h or 30m [default: it does not end]
-        #[arg(long, value_name = "TIME", value_parser = parse_span)]
+        #[arg(long, value_name = "TIME", value_parser = config::duration::parse)]
         expires: Option<Duration>,
     },
     /// List tokens with role, end and last use

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::requests::{Calls, Counts};
+use crate::requests::{AttemptStats, Counts};
 
 /// Status of the appliance at its cloud.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -142,19 +142,19 @@ pub struct CallCount {
     pub outcome: String,
     /// Number of attempts.
     pub times: u64,
-    /// Their durations.
+    /// Their durations, for the metrics.
     #[serde(skip)]
-    pub calls: Calls,
+    pub attempts: AttemptStats,
 }
 
 impl Report {
     /// Sets the number of attempts since start.
     pub fn set_calls(&mut self, counts: Counts) {
-        let count = |((operation, outcome), calls): ((&str, &str), Calls)| CallCount {
+        let count = |((operation, outcome), attempts): ((&str, &str), AttemptStats)| CallCount {
             operation: operation.to_owned(),
             outcome: outcome.to_owned(),
-            times: calls.times,
-            calls,
+            times: attempts.times(),
+            attempts,
         };
         self.calls = counts.into_iter().map(count).collect();
     }

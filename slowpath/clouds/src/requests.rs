@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -12,26 +12,29 @@ use tokio::sync::watch;
 use crate::failure::{AttemptError, Operation};
 use crate::retry::{Clock, Pause, Policy, Retry, with_retries};
 
-/// Upper bounds in seconds of the buckets of [`Calls`]; the last bucket has none.
+/// Upper bounds in seconds of the buckets of [`AttemptStats`]; the last bucket has none.
 pub const BOUNDS_S: [f64; 9] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0];
 
-/// Attempts of an operation with the same outcome.
+/// Durations of the attempts of an operation with the same outcome.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Calls {
-    /// Number of attempts.
-    pub times: u64,
-    /// Sum of their durations in seconds.
+pub struct AttemptStats {
+    /// Sum of the durations in seconds.
     pub seconds: f64,
     /// Number of attempts by duration: at most the bound of [`BOUNDS_S`], and over the one before.
     pub buckets: [u64; BOUNDS_S.len() + 1],
 }
 
-impl Calls {
-    fn record(&mut self, took: Duration) {
+impl AttemptStats {
+    /// Adds an attempt.
+    pub fn record(&mut self, took: Duration) {
         let seconds = took.as_secs_f64();
-        self.times += 1;
         self.seconds += seconds;
         self.buckets[BOUNDS_S.partition_point(|bound| *bound < seconds)] += 1;
+    }
+
+    /// Returns the number of attempts.
+    pub fn times(&self) -> u64 {
+        self.buckets.iter().sum()
     }
 
     /// Returns the buckets with their upper bounds.
@@ -40,9 +43,8 @@ impl Calls {
     }
 }
 
-impl AddAssign for Calls {
-    fn add_assign(&mut self, other: Calls) {
-        self.times += other.times;
+impl AddAssign for AttemptStats {
+    fn add_assign(&mut self, other: AttemptStats) {
         self.seconds += other.seconds;
         self.buckets.iter_mut().zip(other.buckets).for_each(|(sum, count)| *sum += count);
     }
@@ -50,7 +52,18 @@ impl AddAssign for Calls {
 
 /// Attempts by operation and outcome: `ok`, or the metrics name of a
 /// [`Failure`](crate::failure::Failure).
-pub type Counts = BTreeMap<(&'static str, &'static str), Calls>;
+pub type Counts = BTreeMap<(&'static str, &'static str), AttemptStats>;
+
+/// Callback after each attempt: operation, outcome as in [`Counts`], begin and duration.
+pub type Observer = Box<dyn Fn((&'static str, &'static str), (Instant, Duration)) + Send + Sync>;
+
+static OBSERVER: OnceLock<Observer> = OnceLock::new();
+
+/// Sets the callback after each attempt of this process, which must not block. Only the first call
+/// has an effect.
+pub fn set_observer(observer: Observer) {
+    let _ = OBSERVER.set(observer);
+}
 
 /// Settings and counters of a client's requests. Clones share the counters and the sequence of
 /// jitter seeds.
@@ -105,8 +118,13 @@ impl Requests {
         let began = Instant::now();
         let result = operation.with_timeout(timeout, request).await;
         let outcome = result.as_ref().map_or_else(|failed| failed.error.kind.as_str(), |_| "ok");
+        let (attempt, took) = ((operation.name, outcome), began.elapsed());
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.entry((operation.name, outcome)).or_default().record(began.elapsed());
+        counts.entry(attempt).or_default().record(took);
+        drop(counts);
+        if let Some(observer) = OBSERVER.get() {
+            observer(attempt, (began, took));
+        }
         result
     }
 }

@@ -2,6 +2,7 @@
 //! `GET /maps`; `GET /objects/KIND`.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,7 +163,12 @@ fn key(source: RowSource, row: &Row) -> &str {
 }
 
 /// Sends all rows, then changed rows (`row`) and the keys of removed rows (`removed`).
-async fn watch(live: Arc<Live>, source: RowSource, filter: KeyFilter, lines: mpsc::Sender<String>) {
+async fn watch(
+    live: Arc<Live>,
+    source: RowSource,
+    filter: KeyFilter,
+    lines: mpsc::Sender<io::Result<String>>,
+) {
     let mut before: BTreeMap<String, Row> = BTreeMap::new();
     loop {
         let (live, filter) = (Arc::clone(&live), filter.clone());
@@ -177,7 +183,7 @@ async fn watch(live: Arc<Live>, source: RowSource, filter: KeyFilter, lines: mps
         let removed = before.keys().filter(|key| !now.contains_key(*key));
         let removed = removed.map(|key| json!({ "removed": key }));
         for line in changed.chain(removed).collect::<Vec<_>>() {
-            if lines.send(line.to_string() + "\n").await.is_err() {
+            if lines.send(Ok(line.to_string() + "\n")).await.is_err() {
                 return;
             }
         }

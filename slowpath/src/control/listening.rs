@@ -25,7 +25,9 @@ pub const HEALTH: Limits = Limits { connections: 512, per_source: 32, reserved: 
 const HEALTH_TCP: Limits = Limits { connections: 16, per_source: 16, reserved: 16 };
 /// Limits of all health check ports (`health_check_port` of services) together.
 const NODE_PORTS: Limits = Limits { connections: 512, per_source: 32, reserved: 256 };
-const METRICS: Limits = Limits { connections: 64, per_source: 16, reserved: 0 };
+/// Limits of all addresses of `metrics.listen` together. Each client that does not read its response
+/// holds the text of a scrape, which has some megabytes.
+const METRICS: Limits = Limits { connections: 8, per_source: 4, reserved: 0 };
 /// Limits of all API addresses together.
 const API: Limits = Limits { connections: 256, per_source: 64, reserved: 0 };
 /// Limits of the control socket. All connections of one user count as one source, so that a source

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use axum::Json;
+use api::audit::Notes;
 use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use events::log::log;
 use serde::Deserialize;
 
@@ -16,6 +17,7 @@ const MAX_SECONDS: u64 = 7 * 24 * 3600;
 
 /// Parameters of `PUT /log/level`.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct LevelQuery {
     /// Directives; the configured ones if absent.
     level: Option<String>,
@@ -37,15 +39,24 @@ pub(super) async fn level() -> Response {
 }
 
 /// Sets the levels, and responds with those in force.
-pub(super) async fn set_level(Query(query): Query<LevelQuery>) -> Response {
+pub(super) async fn set_level(
+    Extension(notes): Extension<Notes>,
+    Query(query): Query<LevelQuery>,
+) -> Response {
     let Some(log) = log() else { return unavailable() };
+    let rejected = |error: String| error_response(StatusCode::BAD_REQUEST, error);
     if query.seconds.is_some_and(|seconds| !(1..=MAX_SECONDS).contains(&seconds)) {
-        let error = format!("seconds: allowed are 1 to {MAX_SECONDS}, a week");
-        return error_response(StatusCode::BAD_REQUEST, error);
+        return rejected(format!("seconds: allowed are 1 to {MAX_SECONDS}, a week"));
     }
+    if query.seconds.is_some() && query.level.is_none() {
+        return rejected("seconds: write also `level`, which is in force for this time".to_owned());
+    }
+    let before = log.levels().status(Instant::now());
     let lasts = query.seconds.map(Duration::from_secs);
-    match log.levels().set(query.level.as_deref(), lasts, Instant::now()) {
-        Ok(()) => Json(log.levels().status(Instant::now())).into_response(),
-        Err(error) => error_response(StatusCode::BAD_REQUEST, error),
+    if let Err(error) = log.levels().set(query.level.as_deref(), lasts, Instant::now()) {
+        return rejected(error);
     }
+    let after = log.levels().status(Instant::now());
+    notes.values("log/level", serde_json::to_value(before).ok(), serde_json::to_value(&after).ok());
+    Json(after).into_response()
 }

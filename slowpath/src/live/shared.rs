@@ -23,7 +23,7 @@ use crate::control::trace::TraceRequest;
 use crate::health::Able;
 use crate::health::checks::Checks;
 use crate::health::heartbeat::Heartbeat;
-use crate::measured::Measured;
+use crate::measurements::Measurements;
 use crate::plane::published::PublishedTables;
 
 /// State of the single trace. Only one can run because all lcores apply the same filter.
@@ -67,7 +67,7 @@ pub struct Shared {
     pub(super) checks: Checks,
     pub(super) cloud: RwLock<Report>,
     /// Measurements of slowpath's own work.
-    pub measured: Measured,
+    pub measurements: Measurements,
     /// Networks with reserved slots on listeners: those of the configured health probes.
     pub(crate) reserved: ReservedNetworks,
     /// Thread of the control loop, set by its first call of `rest`.
@@ -105,7 +105,7 @@ impl Shared {
             reload: AtomicBool::new(false),
             checks: Checks::default(),
             cloud: RwLock::default(),
-            measured: Measured::default(),
+            measurements: Measurements::default(),
             reserved: ReservedNetworks::default(),
             control_thread: OnceLock::new(),
         }
@@ -354,8 +354,8 @@ impl api::Control for Shared {
         self.sources.lock().clone()
     }
 
-    fn request_done(&self, method: &str, route: Option<&str>, status: u16, took: Duration) {
-        self.measured.requests.record(method, route, status, took);
+    fn request_done(&self, method: &str, route: Option<&str>, status: u16, began: Instant) {
+        self.measurements.record_request(method, route, status, began);
     }
 }
 

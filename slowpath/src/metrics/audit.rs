@@ -9,5 +9,5 @@ use super::family::Family;
 
 /// Encodes the number of lost entries.
 pub(super) fn encode(audit: &Audit, family: &mut Family<'_, '_>) -> fmt::Result {
-    family.counters(&metric::AUDIT_LOST, [([], audit.lost())])
+    family.counter(&metric::AUDIT_LOST, audit.lost())
 }

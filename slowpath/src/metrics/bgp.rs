@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Instant;
 
 use super::declared as metric;
-use super::family::Family;
+use super::family::{Family, flag};
 use crate::routing::BgpState;
-use announce::controller::Counts;
 use bgp::peer::State;
 use bgp::speaker::status::PeerSocketStatus;
 
@@ -57,7 +56,6 @@ pub(super) fn encode(state: &BgpState, family: &mut Family<'_, '_>) -> fmt::Resu
 }
 
 fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
-    let flag = |on: bool| f64::from(u8::from(on));
     family.gauges(
         &metric::BGP_SESSION,
         all.iter().map(|one| (one.labels(), flag(one.status.peer.state == State::Established))),
@@ -120,7 +118,6 @@ fn reconciliations(state: &BgpState, family: &mut Family<'_, '_>) -> fmt::Result
         &metric::BGP_ERRORS,
         errors.iter().map(|(asn, count)| ([asn.as_str()], *count)),
     )?;
-    family.gauge(&metric::BGP_FAILING, f64::from(u8::from(!counts.error.is_empty())))?;
-    let buckets = Counts::bounds_s().zip(counts.buckets).collect();
-    family.buckets(&metric::BGP_RUNS, [([], (counts.seconds, buckets))])
+    family.gauge(&metric::BGP_FAILING, flag(!counts.error.is_empty()))?;
+    family.histogram(&metric::BGP_RUNS, &counts.durations)
 }

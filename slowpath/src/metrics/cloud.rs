@@ -5,7 +5,7 @@ use std::fmt;
 use clouds::report::Report;
 
 use super::declared as metric;
-use super::family::Family;
+use super::family::{Family, flag};
 
 /// Phases of a registration, as in [`Report::phase`].
 const PHASES: [&str; 8] =
@@ -28,7 +28,6 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
         "azure" => &AZURE_STATES[..],
         _ => &AWS_STATES,
     };
-    let flag = |on: bool| f64::from(u8::from(on));
     family
         .gauges(&metric::CLOUD_PHASE, PHASES.map(|phase| ([phase], flag(report.phase == phase))))?;
     family.gauges(
@@ -53,14 +52,14 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
         &metric::CLOUD_CALLS,
         report.calls.iter().map(|count| {
             let labels = [&*count.operation, &*count.outcome];
-            (labels, count.times)
+            (labels, count.attempts.times())
         }),
     )?;
     family.buckets(
         &metric::CLOUD_CALL_DURATION,
         report.calls.iter().map(|count| {
             let labels = [&*count.operation, &*count.outcome];
-            (labels, (count.calls.seconds, count.calls.bounded()))
+            (labels, (count.attempts.seconds, count.attempts.bounded()))
         }),
     )?;
     family.counters(
@@ -71,4 +70,51 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
         report.drain.as_ref().map_or((0, 0), |drain| (drain.flows, drain.at_most_s));
     family.gauge(&metric::CLOUD_DRAIN_FLOWS, flows as f64)?;
     family.gauge(&metric::CLOUD_DRAIN_LEFT, seconds as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clouds::report::{DrainProgress, GatewayTunnels, Peer, ReportedFinding};
+    use clouds::requests::{AttemptStats, Counts};
+
+    use super::*;
+    use crate::metrics::family::assert_all_sampled;
+
+    #[test]
+    fn the_whole_report_is_exported() {
+        let mut attempts = AttemptStats::default();
+        attempts.record(Duration::from_millis(20));
+        let finding = ReportedFinding { name: "odd".into(), times: 3, ..Default::default() };
+        let peer = |state: &str| Peer { state: state.into(), ..Peer::default() };
+        let mut report = Report {
+            cloud: "aws".into(),
+            phase: "ready".into(),
+            state: "healthy".into(),
+            ready: true,
+            drain: Some(DrainProgress { flows: 4, at_most_s: 60, ..Default::default() }),
+            findings: vec![finding],
+            peers: vec![peer("healthy"), peer("unhealthy"), peer("healthy")],
+            tunnels: vec![GatewayTunnels { gateway: "gw".into(), ..Default::default() }],
+            ..Report::default()
+        };
+        report.set_calls(Counts::from([(("DescribeTargets", "ok"), attempts)]));
+        let text = assert_all_sampled("weir_cloud_", move |family| encode(&report, true, family));
+        let call = "operation=\"DescribeTargets\",outcome=\"ok\"";
+        for line in [
+            "weir_ready 1",
+            "weir_cloud_phase{phase=\"ready\"} 1",
+            "weir_cloud_target_state{state=\"healthy\"} 1",
+            "weir_cloud_targets{state=\"healthy\"} 2",
+            "weir_cloud_findings_total{finding=\"odd\"} 3",
+            "weir_cloud_drain_remaining_seconds 60",
+            &format!("weir_cloud_calls_total{{{call}}} 1"),
+            &format!("weir_cloud_call_duration_seconds_bucket{{le=\"0.01\",{call}}} 0"),
+            &format!("weir_cloud_call_duration_seconds_bucket{{le=\"0.025\",{call}}} 1"),
+            &format!("weir_cloud_call_duration_seconds_count{{{call}}} 1"),
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    }
 }

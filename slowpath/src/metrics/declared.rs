@@ -34,7 +34,7 @@ pub enum Type {
     Histogram,
     /// Has the constant value 1, and labels that describe the appliance.
     Info,
-    /// Statistics of foreign origin, of which it is not known whether they only grow.
+    /// Statistics defined by a driver, of which it is not known whether they only grow.
     Unknown,
 }
 
@@ -48,9 +48,6 @@ pub enum Presence {
     Dpdk,
     /// `plane = "xdp"`.
     Xdp,
-    /// A data plane whose process slowpath may see in `/proc`: not under the package's units, whose
-    /// sandbox hides the processes of other users.
-    SeenProcess,
     /// An AWS NIC (ENA).
     Ena,
     /// `[aws]` or `[azure]`.
@@ -72,7 +69,6 @@ impl Presence {
             Presence::Always => "",
             Presence::Dpdk => "`plane = \"dpdk\"`",
             Presence::Xdp => "`plane = \"xdp\"`",
-            Presence::SeenProcess => "no sandbox",
             Presence::Ena => "AWS NICs (ENA)",
             Presence::Cloud => "`[aws]`, `[azure]`",
             Presence::Azure => "`[azure]`",
@@ -201,21 +197,23 @@ metrics! {
         "Threads of slowpath.";
     PROCESS_START Gauge "process_start_time_seconds" [] Always
         "Time at which slowpath started, in seconds since 1970.";
-    DATA_PLANE_CPU Counter "weir_data_plane_cpu_seconds" [] SeenProcess
-        "CPU time that the process of the data plane used, in seconds. With DPDK, poll loops \
-         always use a whole CPU each: see weir_lcore_busy_ratio. With XDP, the kernel's share is \
-         not in it.";
-    DATA_PLANE_MEMORY Gauge "weir_data_plane_resident_memory_bytes" [] SeenProcess
-        "Resident memory of the data plane's process in bytes, without huge pages. The sandbox of \
-         the package's units hides it; the unit's cgroup has it there.";
+    DATA_PLANE_CPU Counter "weir_data_plane_cpu_seconds" [] Always
+        "CPU time that the process of the data plane used, in seconds, as of the last second. With \
+         DPDK, poll loops always use a whole CPU each: see weir_lcore_busy_ratio. With XDP, the \
+         kernel's share is not in it. No sample while no data plane runs.";
+    DATA_PLANE_MEMORY Gauge "weir_data_plane_resident_memory_bytes" [] Always
+        "Resident memory of the data plane's process in bytes, without huge pages, as of the last \
+         second. No sample while no data plane runs.";
 
     // The metrics themselves.
     SERIES_OMITTED Gauge "weir_metrics_series_omitted" ["kind"] Always
-        "Services and backends without series of their own, because the counters are limited; the \
-         label value `(others)` has their sums. Raise region.counted_services or \
+        "Services, backends, and backends of services (weir_service_backend_up) without series of \
+         their own, because the counters are limited or they are not in the region; the label \
+         value `(others)` has their sums. Raise region.counted_services or \
          region.counted_backends.";
     SCRAPE_DURATION Histogram "weir_metrics_scrape_duration_seconds" [] Always
-        "Time that slowpath took to write the answers to earlier scrapes.";
+        "Time that slowpath took to write the answers to earlier scrapes, without their \
+         conversion to the older text format.";
     SCRAPES_COALESCED Counter "weir_metrics_scrapes_coalesced" [] Always
         "Scrapes that were answered with the text written for another scrape at the same time.";
 
@@ -232,19 +230,24 @@ metrics! {
     DROPS Counter "weir_drops" ["arm", "reason"] Always
         "Packets dropped, by arm and reason; `weir drops` explains the reasons.";
 
+    INSERT_FAILURES Counter "weir_flow_insert_failures" ["cause"] Always
+        "New flows without an entry in the flow table, by cause: the reason for which the packet \
+         was dropped (flow_contended has packets of other flows as well), or untracked: forwarded \
+         without an entry, as in weir_flows_untracked.";
+
     // Services and backends.
     SERVICES Gauge "weir_services" ["state"] Always
         "Services by state: available (new flows get a backend), no_backend (no backend takes new \
          flows; `weir services` shows them).";
     BACKENDS Gauge "weir_backends" ["state"] Always
-        "Backends by state, counted once per service: healthy (takes new flows), unhealthy (its \
+        "Backends by state, counted once per service and protocol: healthy (takes new flows), unhealthy (its \
          check fails), draining (terminating), maintenance (weight 0, or set by its source).";
     SERVICE_BACKENDS Gauge "weir_service_backends" ["service", "state"] Always
         "Backends of a service by state, as in weir_backends. With none healthy and none draining, \
          new flows are dropped as no_backend.";
     SERVICE_BACKEND_UP Gauge "weir_service_backend_up" ["service", "backend"] Always
-        "1 if the backend takes new flows of the service, else 0. Joins the series of services \
-         with those of backends.";
+        "1 if the backend takes new flows of the service, by any protocol, else 0. Joins the \
+         series of services with those of backends.";
     SERVICE_PACKETS Counter "weir_service_packets" ["service"] Always
         "Packets of a service forwarded, both directions.";
     SERVICE_BYTES Counter "weir_service_bytes" ["service"] Always
@@ -278,7 +281,7 @@ metrics! {
         "Capacity of a table of the region in entries.";
     NAT_PORTS Gauge "weir_nat_ports" ["scope"] Always
         "NAT ports in use: of all backends (total), and of the backend that uses the most \
-         (highest_backend). A backend's new flows are dropped as nat_ports_exhausted when all its \
+         (highest_backend). With many backends, each scrape reads a part of them. A backend's new flows are dropped as nat_ports_exhausted when all its \
          ports are in use: add nat.addresses.";
     NAT_PORTS_CAPACITY Gauge "weir_nat_ports_capacity" ["scope"] Always
         "NAT ports that exist, by the scopes of weir_nat_ports.";
@@ -292,7 +295,8 @@ metrics! {
         "1 while the services file is rejected and its previous content stays in force; `weir \
          status` shows the error.";
     SOURCE_LISTED Gauge "weir_source_list_timestamp_seconds" ["source"] Always
-        "Time at which a source last gave a complete list to this slowpath, in seconds since 1970.";
+        "Time at which a source last gave a complete list to this slowpath, in seconds since \
+         1970; of a source that has given none since slowpath started, the time of the start.";
     SOURCE_HELD Gauge "weir_source_removal_on_hold" ["source"] Always
         "1 while a list of the source waits for confirmation because it removes too much; `weir \
          source` shows and confirms it.";
@@ -300,14 +304,14 @@ metrics! {
         "1 while the files in control.state are damaged, so that changes are rejected; `weir \
          status` says what to do.";
     STORE_SIZE Gauge "weir_store_size_bytes" [] Always
-        "Size of the files in control.state in bytes.";
+        "Size of the objects in control.state in bytes: snapshot and log.";
 
     // Lcores.
     LCORE_POLLING Gauge "weir_lcore_polling" ["lcore"] Always
         "1 if the lcore polls, else 0.";
-    LCORE_BUSY Gauge "weir_lcore_busy_ratio" ["lcore"] Always
-        "Share of the lcore's iterations that found packets over the last second, 0 to 1; near 1, \
-         add lcores.";
+    LCORE_BUSY Gauge "weir_lcore_busy_ratio" ["lcore"] Dpdk
+        "Share of the lcore's time in iterations with packets over the last second, 0 to 1, from \
+         sampled iterations as weir_lcore_time_seconds; near 1, add lcores.";
     LCORE_ITERATIONS Counter "weir_lcore_iterations" ["lcore"] Dpdk
         "Iterations of the lcore's poll loop.";
     LCORE_BURSTS Counter "weir_lcore_bursts" ["lcore"] Dpdk
@@ -402,6 +406,9 @@ metrics! {
          the error.";
     EVENTS_LOST Counter "weir_events_lost" [] Always
         "Events missing in the history, because they came too fast or the disk failed.";
+    TELEMETRY_LOST Counter "weir_telemetry_lost" ["signal"] Always
+        "Spans (traces) and data points (metrics) that the OpenTelemetry collector did not accept; \
+         the event telemetry_failed has the error.";
     SECRET_REJECTED Gauge "weir_secret_rejected" ["secret"] Secrets
         "1 while the present content of a secret's file is rejected, else 0; `weir status` shows \
          the API's error, slowpath's log that of a BGP key.";
@@ -529,7 +536,7 @@ pub(super) static NIC_COUNTERS: LazyLock<Vec<Metric<1>>> = LazyLock::new(|| {
     let all = NicCounters::default();
     rows("weir_nic_", ["arm"], Presence::Always, all.named().map(|(name, help, _)| (name, help)))
 });
-/// Troubles of the arms' NICs, in the order of [`NicEvents::named`].
+/// Incidents of the arms' NICs, in the order of [`NicEvents::named`].
 pub(super) static NIC_EVENTS: LazyLock<Vec<Metric<1>>> = LazyLock::new(|| {
     let all = NicEvents::default();
     rows("weir_nic_", ["arm"], Presence::Always, all.named().map(|(name, help, _)| (name, help)))

@@ -2,9 +2,13 @@
 
 use std::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeMetric, MetricEncoder, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
+use prometheus_client::registry::{Registry, Unit};
 
 use super::declared::{Metric, Type};
 
@@ -12,8 +16,13 @@ use super::declared::{Metric, Type};
 /// and the sample's value.
 pub(super) type Sample<'l, const N: usize, V> = ([&'l str; N], V);
 
+/// Returns the value of a gauge that is either on (1) or off (0).
+pub(super) fn flag(on: bool) -> f64 {
+    f64::from(u8::from(on))
+}
+
 /// Encoder of metric families.
-pub(super) struct Family<'a, 'e>(pub(super) &'a mut DescriptorEncoder<'e>);
+pub(super) struct Family<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
 impl Family<'_, '_> {
     /// Encodes the descriptor of a metric.
@@ -39,27 +48,10 @@ impl Family<'_, '_> {
     }
 
     /// Encodes a counter.
-    pub(super) fn counters<'l, const N: usize>(
+    pub(super) fn counters<'l, const N: usize, V: EncodeCounterValue>(
         &mut self,
         metric: &Metric<N>,
-        samples: impl IntoIterator<Item = Sample<'l, N, u64>>,
-    ) -> fmt::Result {
-        let unit = unit(metric);
-        let mut encoder = self.begin(metric, &unit)?;
-        for (values, value) in samples {
-            let labels = metric.with(values);
-            labeled(&mut encoder, &labels, |encoder| {
-                encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Encodes a counter of seconds.
-    pub(super) fn seconds<'l, const N: usize>(
-        &mut self,
-        metric: &Metric<N>,
-        samples: impl IntoIterator<Item = Sample<'l, N, f64>>,
+        samples: impl IntoIterator<Item = Sample<'l, N, V>>,
     ) -> fmt::Result {
         let unit = unit(metric);
         let mut encoder = self.begin(metric, &unit)?;
@@ -169,4 +161,48 @@ fn unit<const N: usize>(metric: &Metric<N>) -> Option<Unit> {
         "bytes" => Some(Unit::Bytes),
         other => Some(Unit::Other(other.to_owned())),
     }
+}
+
+struct Encoded<F>(F);
+
+impl<F> fmt::Debug for Encoded<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encoded")
+    }
+}
+
+impl<F> Collector for Encoded<F>
+where
+    F: Fn(&mut Family<'_, '_>) -> fmt::Result + Send + Sync + 'static,
+{
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        (self.0)(&mut Family(&mut encoder))
+    }
+}
+
+/// Returns the families that a function encodes, in the OpenMetrics text format.
+pub(super) fn text(
+    families: impl Fn(&mut Family<'_, '_>) -> fmt::Result + Send + Sync + 'static,
+) -> Result<String, fmt::Error> {
+    let (mut registry, mut text) = (Registry::default(), String::new());
+    registry.register_collector(Box::new(Encoded(families)));
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// Asserts that what a function encodes is as declared, with a sample of each metric whose name
+/// begins with `prefix`. Returns the text.
+#[cfg(test)]
+#[track_caller]
+pub(super) fn assert_all_sampled(
+    prefix: &str,
+    families: impl Fn(&mut Family<'_, '_>) -> fmt::Result + Send + Sync + 'static,
+) -> String {
+    let text = text(families).unwrap();
+    let found = super::declared::compare(&text);
+    assert!(found.differences.is_empty(), "{:#?}", found.differences);
+    for one in super::declared::all().iter().filter(|one| one.name.starts_with(prefix)) {
+        assert!(found.sampled.contains(&one.name), "{} has no sample in\n{text}", one.name);
+    }
+    text
 }

@@ -11,7 +11,7 @@ use state::text::ARMS;
 use config::checked::Plane;
 
 use super::declared as metric;
-use super::family::Family;
+use super::family::{Family, flag};
 use crate::control::report::Status;
 
 /// Number of iterations for which a sampled one stands.
@@ -32,9 +32,8 @@ pub(super) fn encode(
     let each = || status.lcores.iter().zip(&names).map(|(lcore, name)| (lcore, name.as_str()));
     family.gauges(
         &metric::LCORE_POLLING,
-        each().map(|(lcore, name)| ([name], f64::from(u8::from(lcore.polling)))),
+        each().map(|(lcore, name)| ([name], flag(lcore.polling))),
     )?;
-    family.gauges(&metric::LCORE_BUSY, each().map(|(lcore, name)| ([name], lcore.busy)))?;
     family.gauges(
         &metric::LCORE_LAG,
         each().map(|(lcore, name)| {
@@ -55,6 +54,7 @@ pub(super) fn encode(
         // The kernel calls the programs for one packet at a time.
         return Ok(());
     }
+    family.gauges(&metric::LCORE_BUSY, each().map(|(lcore, name)| ([name], lcore.busy)))?;
     family.counters(
         &metric::LCORE_ITERATIONS,
         each().filter_map(|(lcore, name)| {
@@ -65,7 +65,7 @@ pub(super) fn encode(
         &metric::LCORE_BURSTS,
         paged().map(|(_, name, page)| ([name], page.lcore_count(Counter::Bursts))),
     )?;
-    family.seconds(
+    family.counters(
         &metric::LCORE_TIME,
         paged().flat_map(|(_, name, page)| {
             let [idle, busy] = page.iteration_ns().map(|ns| seconds(ns) * SAMPLE_SHARE);

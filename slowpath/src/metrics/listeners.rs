@@ -5,7 +5,7 @@ use std::fmt;
 use ::listeners::{Counts, Timeout};
 
 use super::declared as metric;
-use super::family::Family;
+use super::family::{Family, flag};
 use crate::control::listening::Listening;
 
 /// Encodes the metrics of listeners, their connections and their authentication.
@@ -45,9 +45,7 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
         .collect();
     family.gauges(
         &metric::LISTENER_UP,
-        conditions
-            .iter()
-            .map(|(key, address, up)| ([key.as_str(), address.as_str()], f64::from(u8::from(*up)))),
+        conditions.iter().map(|(key, address, up)| ([key.as_str(), address.as_str()], flag(*up))),
     )?;
     let auth_failures = listening.auth_failures();
     family.counter(&metric::AUTH_FAILURES, auth_failures.failures())?;

@@ -1,4 +1,4 @@
-//! Metrics of the arms' NICs: what was lost before Weir, troubles, and the drivers' own counters.
+//! Metrics of the arms' NICs: what was lost before Weir, incidents, and the drivers' own counters.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use tables::nic::{Nic, NicState};
 use tables::region::Region;
 
 use super::declared as metric;
-use super::family::Family;
+use super::family::{Family, flag};
 
 /// ENA's counters of traffic that AWS dropped or delayed because the instance exceeded an
 /// allowance, with the label under which they are exported. The names are those of the driver in
@@ -26,7 +26,6 @@ pub(super) fn encode(region: &Region, arms: usize, family: &mut Family<'_, '_>) 
     let nics: Vec<(&'static str, Nic)> =
         ARMS.iter().enumerate().take(arms).filter_map(read).collect();
     let each = || nics.iter().map(|(arm, nic)| ([*arm], nic));
-    let flag = |on: bool| f64::from(u8::from(on));
     for (index, metric) in metric::NIC_COUNTERS.iter().enumerate() {
         let samples =
             each().filter_map(|(labels, nic)| Some((labels, nic.counters.named().nth(index)?.2)));
@@ -73,4 +72,32 @@ pub(super) fn encode(region: &Region, arms: usize, family: &mut Family<'_, '_>) 
 fn rx_queue(name: &str) -> Option<&str> {
     let queue = name.strip_prefix("rx_q")?.strip_suffix("_packets")?;
     (!queue.is_empty() && queue.bytes().all(|byte| byte.is_ascii_digit())).then_some(queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use tables::layout::Sizes;
+
+    use super::*;
+    use crate::metrics::family::assert_all_sampled;
+
+    #[test]
+    fn all_that_planes_and_drivers_count_is_exported() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let names = ["pps_allowance_exceeded", "rx_q3_packets", "rx_q_packets", "odd\"stat"];
+        let xstats = names.iter().zip(7..).map(|(name, value)| ((*name).to_owned(), value));
+        let nic = Nic { xdp_losses: [Some(1); 4], xstats: xstats.collect(), ..Nic::default() };
+        region.nics().publish(0, &nic);
+        let text = assert_all_sampled("weir_nic_", move |family| encode(&region, 1, family));
+        for line in [
+            "weir_nic_allowance_exceeded_total{arm=\"ingress\",allowance=\"packets\"} 7",
+            "weir_nic_queue_received_packets_total{arm=\"ingress\",queue=\"3\"} 8",
+            "weir_nic_driver_stat{arm=\"ingress\",stat=\"rx_q_packets\"} 9",
+            "weir_nic_driver_stat{arm=\"ingress\",stat=\"odd\\\"stat\"} 10",
+            "weir_nic_state{arm=\"ingress\",state=\"unknown\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("queue=\"\""), "{text}");
+    }
 }

@@ -2,7 +2,9 @@
 //!
 //! Those with counters of their own have series of their own: the first `region.counted_services`
 //! services and `region.counted_backends` backends, by their ids in the region, which they keep
-//! until they are removed. All others are summed under `(others)`.
+//! until they are removed. Services without an id, because none of their frontends is in the
+//! region, have series of their backends' states while the sum of both is within the limit. All
+//! others are summed under `(others)`.
 
 use std::fmt;
 
@@ -16,7 +18,7 @@ use state::text::address_port;
 
 use super::declared as metric;
 use super::declared::Metric;
-use super::family::Family;
+use super::family::{Family, flag};
 use super::traffic::{OTHERS, TrafficCounts, is_in_others};
 use crate::plane::published::{PublishedService, PublishedTables};
 
@@ -75,35 +77,48 @@ pub(super) fn encode(
             backends.entry(*id).or_insert_with(address);
         }
     }
+    let own = own_series(known, &counters, region.sizes().counted().0);
     let omitted = [
-        ("services", service_counts(known, &counters, family)?),
+        ("services", service_counts(&own, &counters, family)?),
         ("backends", backend_counts(&backends, &counters, family)?),
-        ("service_backends", states(known, &counters, &backends, family)?),
+        ("service_backends", states(&own, &counters, &backends, family)?),
     ];
     family.gauges(&metric::SERIES_OMITTED, omitted.map(|(kind, n)| ([kind], n as f64)))
 }
 
-/// Returns whether a service has series of its own: its ids have counters, or it has no id because
-/// none of its frontends is in the region.
-fn has_series(known: &PublishedService, counters: &Counters<'_>) -> bool {
-    known.ids.is_empty() || known.ids.iter().any(|id| counters.counts_service(*id))
+/// Returns the services, each with whether it has series of its own, for at most `limit` services.
+fn own_series<'k>(
+    known: &'k [PublishedService],
+    counters: &Counters<'_>,
+    limit: u32,
+) -> Vec<(&'k PublishedService, bool)> {
+    let counts = |one: &PublishedService| one.ids.iter().any(|id| counters.counts_service(*id));
+    let mut left = (limit as usize).saturating_sub(known.iter().filter(|one| counts(one)).count());
+    let mut own = Vec::with_capacity(known.len());
+    for one in known {
+        let is_unnumbered = one.ids.is_empty();
+        let has_series = if is_unnumbered { left > 0 } else { counts(one) };
+        left -= usize::from(is_unnumbered && has_series);
+        own.push((one, has_series));
+    }
+    own
 }
 
-/// Encodes the counters of services, and returns how many have no series of their own.
+/// Encodes the counters of services, and returns how many services have no series of their own.
 fn service_counts(
-    known: &[PublishedService],
+    own: &[(&PublishedService, bool)],
     counters: &Counters<'_>,
     family: &mut Family<'_, '_>,
 ) -> Result<usize, fmt::Error> {
-    let own = known.iter().filter(|known| !known.ids.is_empty() && has_series(known, counters));
-    let mut all: Vec<(&str, TrafficCounts)> = own
-        .map(|known| (known.service.name.as_str(), TrafficCounts::known(counters, known)))
+    let counted = own.iter().filter(|(known, has_series)| *has_series && !known.ids.is_empty());
+    let mut all: Vec<(&str, TrafficCounts)> = counted
+        .map(|(known, _)| (known.service.name.as_str(), TrafficCounts::known(counters, known)))
         .collect();
     let others = TrafficCounts::other_services(counters);
-    let some = known.iter().any(|known| is_in_others(counters, known)) || others.any();
+    let some = own.iter().any(|(known, _)| is_in_others(counters, known)) || others.any();
     all.extend(some.then_some((OTHERS, others)));
     traffic(&OF_SERVICES, &all, family)?;
-    Ok(known.iter().filter(|known| !has_series(known, counters)).count())
+    Ok(own.iter().filter(|(_, has_series)| !has_series).count())
 }
 
 /// Encodes the counters of backends, and returns how many have no series of their own.
@@ -127,16 +142,16 @@ fn backend_counts(
 /// Encodes the states of services and of their backends, and returns how many backends of services
 /// have no series of their own.
 fn states(
-    known: &[PublishedService],
+    own: &[(&PublishedService, bool)],
     counters: &Counters<'_>,
     names: &HashMap<u32, String>,
     family: &mut Family<'_, '_>,
 ) -> Result<usize, fmt::Error> {
     let mut total = StateCounts::default();
     let mut others: Option<StateCounts> = None;
-    let mut own: Vec<(&str, StateCounts)> = Vec::with_capacity(known.len());
+    let mut rows: Vec<(&str, StateCounts)> = Vec::with_capacity(own.len());
     let (mut available, mut pairs, mut omitted) = (0, Vec::new(), 0);
-    for one in known {
+    for (one, has_series) in own {
         let mut counts = StateCounts::default();
         for (backend, _) in &one.backends {
             counts[state(backend)] += 1;
@@ -145,24 +160,27 @@ fn states(
         available += usize::from(takes_new.is_some());
         add(&mut total, &counts);
         let name = one.service.name.as_str();
-        if !has_series(one, counters) {
+        if !has_series {
             add(others.get_or_insert_default(), &counts);
             omitted += one.backends.len();
             continue;
         }
-        own.push((name, counts));
-        for (backend, id) in &one.backends {
-            match names.get(id).filter(|_| counters.counts_backend(*id)) {
-                Some(address) => {
-                    let up = takes_new == Some(backend.effective());
-                    pairs.push(([name, address.as_str()], f64::from(u8::from(up))));
-                }
-                None => omitted += 1,
-            }
-        }
+        rows.push((name, counts));
+        let counted = one.backends.iter().filter(|(_, id)| counters.counts_backend(*id));
+        let up = |backend: &Instance| takes_new == Some(backend.effective());
+        let mut ups: Vec<(u32, bool)> = counted.map(|(b, id)| (*id, up(b))).collect();
+        omitted += one.backends.len() - ups.len();
+        // A service that reaches a backend by TCP and UDP has two instances with one id. The
+        // backend is up if one of them is.
+        ups.sort_unstable_by_key(|(id, up)| (*id, !up));
+        ups.dedup_by_key(|(id, _)| *id);
+        let of_service = ups
+            .into_iter()
+            .filter_map(|(id, up)| Some(([name, names.get(&id)?.as_str()], flag(up))));
+        pairs.extend(of_service);
     }
-    own.extend(others.map(|counts| (OTHERS, counts)));
-    let without = known.len() - available;
+    rows.extend(others.map(|counts| (OTHERS, counts)));
+    let without = own.len() - available;
     family.gauges(
         &metric::SERVICES,
         [(["available"], available as f64), (["no_backend"], without as f64)],
@@ -171,7 +189,7 @@ fn states(
     family.gauges(&metric::BACKENDS, by_state(total).map(|(state, n)| ([state], n)))?;
     family.gauges(
         &metric::SERVICE_BACKENDS,
-        own.iter().flat_map(|(name, counts)| {
+        rows.iter().flat_map(|(name, counts)| {
             by_state(*counts).map(move |(state, n)| ([*name, state], n))
         }),
     )?;
@@ -197,4 +215,78 @@ fn traffic(
     family.counters(metrics.new_flows, part(|counts| counts.new_flows))?;
     family.counters(metrics.drops, part(|counts| counts.drops))?;
     family.gauges(metrics.flows, all.iter().map(|(name, counts)| ([*name], counts.flows as f64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ::tables::layout::Sizes;
+    use state::address::Endpoint;
+    use state::name::{Name, Source};
+    use state::service::Service;
+
+    use super::*;
+    use crate::metrics::family::{assert_all_sampled, text};
+
+    fn published(name: &str, ids: &[u32], backends: &[(&Instance, u32)]) -> PublishedService {
+        let (name, source) = (Name::new(name).unwrap(), Source::new("file"));
+        let backends = backends.iter().map(|(backend, id)| (Arc::new((*backend).clone()), *id));
+        PublishedService {
+            service: Arc::new(Service::new(name, source)),
+            frontends: Vec::new(),
+            ids: ids.to_vec(),
+            backends: backends.collect(),
+        }
+    }
+
+    fn instance(protocol: u8, unhealthy: bool) -> Instance {
+        let endpoint = Endpoint { addr: [10, 0, 0, 1].into(), port: 53, protocol };
+        let name = Name::new("default/dns").unwrap();
+        let mut instance = Instance::new(endpoint, name, Source::new("file"));
+        instance.health.unhealthy = unhealthy;
+        instance
+    }
+
+    #[test]
+    fn a_backend_reached_by_two_protocols_has_one_series() {
+        for (tcp_fails, udp_fails, up) in [(false, true, 1), (true, false, 1), (true, true, 0)] {
+            let text = assert_all_sampled("weir_service_backend_up", move |family| {
+                let region = Region::anonymous(&Sizes::SMALL).unwrap();
+                let (tcp, udp) = (instance(6, tcp_fails), instance(17, udp_fails));
+                let known = published("default/dns", &[0], &[(&tcp, 3), (&udp, 3), (&tcp, NONE)]);
+                let names = HashMap::from_iter([(3, "10.0.0.1:53".to_owned())]);
+                let omitted = states(&[(&known, true)], &region.counters(), &names, family)?;
+                assert_eq!(omitted, 1, "the backend that is not in the region");
+                Ok(())
+            });
+            let labels = "service=\"default/dns\",backend=\"10.0.0.1:53\"";
+            let line = format!("weir_service_backend_up{{{labels}}} {up}");
+            assert!(text.contains(&line), "{line} is missing in\n{text}");
+        }
+    }
+
+    /// A service without frontends has no id, and is not beyond the limit of all services.
+    #[test]
+    fn services_without_an_id_share_the_limit() {
+        let sizes = Sizes { counted_services: 3, ..Sizes::SMALL };
+        let region = Region::anonymous(&sizes).unwrap();
+        let ids: [&[u32]; 6] = [&[], &[9], &[0], &[], &[1, 12], &[]];
+        let known = ids.map(|ids| published("default/web", ids, &[]));
+        let own = |limit| {
+            let own = own_series(&known, &region.counters(), limit);
+            own.into_iter().map(|(_, has_series)| has_series).collect::<Vec<_>>()
+        };
+        assert_eq!(own(3), [true, false, true, false, true, false]);
+        assert_eq!(own(0), [false, false, true, false, true, false]);
+        let counts = text(move |family| {
+            let own = own_series(&known, &region.counters(), 3);
+            assert_eq!(service_counts(&own, &region.counters(), family)?, 3);
+            Ok(())
+        });
+        // Services without an id have counted nothing.
+        let counts = counts.unwrap();
+        let lines = counts.lines().filter(|line| line.starts_with("weir_service_packets_total{"));
+        assert_eq!(lines.count(), 3, "two services, and (others)\n{counts}");
+    }
 }

@@ -2,13 +2,22 @@
 
 use std::fmt;
 
-use ::tables::counters::{ArmCounter, VerdictCounter};
+use ::tables::counters::{ArmCounter, Counter, VerdictCounter};
 use ::tables::reason::DropReason;
 use ::tables::region::Region;
 use state::text::ARMS;
 
 use super::declared as metric;
 use super::family::Family;
+
+/// Reasons for which the first packet of a flow is dropped because the flow gets no entry.
+const INSERT_FAILURES: [DropReason; 5] = [
+    DropReason::FlowTableFull,
+    DropReason::FlowContended,
+    DropReason::FlowAmbiguous,
+    DropReason::NatPortsExhausted,
+    DropReason::NewFlowLimited,
+];
 
 /// Encodes the counters of the first `arms` arms. Their sums do not depend on services.
 pub(super) fn encode(region: &Region, arms: usize, family: &mut Family<'_, '_>) -> fmt::Result {
@@ -41,6 +50,12 @@ pub(super) fn encode(region: &Region, arms: usize, family: &mut Family<'_, '_>) 
             ([verdict.name()], count)
         }),
     )?;
+    let untracked = counters.sum(|page| page.lcore_count(Counter::FlowsUntracked));
+    let dropped = INSERT_FAILURES.iter().map(|reason| {
+        let count = counters.sum(|page| page.dropped(0, *reason) + page.dropped(1, *reason));
+        ([reason.name()], count)
+    });
+    family.counters(&metric::INSERT_FAILURES, dropped.chain([(["untracked"], untracked)]))?;
     let all = arms().flat_map(|arm| DropReason::ALL.iter().map(move |reason| (arm, *reason)));
     family.counters(
         &metric::DROPS,

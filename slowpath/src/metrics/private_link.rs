@@ -2,20 +2,18 @@
 
 use std::fmt;
 
-use private_link::controller::ObjectStore;
+use clouds::requests::Counts;
 use private_link::status_view::Totals;
 
 use super::declared as metric;
 use super::declared::Metric;
 use super::family::Family;
-use crate::cloud::private_link::PrivateLinkState;
 
 /// Azure's names of connection states.
 const STATES: [&str; 4] = ["Pending", "Approved", "Rejected", "Disconnected"];
 
 /// Encodes the metrics of private links and of their requests to Azure.
-pub(super) fn encode(state: &PrivateLinkState, family: &mut Family<'_, '_>) -> fmt::Result {
-    let totals = Totals::of(&state.links.list());
+pub(super) fn encode(totals: &Totals, calls: &Counts, family: &mut Family<'_, '_>) -> fmt::Result {
     let mut gauge = |metric: &Metric<0>, value: u64| family.gauge(metric, value as f64);
     gauge(&metric::LINKS, totals.objects)?;
     gauge(&metric::LINKS_AVAILABLE, totals.available)?;
@@ -29,15 +27,46 @@ pub(super) fn encode(state: &PrivateLinkState, family: &mut Family<'_, '_>) -> f
         &metric::LINKS_NOT_AVAILABLE,
         totals.reasons.iter().map(|(reason, count)| ([&**reason], *count as f64)),
     )?;
-    let calls = state.call_counts();
-    family.counters(
-        &metric::LINK_CALLS,
-        calls.iter().map(|((operation, outcome), calls)| ([*operation, *outcome], calls.times)),
-    )?;
+    let each = || calls.iter().map(|((operation, outcome), of)| ([*operation, *outcome], of));
+    family.counters(&metric::LINK_CALLS, each().map(|(labels, of)| (labels, of.times())))?;
     family.buckets(
         &metric::LINK_CALL_DURATION,
-        calls.iter().map(|((operation, outcome), calls)| {
-            ([*operation, *outcome], (calls.seconds, calls.bounded()))
-        }),
+        each().map(|(labels, of)| (labels, (of.seconds, of.bounded()))),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clouds::requests::AttemptStats;
+
+    use super::*;
+    use crate::metrics::family::assert_all_sampled;
+
+    #[test]
+    fn totals_and_requests_are_exported() {
+        let mut attempts = AttemptStats::default();
+        attempts.record(Duration::from_secs(60));
+        let calls = Counts::from([(("PrivateLinkServices_Get", "denied"), attempts)]);
+        let totals = Totals {
+            objects: 3,
+            connections: [("Pending".to_owned(), 2)].into(),
+            reasons: [("NotFound".to_owned(), 1)].into(),
+            ..Totals::default()
+        };
+        let families = move |family: &mut Family<'_, '_>| encode(&totals, &calls, family);
+        let text = assert_all_sampled("weir_private_link_", families);
+        let call = "operation=\"PrivateLinkServices_Get\",outcome=\"denied\"";
+        for line in [
+            "weir_private_link_objects 3",
+            "weir_private_link_connections{state=\"Pending\"} 2",
+            "weir_private_link_connections{state=\"Approved\"} 0",
+            "weir_private_link_not_available{reason=\"NotFound\"} 1",
+            &format!("weir_private_link_call_duration_seconds_bucket{{le=\"20.0\",{call}}} 0"),
+            &format!("weir_private_link_call_duration_seconds_sum{{{call}}} 60.0"),
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    }
 }

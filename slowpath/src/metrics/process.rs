@@ -2,48 +2,13 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
 
-use ::tables::region::{Region, Role};
+use ::tables::region::Region;
+use host::process::{self, Process};
 use rustix::process::{Resource, getrlimit};
 
 use super::declared as metric;
 use super::family::Family;
-
-/// Figures of a process in `/proc`.
-struct Process {
-    /// User and system time in seconds.
-    cpu_s: f64,
-    threads: f64,
-    /// Time of its start in seconds since the machine's.
-    started_s: f64,
-    virtual_bytes: f64,
-    resident_bytes: f64,
-}
-
-/// Reads the figures of a process by its id, or of this one as `self`.
-fn read(pid: &str) -> io::Result<Process> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    parse(&text).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat: unknown format")))
-}
-
-/// Parses the content of `/proc/PID/stat` (proc(5)).
-fn parse(stat: &str) -> Option<Process> {
-    // The name of the program, in parentheses, may contain anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    // The first field after the name is field 3.
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
-    let ticks = rustix::param::clock_ticks_per_second() as f64;
-    let page = rustix::param::page_size() as f64;
-    Some(Process {
-        cpu_s: (field(14)? + field(15)?) / ticks,
-        threads: field(20)?,
-        started_s: field(22)? / ticks,
-        virtual_bytes: field(23)?,
-        resident_bytes: field(24)? * page,
-    })
-}
 
 /// Returns the time at which the machine started, in seconds since 1970.
 fn boot_time() -> Option<f64> {
@@ -51,12 +16,12 @@ fn boot_time() -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// Encodes the metrics of slowpath and of the data plane of `region`. What cannot be read has no
-/// sample.
+/// Encodes the metrics of slowpath, and those that the data plane of `region` published. What
+/// cannot be read has no sample.
 pub(super) fn encode(region: &Region, family: &mut Family<'_, '_>) -> fmt::Result {
-    let own = read("self").ok();
+    let own = process::own().ok();
     let of = |part: fn(&Process) -> f64| own.as_ref().map(|own| ([], part(own)));
-    family.seconds(&metric::PROCESS_CPU, of(|own| own.cpu_s))?;
+    family.counters(&metric::PROCESS_CPU, of(|own| own.cpu_s))?;
     family.gauges(&metric::PROCESS_MEMORY, of(|own| own.resident_bytes))?;
     family.gauges(&metric::PROCESS_VIRTUAL, of(|own| own.virtual_bytes))?;
     family.gauges(&metric::PROCESS_THREADS, of(|own| own.threads))?;
@@ -67,13 +32,11 @@ pub(super) fn encode(region: &Region, family: &mut Family<'_, '_>) -> fmt::Resul
     family.gauges(&metric::PROCESS_FDS, open.ok().map(|open| ([], open as f64)))?;
     let limit = getrlimit(Resource::Nofile).current;
     family.gauges(&metric::PROCESS_MAX_FDS, limit.map(|limit| ([], limit as f64)))?;
-    let data_plane = match region.pid(Role::Fastpath) {
-        0 => None,
-        pid => read(&pid.to_string()).ok(),
-    };
-    let of = |part: fn(&Process) -> f64| data_plane.as_ref().map(|other| ([], part(other)));
-    family.seconds(&metric::DATA_PLANE_CPU, of(|other| other.cpu_s))?;
-    family.gauges(&metric::DATA_PLANE_MEMORY, of(|other| other.resident_bytes))
+    let usage = region.data_plane_usage();
+    let cpu_s = usage.map(|usage| ([], usage.cpu_ms as f64 / 1000.0));
+    family.counters(&metric::DATA_PLANE_CPU, cpu_s)?;
+    let memory = usage.map(|usage| ([], usage.resident_bytes as f64));
+    family.gauges(&metric::DATA_PLANE_MEMORY, memory)
 }
 
 #[cfg(test)]
@@ -81,55 +44,34 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use ::tables::layout::Sizes;
-    use prometheus_client::collector::Collector;
-    use prometheus_client::encoding::DescriptorEncoder;
-    use prometheus_client::encoding::text::encode;
-    use prometheus_client::registry::Registry;
+    use ::tables::region::Role;
 
     use super::*;
     use crate::metrics::declared::compare;
+    use crate::metrics::family;
 
-    /// This process as the data plane of a region.
     #[test]
-    fn a_visible_data_plane_has_figures() {
-        #[derive(Debug)]
-        struct Processes(Region);
-        impl Collector for Processes {
-            fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-                super::encode(&self.0, &mut Family(&mut encoder))
-            }
-        }
-        let scrape = |region: Region| {
-            let (mut registry, mut text) = (Registry::default(), String::new());
-            registry.register_collector(Box::new(Processes(region)));
-            encode(&mut text, &registry).unwrap();
-            compare(&text)
+    fn data_plane_has_figures_while_it_runs() {
+        let region: &'static Region =
+            Box::leak(Box::new(Region::anonymous(&Sizes::SMALL).unwrap()));
+        let scrape = || {
+            let found = compare(&family::text(move |family| encode(region, family)).unwrap());
+            assert!(found.differences.is_empty(), "{found:?}");
+            let of_data_plane = |name: &&String| name.starts_with("weir_data_plane_");
+            (found.sampled.len(), found.sampled.iter().filter(of_data_plane).count())
         };
-        let region = || Region::anonymous(&Sizes::SMALL).unwrap();
-        let (with, without) = (region(), scrape(region()));
-        drop(with.claim(Role::Fastpath).unwrap());
-        let with = scrape(with);
-        assert!(with.differences.is_empty(), "{with:?}");
-        let is_of_data_plane = |name: &&String| name.starts_with("weir_data_plane_");
-        assert_eq!(with.sampled.iter().filter(is_of_data_plane).count(), 2);
-        assert_eq!(without.sampled.iter().filter(is_of_data_plane).count(), 0);
-        assert_eq!(without.sampled.len(), 7, "{without:?}");
+        let claim = region.claim(Role::Fastpath).unwrap();
+        assert_eq!(scrape(), (7, 0), "it has published nothing yet");
+        process::publish_usage(region);
+        assert_eq!(scrape(), (9, 2));
+        drop(claim);
+        assert_eq!(scrape(), (7, 0));
     }
 
     #[test]
-    fn figures_of_this_process_are_plausible() {
-        let own = read("self").unwrap();
-        assert!(own.threads >= 1.0 && own.resident_bytes > 1e5);
-        assert!(own.virtual_bytes >= own.resident_bytes && own.cpu_s >= 0.0);
+    fn start_time_of_this_process_is_plausible() {
         let now = UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
-        let started = boot_time().unwrap() + own.started_s;
+        let started = boot_time().unwrap() + process::own().unwrap().started_s;
         assert!(started > now - 3600.0 * 24.0 && started < now + 2.0, "{started} {now}");
-        assert!(read("0").is_err() && parse("1 (a) R 1").is_none());
-        // Names with parentheses and spaces.
-        let stat = fs::read_to_string("/proc/self/stat").unwrap();
-        let (pid, rest) = stat.split_once(' ').unwrap();
-        let after = rest.rsplit_once(')').unwrap().1;
-        let odd = parse(&format!("{pid} (a) b (c){after}")).unwrap();
-        assert_eq!(odd.started_s, own.started_s);
     }
 }

@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use announce::secrets::KeyCounts;
 
 use super::declared as metric;
-use super::family::Family;
+use super::family::{Family, flag};
 use crate::control::listening::Listening;
 
 /// Encodes the metrics of the secrets of the API over TCP, and of BGP's keys.
@@ -22,10 +22,7 @@ pub(super) fn encode(
     let each = || api.clone().chain(bgp);
     family
         .counters(&metric::SECRET_FAILURES, each().map(|(key, rejected, _)| ([key], rejected)))?;
-    family.gauges(
-        &metric::SECRET_REJECTED,
-        each().map(|(key, _, now)| ([key], f64::from(u8::from(now)))),
-    )?;
+    family.gauges(&metric::SECRET_REJECTED, each().map(|(key, _, now)| ([key], flag(now))))?;
     let until = all.iter().filter_map(|one| {
         let until = one.validity?.until.duration_since(UNIX_EPOCH).unwrap_or_default();
         Some(([one.key], until.as_secs_f64()))

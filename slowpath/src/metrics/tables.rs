@@ -12,19 +12,24 @@ use super::family::Family;
 use super::traffic::TrafficCounts;
 use crate::control::report::Status;
 use crate::live::Live;
+use crate::measurements::NatPortCounts;
+
+/// Number of port maps that a scrape reads; a map has 8 KiB.
+const MAPS_PER_SCRAPE: u32 = 1024;
 
 /// Encodes the metrics of the tables, of which the control loop published `status`.
 pub(super) fn encode(live: &Live, status: &Status, family: &mut Family<'_, '_>) -> fmt::Result {
     let flows = live.flows_in_use();
     family.gauge(&metric::GENERATION, f64::from(status.generation))?;
-    let uses = live.shared().measured.table_uses();
+    let uses = live.shared().measurements.table_uses();
     let all = || {
         let others = uses.iter().map(|one| (one.table, u64::from(one.used), one.capacity.into()));
         std::iter::once(("flows", flows.used, flows.max)).chain(others)
     };
     family.gauges(&metric::TABLE_ENTRIES, all().map(|(table, used, _)| ([table], used as f64)))?;
     family.gauges(&metric::TABLE_CAPACITY, all().map(|(table, _, max)| ([table], max as f64)))?;
-    nat_ports(live.region, family)?;
+    let mut counted = live.shared().measurements.nat_ports();
+    nat_ports(live.region, &mut counted, family)?;
     let hops = &status.next_hops;
     let unresolved = hops.needed.saturating_sub(hops.known);
     family.gauges(
@@ -33,9 +38,14 @@ pub(super) fn encode(live: &Live, status: &Status, family: &mut Family<'_, '_>) 
     )
 }
 
-/// Encodes the use of NAT ports: in total, and of the backend that uses the most. Port maps of
-/// backends without live flows are not read, because a map has 8 KiB.
-fn nat_ports(region: &Region, family: &mut Family<'_, '_>) -> fmt::Result {
+/// Encodes the use of NAT ports: in total, and of the backend that uses the most. Only port maps of
+/// backends that may have live flows are read, and a bounded number of them: the others have the
+/// counts of an earlier scrape.
+fn nat_ports(
+    region: &Region,
+    counted: &mut NatPortCounts,
+    family: &mut Family<'_, '_>,
+) -> fmt::Result {
     let (set, counters, ports) =
         (region.tables(region.generation()), region.counters(), NatPorts::new(region));
     let settings = set.settings();
@@ -43,15 +53,15 @@ fn nat_ports(region: &Region, family: &mut Family<'_, '_>) -> fmt::Result {
     let of_v4 = locals.clone().filter(|local| local.addr.is_v4()).count();
     let addresses = [locals.count() - of_v4, of_v4].map(|count| count as u32);
     let each = u32::from(settings.nat_port_last.saturating_sub(settings.nat_port_first)) + 1;
-    let (mut used, mut capacity) = (0_u64, 0_u64);
+    let (mut used, mut capacity, mut pass) = (0_u64, 0_u64, counted.begin(MAPS_PER_SCRAPE));
     let mut highest = (0, 0);
     for (id, backend) in set.backends().filter(|(_, backend)| backend.nat_ports != NONE) {
         let count = addresses[usize::from(backend.addr.is_v4())];
-        let maps = (backend.nat_ports..NONE).take(count as usize);
+        let maps = backend.nat_ports..backend.nat_ports.saturating_add(count);
         let may_have_flows =
             !counters.counts_backend(id) || TrafficCounts::backend(&counters, id).flows > 0;
         let here = match may_have_flows {
-            true => maps.map(|map| ports.used(map)).sum(),
+            true => pass.used(id, maps, |map| ports.used(map)),
             false => 0,
         };
         used += u64::from(here);

@@ -1,6 +1,6 @@
 //! Counters of services, backends and drops, with their names and the state of the backends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use state::address::TrafficScope;
 use state::backend::Instance;
@@ -104,8 +104,10 @@ impl Live {
             known.iter().map(|known| service(known, &set, &counters)).collect();
         let published = self.published();
         let mut users: HashMap<u32, u32> = HashMap::new();
-        for (_, id) in published.services(self.region).iter().flat_map(|known| &known.backends) {
-            *users.entry(*id).or_default() += 1;
+        for known in published.services(self.region) {
+            // A service may reach a backend by TCP and UDP.
+            let ids: HashSet<u32> = known.backends.iter().map(|(_, id)| *id).collect();
+            ids.into_iter().for_each(|id| *users.entry(id).or_default() += 1);
         }
         for backend in reports.iter_mut().flat_map(|service| &mut service.backends) {
             backend.shared = users.get(&backend.id).is_some_and(|users| *users > 1);

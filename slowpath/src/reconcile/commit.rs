@@ -129,7 +129,7 @@ impl Reconcile<'_> {
         }
         self.intake.mark_applied(config, time.steady);
         for source in sources::file_sources() {
-            self.shared.measured.set_listed(source.as_str(), time.wall);
+            self.shared.measurements.set_listed(source.as_str(), time.wall);
         }
         self.publish();
     }

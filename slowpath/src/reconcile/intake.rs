@@ -11,7 +11,7 @@ use state::object::Object;
 use crate::cloud::followed::Followed;
 use crate::control::report::FileStatus;
 use crate::live::Shared;
-use crate::measured::Stage;
+use crate::measurements::Stage;
 use crate::sources::List;
 use crate::sources::file::{Files, Read};
 
@@ -154,8 +154,8 @@ impl Intake {
                         self.reject_config(error);
                     }
                 }
-                Read::Services { against, fresh, objects, took } => {
-                    shared.measured.stages.record(Stage::Validate, took, None);
+                Read::Services { against, fresh, objects, measured } => {
+                    shared.measurements.record_stage(Stage::Validate, measured, None);
                     self.read_services(&against, fresh, objects);
                 }
             }

@@ -139,8 +139,8 @@ pub enum Read {
         fresh: bool,
         /// The objects, or why they are rejected.
         objects: Result<List, String>,
-        /// How long reading and checking took.
-        took: Duration,
+        /// When reading and checking began, and how long it took.
+        measured: (Instant, Duration),
     },
 }
 
@@ -284,7 +284,8 @@ impl Reader {
             let against = Arc::clone(&self.against);
             let began = Instant::now();
             let objects = read::read(path, &against);
-            self.publish(Read::Services { against, fresh, objects, took: began.elapsed() });
+            let measured = (began, began.elapsed());
+            self.publish(Read::Services { against, fresh, objects, measured });
         }
         if std::mem::replace(&mut self.newest.lock().rereads, self.rereads) != self.rereads {
             (self.wake)();
@@ -310,11 +311,11 @@ impl Reader {
         let mut newest = self.newest.lock();
         match read {
             Read::Config(_) => newest.config = Some(read),
-            Read::Services { against, fresh, objects, took } => {
+            Read::Services { against, fresh, objects, measured } => {
                 // If this replaces content that was not taken, its `fresh` stays set.
                 let before = matches!(newest.services, Some(Read::Services { fresh: true, .. }));
                 newest.services =
-                    Some(Read::Services { against, fresh: fresh | before, objects, took });
+                    Some(Read::Services { against, fresh: fresh | before, objects, measured });
             }
         }
         drop(newest);

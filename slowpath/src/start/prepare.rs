@@ -21,8 +21,8 @@ use super::StartError;
 /// Mode of the state directory: fastpath, which runs as root without the capability to ignore
 /// modes, may create the seed in it.
 const STATE_MODE: u32 = 0o770;
-/// Directory of the audit log in it.
-const AUDIT: &str = "audit";
+/// Directories of the audit log and of the history of events in it.
+const FOLDERS: [&str; 2] = ["audit", "events"];
 
 /// Creates the folders of region and control socket and the region's file for the group of the
 /// services, ends an upgrade that is no longer pending, removes the control socket of a slowpath
@@ -69,13 +69,14 @@ fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     let checked = by_descriptor(&directory);
     std::fs::set_permissions(&checked, Permissions::from_mode(STATE_MODE))?;
     give_files(Path::new(&checked), user, group)?;
-    // The audit log of commands that ran as root before slowpath.
-    let Ok((directory, about)) = open(&Path::new(&checked).join(AUDIT)) else { return Ok(()) };
-    if !about.is_dir() || (about.uid() != 0 && about.uid() != user) {
-        return Ok(());
+    for name in FOLDERS {
+        let Ok((directory, about)) = open(&Path::new(&checked).join(name)) else { continue };
+        if about.is_dir() && (about.uid() == 0 || about.uid() == user) {
+            give(&directory, user, group)?;
+            give_files(Path::new(&by_descriptor(&directory)), user, group)?;
+        }
     }
-    give(&directory, user, group)?;
-    give_files(Path::new(&by_descriptor(&directory)), user, group)
+    Ok(())
 }
 
 /// Gives root's regular files in a directory to a user.
@@ -132,11 +133,13 @@ mod tests {
         for path in [&victim, &link, &folder.join("inner")] {
             assert_eq!(owner(path), (0, 0), "{path:?}: files only, without following links");
         }
-        std::fs::create_dir(folder.join("audit")).unwrap();
-        std::fs::write(folder.join("audit/log"), "").unwrap();
-        hand_over(&folder, NOBODY, Some(NOBODY)).unwrap();
-        for path in ["audit", "audit/log"] {
-            assert_eq!(owner(&folder.join(path)), (NOBODY, NOBODY), "{path}");
+        // Without the first, the second is given as well.
+        for name in ["events", "audit"] {
+            let (directory, file) = (folder.join(name), folder.join(name).join("lock"));
+            std::fs::create_dir(&directory).unwrap();
+            std::fs::write(&file, "").unwrap();
+            hand_over(&folder, NOBODY, Some(NOBODY)).unwrap();
+            assert_eq!([owner(&directory), owner(&file)], [(NOBODY, NOBODY); 2], "{name}");
         }
         std::fs::hard_link(&victim, folder.join("hard")).unwrap();
         hand_over(&folder, NOBODY, Some(NOBODY)).unwrap();

@@ -33,7 +33,7 @@ use tracing::{error, warn};
 
 pub use damage::{Cut, Damage};
 pub use disk::{AnyDisk, Disk, Folder, NullDisk};
-pub use group::{CommitResult, ObjectChanges, Observer, Shared, Ticket, WriteRequest};
+pub use group::{CommitResult, ObjectChanges, Observer, Shared, Ticket, WriteRequest, Written};
 
 use disk::{LOG, SNAPSHOT, UNFINISHED};
 use format::{FORMATS, Formats, StoredLine, UNNAMED};
@@ -160,6 +160,12 @@ impl<D: Disk> Store<D> {
     /// Returns the interrupted write of an earlier process that was cut from the log, if any.
     pub fn cut(&self) -> Option<&Cut> {
         self.cut.as_ref()
+    }
+
+    /// Returns the size of the objects on disk in bytes: of the snapshot, and of the valid records
+    /// of the log.
+    pub fn bytes(&self) -> u64 {
+        self.snapshot + self.log
     }
 
     /// Returns the current objects; a clone is a snapshot.

@@ -302,7 +302,7 @@ fn missing_group_is_an_error_that_names_its_key() {
     assert!(!slowpath.0.wait().unwrap().success());
     let log = folder.log();
     assert!(
-        log.contains("control.read_group = \"weir-absent\"") && log.contains("groupadd"),
+        log.contains(r#"control.read_group = \"weir-absent\""#) && log.contains("groupadd"),
         "{log}"
     );
 }

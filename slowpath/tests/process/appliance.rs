@@ -203,6 +203,37 @@ impl Drop for Folder {
     }
 }
 
+/// A small file system in memory, which is unmounted when the test ends.
+pub struct Tmpfs(pub PathBuf);
+
+impl Tmpfs {
+    /// Mounts it at a path, with a size such as `256k`.
+    pub fn new(path: PathBuf, size: &str) -> Tmpfs {
+        std::fs::create_dir_all(&path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&path);
+        assert!(mount.status().unwrap().success(), "{}", path.display());
+        Tmpfs(path)
+    }
+
+    /// Fills the file system.
+    pub fn fill(&self) {
+        let filled = std::fs::write(self.0.join("filler"), vec![b'x'; 16 << 20]);
+        assert!(filled.is_err(), "{}", self.0.display());
+    }
+
+    /// Ends [`Tmpfs::fill`].
+    pub fn empty(&self) {
+        std::fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
 /// A process that is killed when its test ends.
 pub struct Running(pub Child);
 
@@ -211,6 +242,12 @@ impl Running {
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let killed = Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
+        assert!(killed.success());
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use routers::{DEFAULT_TIMEOUT, Daemon, End, Frr, Netns, namespace, veth_pair, wait_for};
 use serde_json::{Value, json};
+use slowpath::metrics::declared::{self, Presence, compare};
 use tables::region::{Region, Role};
 
 use crate::appliance::{Folder, Running};
@@ -286,6 +287,14 @@ fn check_metrics(stage: &Stage) {
         let values = text.lines().filter_map(|line| line.strip_prefix(part));
         let values: Vec<f64> = values.map(|value| value.parse().unwrap()).collect();
         assert!(values.len() == 1 && values[0] >= min, "{part}: {values:?}");
+    }
+    let found = compare(&text);
+    assert!(found.differences.is_empty(), "{:#?}", found.differences);
+    // There are no errors yet.
+    let errors = "weir_bgp_reconcile_errors_total";
+    for one in declared::all() {
+        let is_expected = one.presence == Presence::Bgp && one.name != errors;
+        assert!(!is_expected || found.sampled.contains(&one.name), "{} has no sample", one.name);
     }
     check_with_promtool(&text, &stage.folder.path);
 }

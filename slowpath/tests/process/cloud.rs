@@ -16,14 +16,14 @@ use crate::command::with_an_lcore;
 const OTHER: &str = "i-00000000000000002";
 
 /// An appliance and an AWS emulator.
-struct Cloud {
-    folder: Folder,
-    aws: Emulator,
+pub struct Cloud {
+    pub folder: Folder,
+    pub aws: Emulator,
     _serves: Runtime,
 }
 
 impl Cloud {
-    fn new(name: &str, section: &str) -> Cloud {
+    pub fn new(name: &str, section: &str) -> Cloud {
         let mut serves = tokio::runtime::Builder::new_multi_thread();
         let serves = serves.worker_threads(1).enable_all().build().unwrap();
         let aws = serves.block_on(Emulator::start(AwsState::sample("ip"))).unwrap();
@@ -45,7 +45,7 @@ impl Cloud {
         program
     }
 
-    fn slowpath(&self) -> Running {
+    pub fn slowpath(&self) -> Running {
         let log = std::fs::File::create(self.folder.path.join("log")).unwrap();
         let mut slowpath = self.program(env!("CARGO_BIN_EXE_slowpath"));
         Running(slowpath.stderr(log).spawn().unwrap())

@@ -1,12 +1,12 @@
 //! Tests of the history of events and of the log: over kills, on a full disk, with a log that is
 //! not read.
 
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::appliance::{Folder, weir};
+use crate::appliance::{Folder, Running, Tmpfs, weir};
 use crate::generation;
 
 /// Returns the records that `weir events` prints with these arguments.
@@ -55,10 +55,20 @@ fn the_history_survives_a_kill_and_is_readable_without_slowpath() {
     std::fs::write(&segment, &content[..content.len() - 20]).unwrap();
     let kept = numbers.len() - 1;
 
+    // A start that fails: its error is printed once, and does not hide the kill.
+    let mut failing = Command::new(env!("CARGO_BIN_EXE_slowpath"));
+    failing.arg("--config").arg(folder.path.join("weir.toml"));
+    let failed = failing.args(["--set", "control.socket=/dev/null"]).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    let printed = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(printed.matches("/dev/null").count(), 1, "{printed}");
+    assert!(printed.contains("event=slowpath_start_failed"), "{printed}");
+
     let services = std::fs::read_to_string(folder.path.join("services.toml")).unwrap();
     folder.write("services.toml", &services.replace("203.0.113.1", "203.0.113.2"));
     let mut slowpath = folder.slowpath();
-    until_recorded(&folder, "slowpath_ended_uncleanly");
+    let ended = until_recorded(&folder, "slowpath_ended_uncleanly");
+    assert_eq!(ended["fields"]["last_seen"], offline[kept - 1]["time"]);
     until_recorded(&folder, "service_changed");
     let all = events(&folder, &[]);
     assert_eq!(all[..kept], offline[..kept]);
@@ -70,7 +80,7 @@ fn the_history_survives_a_kill_and_is_readable_without_slowpath() {
     assert_eq!(events(&folder, &["--until", "1h"]), [] as [Value; 0]);
 
     // A shutdown leaves no such record.
-    nix_terminate(&slowpath.0);
+    slowpath.terminate();
     assert!(slowpath.0.wait().unwrap().success());
     assert_eq!(names(&events(&folder, &[])).last(), Some(&"slowpath_stopped"));
     let _third = folder.slowpath();
@@ -79,12 +89,6 @@ fn the_history_survives_a_kill_and_is_readable_without_slowpath() {
         patience::check(started == 3, || started.to_string())
     });
     assert_eq!(events(&folder, &["--kind", "slowpath_ended_uncleanly"]).len(), 1);
-}
-
-/// Sends SIGTERM.
-fn nix_terminate(process: &std::process::Child) {
-    let killed = Command::new("kill").arg(process.id().to_string()).status().unwrap();
-    assert!(killed.success());
 }
 
 #[test]
@@ -106,59 +110,87 @@ fn wrong_options_name_what_is_allowed() {
 }
 
 #[test]
-fn followers_get_records_as_they_come() {
+fn followers_get_new_records_and_those_since_a_time_if_asked() {
     let folder = Folder::new("events-follow");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
-    let socket = folder.socket();
-    let mut follower = Command::new(weir())
-        .args(["events", "--follow", "--kind", "drain_started,drain_ended", "--socket", &socket])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines =
-        std::io::BufRead::lines(std::io::BufReader::new(follower.stdout.take().unwrap()));
+    let follow = |args: &[&str]| {
+        let mut follow = Command::new(weir());
+        follow.args(["--json", "--socket", &folder.socket(), "events", "--follow"]).args(args);
+        let mut follow = Running(follow.stdout(Stdio::piped()).spawn().unwrap());
+        let lines = BufReader::new(follow.0.stdout.take().unwrap()).lines();
+        (follow, lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()))
+    };
     assert!(folder.weir(&["drain"]).status.success());
-    assert!(lines.next().unwrap().unwrap().ends_with("  info     drain_started  drain started"));
+    let old = until_recorded(&folder, "drain_started");
+    let (_since, mut lines) = follow(&["--since", "1h", "--kind", "drain_started,drain_ended"]);
+    assert_eq!(lines.next().unwrap(), old);
     assert!(folder.weir(&["drain", "--undo"]).status.success());
-    assert!(lines.next().unwrap().unwrap().contains("drain_ended"));
-    follower.kill().unwrap();
-    follower.wait().unwrap();
+    assert_eq!(lines.next().unwrap()["event"], "drain_ended");
+
+    // The stream has begun once it shows a record.
+    let before = events(&folder, &[]).last().unwrap()["number"].as_u64();
+    let (_new, mut lines) = follow(&[]);
+    let first = std::thread::scope(|scope| {
+        let (stop, wait) = std::sync::mpsc::channel::<()>();
+        let folder = &folder;
+        scope.spawn(move || {
+            let pause = std::time::Duration::from_millis(50);
+            let mut number = 0;
+            while wait.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                number += 1;
+                let path = format!("/log/level?level=bgp{number}=debug");
+                folder.request("PUT", &path, &[], "");
+            }
+        });
+        let first = lines.next().unwrap();
+        drop(stop);
+        first
+    });
+    assert!(first["number"].as_u64() > before, "{first}");
 }
 
-/// A file system of 1 MiB in memory.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: PathBuf) -> SmallDisk {
-        std::fs::create_dir_all(&at).unwrap();
-        let mut mount = Command::new("mount");
-        let done = mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&at).output().unwrap();
-        assert!(done.status.success(), "{done:?}");
-        SmallDisk(at)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // The process that used it has been killed, and the folder is removed after this.
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+#[test]
+fn no_level_turns_the_audit_log_off() {
+    let folder = Folder::new("log-audit");
+    folder.write("weir.toml", &format!("{}\n[log]\nlevel = \"off\"\n", folder.config()));
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |status| generation(status) > 0);
+    assert!(folder.weir(&["drain"]).status.success());
+    let audited = |call: &str| {
+        patience::eventually(call, || {
+            let log = folder.log();
+            let is_call = |line: &str| line.contains(&format!("call={call}"));
+            patience::check(log.lines().any(is_call), || log.clone())
+        });
+    };
+    audited("drain");
+    let log = folder.log();
+    assert!(log.lines().all(|line| line.contains(" audit: ")), "{log}");
+    assert!(folder.weir(&["log", "level", "bgp=off", "--for", "1h"]).status.success());
+    assert!(folder.weir(&["log", "level", "off"]).status.success());
+    audited("setLogLevel");
+    let entries = folder.weir(&["audit", "--json", "--object", "log/level"]);
+    let entries: Value = serde_json::from_slice(&entries.stdout).unwrap();
+    let change = &entries[1]["changes"][0];
+    assert_eq!(
+        (&change["before"]["level"], &change["after"]["level"]),
+        (&"info,bgp=off".into(), &"off".into())
+    );
+    for query in ["seconds=60", "level=debug&second=60", "level=debug&seconds=0"] {
+        let answer = folder.request("PUT", &format!("/log/level?{query}"), &[], "");
+        assert_eq!(answer.status, 400, "{query}: {answer:?}");
     }
 }
 
 #[test]
 fn a_full_disk_is_reported_and_its_events_are_stored_when_it_has_space_again() {
     let folder = Folder::new("events-full");
-    let _disk = SmallDisk::mount(folder.path.join("state"));
+    let disk = Tmpfs::new(folder.path.join("state"), "1m");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
     until_recorded(&folder, "slowpath_started");
-    let filler = folder.path.join("state/filler");
-    let filled = Command::new("dd")
-        .args(["if=/dev/zero", "bs=4k", &format!("of={}", filler.display())])
-        .output()
-        .unwrap();
-    assert!(!filled.status.success(), "the disk is full: {filled:?}");
+    disk.fill();
     let is_reported = |status: &Value| status["findings"].to_string().contains("not stored");
     // The open segment has a block to fill before the disk refuses.
     let written = std::cell::Cell::new(0_u64);
@@ -168,7 +200,7 @@ fn a_full_disk_is_reported_and_its_events_are_stored_when_it_has_space_again() {
         assert!(folder.weir(&["log", "level", &level]).status.success());
         is_reported(status)
     });
-    std::fs::remove_file(&filler).unwrap();
+    disk.empty();
     folder.until(&["status"], |status| !is_reported(status));
     let changed = events(&folder, &["--kind", "log_level_changed"]);
     let counts = changed.iter().map(|event| event["count"].as_u64().unwrap_or(1));
@@ -207,13 +239,13 @@ fn a_log_that_is_not_read_stops_nothing_and_its_loss_is_counted() {
     let config = folder.path.join("weir.toml");
     folder
         .write("weir.toml", &format!("{}\n[log]\nlevel = \"trace\"\nlimit = 0\n", folder.config()));
-    // Nothing reads the pipe, which has room for 64 kB.
+    // Nothing reads the pipe, which has a buffer of 64 kB.
     let slowpath = Command::new(env!("CARGO_BIN_EXE_slowpath"))
         .args(["--config".as_ref(), config.as_os_str()])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let _slowpath = crate::appliance::Running(slowpath);
+    let _slowpath = Running(slowpath);
     folder.until(&["status"], |status| generation(status) > 0);
     let lost = |text: &str| {
         let line = text.lines().find(|line| line.starts_with("weir_log_lost_lines_total"));

@@ -21,7 +21,7 @@ use patience::ports::free_port;
 const PROBER: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 1);
 
 /// Connects to a local port from this loopback address.
-fn connect_from(source: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
+pub fn connect_from(source: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddrV4::new(source, 0).into())?;
     socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into())?;

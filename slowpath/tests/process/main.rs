@@ -32,6 +32,7 @@ mod schema;
 mod service;
 mod sources;
 mod stall;
+mod telemetry;
 
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,12 +1,10 @@
 //! Tests of the store: persistence over restarts, damaged files, and a full disk.
 
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::appliance::Folder;
+use crate::appliance::{Folder, Tmpfs};
 use crate::generation;
 
 fn service(name: &str, last: u8) -> String {
@@ -180,33 +178,11 @@ fn a_damaged_snapshot_is_reported_and_left_in_place() {
     assert_eq!(std::fs::read(state.join("snapshot")).unwrap(), b"nonsense");
 }
 
-/// A mounted file system of 256 kB.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: PathBuf) -> SmallDisk {
-        std::fs::create_dir_all(&at).unwrap();
-        let out = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=256k", "weir-small"])
-            .arg(&at)
-            .output()
-            .unwrap();
-        assert!(out.status.success(), "{out:?}");
-        SmallDisk(at)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_full_disk_rejects_writes_until_space_is_free() {
     let folder = Folder::new("full");
     folder.write("services.toml", &service("shop/a", 11));
-    let disk = SmallDisk::mount(folder.path.join("state"));
+    let disk = Tmpfs::new(folder.path.join("state"), "256k");
     let _slowpath = folder.slowpath();
     let at = generation(&folder.until(&["status"], |s| generation(s) > 0));
     let filler = disk.0.join("filler");

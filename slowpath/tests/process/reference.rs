@@ -52,9 +52,9 @@ fn the_reference_of_drop_reasons_is_current() {
 fn the_reference_of_events_is_current() {
     let page = format!(
         "# Events\n\n{GENERATED}\n\nEvery log line has one of these names in its field `event`. \
-         `weir events` shows the history ([Logs and events](../operate/logs.md)). The first field \
-         is the subject by which repeated events are merged and log lines are limited. A name is \
-         never used for another meaning.\n\n{}",
+         `weir events` shows the history ([Logs and events](../operate/logs.md)). Fields in bold \
+         are the subject, by which repeated events are merged and log lines are limited. A name \
+         is never used for another meaning.\n\n{}",
         events::page::sections()
     );
     assert_current("events.md", &page);
@@ -207,7 +207,7 @@ fn the_reference_of_other_programs_is_current() {
 }
 
 /// Returns an appliance that has every family of metrics and every route of the API: at Azure, with
-/// private links. Nothing responds at the addresses of Azure.
+/// private links, and with a service for TCP and UDP. Nothing responds at the addresses of Azure.
 pub fn appliance_with_all_features(name: &str) -> Folder {
     let folder = Folder::new(name);
     let closed = "127.0.0.1:9";
@@ -218,6 +218,13 @@ pub fn appliance_with_all_features(name: &str) -> Folder {
     );
     let config = folder.config().replace("kind = \"aws\"", "kind = \"azure\"");
     folder.write("weir.toml", &(config + &clouds));
+    folder.write(
+        "services.toml",
+        "[[service]]\nname = \"default/web\"\nmode = \"nat\"\n\
+         frontends = [{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}, \
+         {address = \"203.0.113.1\", port = 80, protocol = \"udp\"}]\n\
+         backends = [{address = \"10.97.2.11\", port = 80, protocol = \"tcp\"}]\n",
+    );
     folder
 }
 

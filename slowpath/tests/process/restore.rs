@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
 use crate::api::without_file;
-use crate::appliance::{Folder, Running, weir};
+use crate::appliance::{Folder, Running, Tmpfs, weir};
 use crate::generation;
 
 /// User and group without rights (nobody).
@@ -493,35 +493,6 @@ fn the_api_stores_a_list_as_a_whole_or_not_at_all() {
     assert_eq!(actions, ["unchanged", "replaced", "left"].map(Value::from));
     let again = list(&json!(all).to_string(), "").json();
     assert_eq!(again["revision"], restored["revision"], "nothing differs, nothing is written");
-}
-
-/// A small file system in memory that is unmounted at the end.
-struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    fn new(path: PathBuf, size: &str) -> Tmpfs {
-        std::fs::create_dir_all(&path).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&path);
-        assert!(mount.status().unwrap().success(), "{}", path.display());
-        Tmpfs(path)
-    }
-
-    /// Fills the file system.
-    fn fill(&self) {
-        let filled = std::fs::write(self.0.join("filler"), vec![b'x'; 16 << 20]);
-        assert!(filled.is_err(), "{}", self.0.display());
-    }
-
-    fn empty(&self) {
-        std::fs::remove_file(self.0.join("filler")).unwrap();
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

@@ -187,10 +187,6 @@ fn backends(folder: &Folder, many: usize) {
     });
 }
 
-fn terminate(slowpath: &Running) {
-    run("kill", &["-TERM", &slowpath.0.id().to_string()]);
-}
-
 /// Waits until the process exits with this code.
 #[track_caller]
 fn ends(slowpath: &mut Running, code: i32) {
@@ -241,7 +237,7 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
     fails(&folder, "the fastpath is not running");
     disk.thaw();
     until("the write of c", || check(exists(&folder, "c"), || "c does not exist".to_owned()));
-    terminate(&slowpath);
+    slowpath.terminate();
     ends(&mut slowpath, 0);
 }
 
@@ -253,7 +249,7 @@ fn sigterm_with_a_frozen_disk_exits_and_loses_no_acknowledged_write() {
     assert_eq!(put(&folder, "a").status, 201);
     disk.freeze();
     assert_unavailable(&put(&folder, "b"), "store-timeout", "may still be made");
-    terminate(&slowpath);
+    slowpath.terminate();
     // The kernel keeps the thread that is blocked on the disk, and with it the process id;
     // everything else of the process is gone.
     let stat = format!("/proc/{}/stat", slowpath.0.id());
@@ -290,7 +286,7 @@ fn a_fifo_as_services_file_is_reported_and_blocks_nothing() {
     fails(&folder, "the link of egress is down");
     lcore.link(true);
     recovers(&folder);
-    terminate(&slowpath);
+    slowpath.terminate();
     ends(&mut slowpath, 0);
 
     // A new process reports the FIFO too.
@@ -298,7 +294,7 @@ fn a_fifo_as_services_file_is_reported_and_blocks_nothing() {
     folder.until(&["status"], |s| refused(s).contains("is a FIFO"));
     folder.services(&["10.97.2.11"]);
     backends(&folder, 1);
-    terminate(&again);
+    again.terminate();
     ends(&mut again, 0);
 }
 
@@ -318,6 +314,6 @@ fn a_stalled_loop_fails_health_until_it_continues() {
     recovers(&folder);
     backends(&folder, 3);
     drop(lcore);
-    terminate(&slowpath);
+    slowpath.terminate();
     ends(&mut slowpath, 0);
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::role::{is_locked, set_lock};
-use super::{Region, RegionError, Role};
+use super::{ProcessUsage, Region, RegionError, Role};
 
 /// Ownership of a role. It ends when this value is dropped or the process dies.
 #[derive(Debug)]
@@ -57,6 +57,17 @@ impl Region {
     /// Process id of the role's current or last holder.
     pub fn pid(&self, role: Role) -> u32 {
         self.header().pid(role).load(Ordering::Relaxed)
+    }
+
+    /// Publishes the usage of this process, which holds the role of the data plane.
+    pub fn set_data_plane_usage(&self, usage: ProcessUsage) {
+        self.header().set_usage(usage);
+    }
+
+    /// Returns the usage that the running data plane published; `None` if none runs, or it has
+    /// published none.
+    pub fn data_plane_usage(&self) -> Option<ProcessUsage> {
+        self.is_claimed(Role::Fastpath).then(|| self.header().usage())?
     }
 
     fn lock_byte(&self, role: Role, kind: i32) -> bool {

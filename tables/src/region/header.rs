@@ -67,6 +67,21 @@ pub(crate) struct SlowLine {
 pub(crate) struct FastLine {
     epoch: AtomicU32,
     pid: AtomicU32,
+    /// Epoch of the process that wrote the next two fields; 0 before the first.
+    usage_epoch: AtomicU32,
+    /// CPU time of the process in milliseconds.
+    cpu_ms: AtomicU64,
+    /// Resident memory of the process in bytes.
+    resident_bytes: AtomicU64,
+}
+
+/// CPU time and memory of the data plane's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProcessUsage {
+    /// User and system time in milliseconds.
+    pub cpu_ms: u64,
+    /// Resident memory in bytes, without huge pages.
+    pub resident_bytes: u64,
 }
 
 /// The header page.
@@ -160,6 +175,23 @@ impl Header {
             Role::Fastpath => &self.fast.pid,
             Role::Slowpath => &self.slow.pid,
         }
+    }
+
+    /// Writes the usage of the data plane's process. Only the holder of the role calls it.
+    pub(super) fn set_usage(&self, usage: ProcessUsage) {
+        self.fast.cpu_ms.store(usage.cpu_ms, Ordering::Relaxed);
+        self.fast.resident_bytes.store(usage.resident_bytes, Ordering::Relaxed);
+        let epoch = self.fast.epoch.load(Ordering::Relaxed);
+        self.fast.usage_epoch.store(epoch, Ordering::Release);
+    }
+
+    /// Returns the usage that the process with the current epoch of the data plane has written.
+    pub(super) fn usage(&self) -> Option<ProcessUsage> {
+        let epoch = self.fast.usage_epoch.load(Ordering::Acquire);
+        (epoch != 0 && epoch == self.fast.epoch.load(Ordering::SeqCst)).then(|| ProcessUsage {
+            cpu_ms: self.fast.cpu_ms.load(Ordering::Relaxed),
+            resident_bytes: self.fast.resident_bytes.load(Ordering::Relaxed),
+        })
     }
 
     pub(super) fn label(&self, label: Label) -> String {

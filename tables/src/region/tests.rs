@@ -42,6 +42,22 @@ fn made(name: &str) -> (Region, Removed) {
     (region, Removed(path))
 }
 
+/// The figures of a process that was killed are not those of its successor.
+#[test]
+fn usage_is_that_of_the_running_data_plane() {
+    let (first, file) = made("usage");
+    let second = Region::open(&file.0).unwrap();
+    let usage = ProcessUsage { cpu_ms: 7, resident_bytes: 9 };
+    let claim = first.claim(Role::Fastpath).unwrap();
+    assert_eq!(second.data_plane_usage(), None);
+    first.set_data_plane_usage(usage);
+    assert_eq!(second.data_plane_usage(), Some(usage));
+    drop(claim);
+    assert_eq!(second.data_plane_usage(), None);
+    let _claim = first.claim(Role::Fastpath).unwrap();
+    assert_eq!(second.data_plane_usage(), None);
+}
+
 #[test]
 fn second_opener_finds_existing_region() {
     let (first, file) = made("second");

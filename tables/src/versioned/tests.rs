@@ -43,34 +43,33 @@ fn version_is_visible_within_its_lifetime() {
 fn version_prepared_and_removed_is_never_visible() {
     let writer = RegionWriter::default();
     let region = Region::anonymous(&Sizes::SMALL).unwrap();
-    let versioned: &Versioned<crate::lookup::FrontendKinds> =
-        &region.slice(Section::FrontendKinds)[0];
+    let record: &Versioned<crate::lookup::FrontendKinds> = &region.slice(Section::FrontendKinds)[0];
     let kinds = |hosts| crate::lookup::FrontendKinds { hosts, ..Default::default() };
-    versioned.put(&writer, 1, kinds(1));
-    versioned.put(&writer, 2, kinds(2));
-    versioned.put(&writer, 2, kinds(22));
-    assert_eq!((versioned.get(1), versioned.get(2)), (Some(&kinds(1)), Some(&kinds(22))));
-    versioned.remove(&writer, 2);
-    assert_eq!((versioned.get(1), versioned.get(2)), (Some(&kinds(1)), None));
-    versioned.put(&writer, 2, kinds(3));
-    assert_eq!((versioned.get(1), versioned.get(2)), (Some(&kinds(1)), Some(&kinds(3))));
+    record.put(&writer, 1, kinds(1));
+    record.put(&writer, 2, kinds(2));
+    record.put(&writer, 2, kinds(22));
+    assert_eq!((record.get(1), record.get(2)), (Some(&kinds(1)), Some(&kinds(22))));
+    record.remove(&writer, 2);
+    assert_eq!((record.get(1), record.get(2)), (Some(&kinds(1)), None));
+    record.put(&writer, 2, kinds(3));
+    assert_eq!((record.get(1), record.get(2)), (Some(&kinds(1)), Some(&kinds(3))));
 }
 
-/// A versioned of loom's types: loom fails if a record is read while it is written.
-struct LoomVersioned {
+/// A versioned record of loom's types: loom fails if a record is read while it is written.
+struct VersionedRecord {
     generation: LoomWord,
     acknowledged: LoomWord,
     state: LoomWord,
     versions: [(Lifetime<LoomWord>, loom::cell::UnsafeCell<u32>); 2],
 }
 
-impl LoomVersioned {
-    fn committed_one() -> LoomVersioned {
+impl VersionedRecord {
+    fn committed_one() -> VersionedRecord {
         let version = |born, value| {
             let lifetime = Lifetime { born: LoomWord::new(born), dead: LoomWord::new(NEVER) };
             (lifetime, loom::cell::UnsafeCell::new(value))
         };
-        LoomVersioned {
+        VersionedRecord {
             generation: LoomWord::new(1),
             acknowledged: LoomWord::new(0),
             state: LoomWord::new(0),
@@ -111,29 +110,29 @@ fn under_all_orders_a_reader_sees_exactly_its_generation() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let versioned = Arc::new(LoomVersioned::committed_one());
+        let record = Arc::new(VersionedRecord::committed_one());
         let writer = {
-            let versioned = versioned.clone();
+            let record = record.clone();
             loom::thread::spawn(move || {
                 let writer = RegionWriter::default();
                 for committed in 1..3 {
-                    if !versioned.may_begin(committed) {
+                    if !record.may_begin(committed) {
                         break;
                     }
-                    versioned.put_and_commit(&writer, committed + 1);
+                    record.put_and_commit(&writer, committed + 1);
                 }
             })
         };
-        let mut at = join(&versioned.generation, &versioned.acknowledged, &versioned.state, 1);
+        let mut at = join(&record.generation, &record.acknowledged, &record.state, 1);
         for _ in 0..2 {
-            assert_eq!(versioned.read(at), [at]);
-            let now = versioned.generation.get(Ordering::Acquire);
+            assert_eq!(record.read(at), [at]);
+            let now = record.generation.get(Ordering::Acquire);
             if now != at {
                 at = now;
-                versioned.acknowledged.set(at, Ordering::Release);
+                record.acknowledged.set(at, Ordering::Release);
             }
         }
-        assert_eq!(versioned.read(at), [at]);
+        assert_eq!(record.read(at), [at]);
         writer.join().unwrap();
     });
 }

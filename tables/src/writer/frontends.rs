@@ -185,13 +185,19 @@ impl Writer<'_> {
         if self.index.entries.free.len() >= count {
             return Ok(());
         }
-        let capacity = self.parts.frontends.entries.len() as u32;
-        let waiting = self.index.entries.ending.len()
-            + self.index.entries.limbo.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
-        let retired = waiting as u32;
-        let used = capacity - retired - self.index.entries.free.len() as u32;
+        let (used, capacity, retired) = self.entry_usage();
         let (what, setting) = ("frontend entries", "region.max_frontends");
         Err(UpdateError::Full { what, setting, used, capacity, retired })
+    }
+
+    /// Returns the numbers of hash entries in use, in total, and of removed ones that a reader may
+    /// still see or visit.
+    pub(super) fn entry_usage(&self) -> (u32, u32, u32) {
+        let entries = &self.index.entries;
+        let capacity = self.parts.frontends.entries.len() as u32;
+        let unlinked = entries.limbo.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
+        let retired = (entries.ending.len() + unlinked) as u32;
+        (capacity - retired - entries.free.len() as u32, capacity, retired)
     }
 
     /// Checks that the chain of `key` stays within the length that readers walk if entries are

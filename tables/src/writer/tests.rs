@@ -278,6 +278,48 @@ fn id_is_reused_only_without_flow_references() {
     assert_eq!(writer.retired().count(), 0);
 }
 
+/// What is removed is in use until no reader sees it, and ids until they are reclaimed as well.
+#[test]
+fn table_uses_count_what_cannot_be_reused_yet() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let capacities: Vec<_> = writer.table_uses().map(|row| (row.table, row.capacity)).into();
+    let entries = writer.parts.frontends.entries.len() as u32;
+    let expected = [
+        ("services", 16),
+        ("backends", 32),
+        ("next_hops", 32),
+        ("frontends", 64),
+        ("frontend_entries", entries),
+        ("slots", 16_384),
+    ];
+    assert_eq!(capacities, expected);
+    let uses = |writer: &Writer<'_>| writer.table_uses().map(|row| row.used);
+    assert_eq!(uses(&writer), [0; 6]);
+    let web = writer.put_service("web", &policy()).unwrap();
+    let other = writer.put_service("other", &policy()).unwrap();
+    let ids: Vec<_> = (1..=3).map(|i| (writer.put_backend(&backend(i)).unwrap(), 1)).collect();
+    writer.set_slots(web, &ids, 251, "TCP").unwrap();
+    writer.put_next_hop(&addr("10.0.1.1"), 0).unwrap();
+    for port in [80, 443] {
+        writer.put_frontend(&key("203.0.113.1", port, 6), web).unwrap();
+    }
+    // Two frontends share the mark of their address.
+    assert_eq!(uses(&writer), [2, 3, 1, 2, 3, 251]);
+    writer.commit().unwrap();
+    writer.remove_frontend(&key("203.0.113.1", 443, 6)).unwrap();
+    writer.set_slots(web, &ids[..2], 251, "TCP").unwrap();
+    writer.remove_backend(ids[2].0).unwrap();
+    writer.remove_service(other).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(uses(&writer), [2, 3, 1, 1, 3, 502]);
+    assert_eq!(writer.reclaim(|_| false), 2);
+    assert_eq!(uses(&writer), [1, 2, 1, 1, 3, 502]);
+    // The next change makes the space of the former generation available.
+    writer.put_service("third", &policy()).unwrap();
+    assert_eq!(uses(&writer), [2, 2, 1, 1, 2, 251]);
+}
+
 #[test]
 fn every_full_table_names_its_setting() {
     let region = region();

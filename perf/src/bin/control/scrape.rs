@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::checked::Config;
+use slowpath::control::report::{Lcore, Status};
+use slowpath::health::Able;
 use slowpath::live::{Live, Shared};
+use slowpath::measurements::plain;
 use slowpath::metrics;
 use slowpath::plane::published::PublishedTables;
 use tables::layout::Sizes;
@@ -14,7 +17,7 @@ use crate::change::thread_time;
 use crate::load::Load;
 use crate::pipeline::{self, AttachedRegion, CONFIG, Control, Harness};
 
-/// Number of lcores, whose counter pages are summed.
+/// Number of lcores, which have series of their own and whose counter pages are summed.
 const LCORES: u32 = 4;
 
 /// The cost of scrapes with one set of tables.
@@ -48,6 +51,9 @@ pub fn measure(load: Load, count: u32) -> Result<Scrapes, String> {
     let config: Arc<Config> = Arc::new(config::from_toml(CONFIG).map_err(|e| e.render())?);
     let shared = Arc::new(Shared::default());
     shared.publish_tables(PublishedTables::new(control.tables(), Vec::new()));
+    let lcores = (0..LCORES).map(|id| Lcore { id, polling: true, ..Lcore::default() });
+    let status = Status { lcores: lcores.collect(), ..Status::default() };
+    shared.publish_status(status, Able { able: true, reasons: Vec::new() }, true);
     let live = Arc::new(Live::new(region, config, shared, Default::default()));
     let scrape = || {
         let began = thread_time()?;
@@ -62,7 +68,7 @@ pub fn measure(load: Load, count: u32) -> Result<Scrapes, String> {
         last = text;
     }
     let began = thread_time()?;
-    let plain = metrics::plain(&last);
+    let plain = plain(&last);
     let took = thread_time()? - began;
     let found = metrics::declared::compare(&plain);
     if let Some(difference) = found.differences.first() {

@@ -220,7 +220,7 @@ impl Entry {
 }
 
 fn now() -> String {
-    events::record::format_time(SystemTime::now())
+    config::rfc3339::format_ms(SystemTime::now())
 }
 
 /// Returns the first [`MAX_TEXT`] bytes of a text.

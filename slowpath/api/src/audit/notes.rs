@@ -162,7 +162,7 @@ mod tests {
         notes.set_all(&many.collect::<Vec<_>>(), &Objects::default());
         let entry = entry(&notes);
         assert_eq!((entry.changes.len(), entry.more_objects), (MAX_OBJECTS, 3));
-        assert!(entry.line().len() < super::super::files::MAX_LINE, "{}", entry.line().len());
+        assert!(entry.line().len() < events::line_files::MAX_LINE, "{}", entry.line().len());
         assert!(entry.changes[0].after.as_ref().unwrap()["spec"].is_object());
     }
 

@@ -12,11 +12,11 @@ async fn stream_ends_with_an_error_line_when_its_token_ends() {
     let ended = watch::Sender::new(false);
     let stream = Body::from_stream(Lines(receiver)).into_response();
     let stream = until_ended(stream, ended.subscribe());
-    lines.send("one\n".to_owned()).await.unwrap();
+    lines.send(Ok("one\n".to_owned())).await.unwrap();
     let read = tokio::spawn(to_bytes(stream.into_body(), 4096));
     // Read before the end: the channel has room for all lines only if they are taken.
     for _ in 0..8 {
-        lines.send("more\n".to_owned()).await.unwrap();
+        lines.send(Ok("more\n".to_owned())).await.unwrap();
     }
     ended.send_replace(true);
     let text = String::from_utf8(read.await.unwrap().unwrap().to_vec()).unwrap();

@@ -281,7 +281,7 @@ impl Inner {
             Ok(()) => drop(self.keyless.remove(&address)),
             Err(error) => {
                 tracing::warn!(
-                    event = "bgp_key_uninstalled",
+                    event = "bgp_key_install_failed",
                     peer = %address,
                     %error,
                     "BGP key not installed, peer is refused"

@@ -1,6 +1,6 @@
 //! Comparison of the text of a scrape with the declarations, for tests and tools.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::{Declaration, Type, all};
 
@@ -10,7 +10,7 @@ const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
 /// What a scrape contains.
 #[derive(Debug, Default)]
 pub struct Comparison {
-    /// Differences from the declarations; empty if there are none.
+    /// Differences from the declarations, and repeated series; empty if there are none.
     pub differences: Vec<String>,
     /// Names of the declared metrics that have a sample.
     pub sampled: BTreeSet<String>,
@@ -24,13 +24,15 @@ pub fn compare(text: &str) -> Comparison {
     let declared: BTreeMap<&str, &Declaration> =
         declared.iter().map(|one| (one.name.as_str(), one)).collect();
     let is_open = text.trim_end().ends_with("# EOF");
-    let mut found = Comparison::default();
+    let (mut found, mut seen) = (Comparison::default(), HashSet::new());
     for line in text.lines().filter(|line| !line.is_empty() && *line != "# EOF") {
         let difference = match line.strip_prefix("# ") {
             Some(comment) => comment_difference(comment, is_open, &declared),
             None => {
                 found.series += 1;
-                sample_difference(line, &declared, &mut found.sampled)
+                let sample = Sample::parse(line);
+                let repeated = (!seen.insert(sample.series)).then(|| "it is repeated".to_owned());
+                sample.difference(&declared, &mut found.sampled).or(repeated)
             }
         };
         found.differences.extend(difference.map(|what| format!("{line}: {what}")));
@@ -81,78 +83,90 @@ fn comment_difference(
         .then(|| format!("declared as `{expected}`"))
 }
 
-fn sample_difference(
-    line: &str,
-    declared: &BTreeMap<&str, &Declaration>,
-    sampled: &mut BTreeSet<String>,
-) -> Option<String> {
-    let end = line.find(['{', ' ']).unwrap_or(line.len());
-    let (name, rest) = line.split_at(end);
-    let part = PARTS.into_iter().find(|part| {
-        let of = name.strip_suffix(part).and_then(|stem| declared.get(stem));
-        of.is_some_and(|one| one.kind == Type::Histogram)
-    });
-    let name = part.and_then(|part| name.strip_suffix(part)).unwrap_or(name);
-    let Some(one) = declared.get(name) else {
-        return Some("the metric is not declared".to_owned());
-    };
-    sampled.insert(name.to_owned());
-    let mut labels = label_names(rest);
-    if part == Some("_bucket") {
-        labels.retain(|label| *label != "le");
-    }
-    (labels != one.labels).then(|| format!("declared with the labels {:?}", one.labels))
+/// A line with a sample.
+struct Sample<'l> {
+    /// Name and labels, which identify the series.
+    series: &'l str,
+    name: &'l str,
+    /// Names of the labels.
+    labels: Vec<&'l str>,
 }
 
-/// Returns the names of the labels at the start of `rest`.
-fn label_names(rest: &str) -> Vec<&str> {
-    let mut names = Vec::new();
-    let Some(mut rest) = rest.strip_prefix('{') else { return names };
-    while let Some((name, value)) = rest.split_once("=\"") {
-        names.push(name.trim_start_matches(','));
-        // The value ends at the first quote that is not escaped.
-        let mut is_escaped = false;
-        let end = value.find(|c| {
-            let ends = c == '"' && !is_escaped;
-            is_escaped = c == '\\' && !is_escaped;
-            ends
-        });
-        rest = end.map_or("", |end| &value[end + 1..]);
-        if rest.starts_with('}') {
-            break;
+impl<'l> Sample<'l> {
+    fn parse(line: &'l str) -> Sample<'l> {
+        let (name, mut rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
+        let mut labels = Vec::new();
+        while let Some((label, value)) =
+            rest.split_once("=\"").filter(|_| !rest.starts_with(['}', ' ']))
+        {
+            labels.push(label.trim_start_matches(['{', ',']));
+            // The value ends at the first quote that is not escaped.
+            let mut is_escaped = false;
+            let end = value.find(|c| {
+                let ends = c == '"' && !is_escaped;
+                is_escaped = c == '\\' && !is_escaped;
+                ends
+            });
+            rest = end.map_or("", |end| &value[end + 1..]);
         }
+        Sample { series: &line[..line.len() - rest.len()], name, labels }
     }
-    names
+
+    fn difference(
+        mut self,
+        declared: &BTreeMap<&str, &Declaration>,
+        sampled: &mut BTreeSet<String>,
+    ) -> Option<String> {
+        let part = PARTS.into_iter().find(|part| {
+            let of = self.name.strip_suffix(part).and_then(|stem| declared.get(stem));
+            of.is_some_and(|one| one.kind == Type::Histogram)
+        });
+        let name = part.and_then(|part| self.name.strip_suffix(part)).unwrap_or(self.name);
+        let Some(one) = declared.get(name) else {
+            return Some("the metric is not declared".to_owned());
+        };
+        sampled.insert(name.to_owned());
+        if part == Some("_bucket") {
+            self.labels.retain(|label| *label != "le");
+        }
+        (self.labels != one.labels).then(|| format!("declared with the labels {:?}", one.labels))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measurements::plain;
 
     #[test]
     fn differences_are_found_in_both_formats() {
-        let good = "# HELP weir_able_ x\n";
-        assert_eq!(compare(good).differences.len(), 1);
+        let undeclared = "# HELP weir_able_ x\n";
+        assert_eq!(compare(undeclared).differences.len(), 1);
         let help = all().into_iter().find(|one| one.name == "weir_drops_total").unwrap().help;
         let open = format!(
             "# HELP weir_drops {help}\n# TYPE weir_drops counter\n\
              weir_drops_total{{arm=\"a}}=\\\"\",reason=\"b\"}} 1\n# EOF\n"
         );
-        let found = compare(&open);
-        assert!(found.differences.is_empty(), "{found:?}");
-        assert!(found.series == 1 && found.sampled.contains("weir_drops_total"));
-        for (from, to) in [
-            ("counter", "gauge"),
-            ("arm=", "port="),
-            ("weir_drops_total{", "weir_drop_total{"),
-            (",reason=\"b\"", ""),
-            ("# HELP weir_drops P", "# HELP weir_drops Q"),
-            ("# TYPE weir_drops ", "# TYPE weir_drops_x "),
-        ] {
-            let other = open.replace(from, to);
-            assert!(other != open && !compare(&other).differences.is_empty(), "{from} {to}");
+        let series = "weir_drops_total{arm=\"a}=\\\"\",reason=\"b\"} 1\n";
+        for text in [plain(&open), open] {
+            let found = compare(&text);
+            assert!(found.differences.is_empty(), "{found:?}");
+            assert!(found.series == 1 && found.sampled.contains("weir_drops_total"));
+            for (from, to) in [
+                (" counter", " gauge"),
+                ("arm=", "port="),
+                ("weir_drops_total{", "weir_drop_total{"),
+                (",reason=\"b\"", ""),
+                (" Packets dropped", " Frames dropped"),
+                ("# TYPE weir_drops", "# TYPE weir_drops_x"),
+                (series, &*series.repeat(2)),
+            ] {
+                let other = text.replace(from, to);
+                assert!(other != text && !compare(&other).differences.is_empty(), "{from} {to}");
+            }
         }
         let bucket = "weir_lcore_burst_packets_bucket{le=\"1\",lcore=\"0\"} 1\n\
+                      weir_lcore_burst_packets_bucket{le=\"2\",lcore=\"0\"} 1\n\
                       weir_lcore_burst_packets_sum{lcore=\"0\"} 1\n";
         assert!(compare(bucket).differences.is_empty());
     }

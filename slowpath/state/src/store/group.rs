@@ -81,9 +81,19 @@ pub struct Shared<D> {
     observer: OnceLock<Observer>,
 }
 
-/// Callback after each group: how long the disk took, and the sources whose complete lists were
-/// written.
-pub type Observer = Box<dyn Fn(Duration, &[Source]) + Send + Sync>;
+/// A group that was written.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'g> {
+    /// When its write began, and how long the disk took.
+    pub measured: (Instant, Duration),
+    /// Sources whose complete lists were written.
+    pub completed: &'g [Source],
+    /// Size of the store after the group ([`Store::bytes`]).
+    pub bytes: u64,
+}
+
+/// Callback after each group.
+pub type Observer = Box<dyn Fn(Written<'_>) + Send + Sync>;
 
 /// Current objects, and the events since an earlier revision.
 #[derive(Debug)]
@@ -108,8 +118,8 @@ impl<D: Disk> Shared<D> {
         Shared { store, queue, arrived, published, revision, damage, cut, observer }
     }
 
-    /// Sets the callback after each group, which runs on the thread that wrote it. Only the first
-    /// call has an effect.
+    /// Sets the callback after each group, which runs on the thread that wrote it, after the
+    /// answers. Only the first call has an effect.
     pub fn set_observer(&self, observer: Observer) {
         let _ = self.observer.set(observer);
     }
@@ -246,12 +256,13 @@ impl<D: Disk> Shared<D> {
             (queue.busy, queue.stuck, queue.completed) = (false, false, last);
         }
         self.publish(&mut store);
+        let bytes = store.bytes();
         drop(store);
-        if let Some(observer) = self.observer.get() {
-            observer(took, &completed);
-        }
         for (answer, result) in answers.into_iter().zip(results) {
             answer(result);
+        }
+        if let Some(observer) = self.observer.get() {
+            observer(Written { measured: (began, took), completed: &completed, bytes });
         }
     }
 

@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::channel;
 use std::time::UNIX_EPOCH;
 
 use fastrand::Rng;
@@ -186,6 +188,34 @@ fn waiting_batches_share_one_sync() {
     assert!(changes.has_changed().unwrap() && *changes.borrow_and_update() == 8);
     let changes = shared.changes_since(6);
     assert_eq!((changes.objects.revision(), changes.events.unwrap().len()), (8, 2));
+}
+
+/// Callers do not wait for the observer, and the size it gets is that of the files.
+#[test]
+fn observer_runs_after_the_answers_and_gets_the_size_of_the_files() {
+    let shared = Shared::new(Store::open(Memory::new(1)));
+    shared.store().min_snapshot_log = 300;
+    let answered = Arc::new(AtomicUsize::new(0));
+    let (sender, observed) = channel();
+    let answers = Arc::clone(&answered);
+    shared.set_observer(Box::new(move |written| {
+        sender.send((answers.load(Relaxed), written.completed.len(), written.bytes)).unwrap();
+    }));
+    for name in 0..20 {
+        let (answers, batch) = (Arc::clone(&answered), vec![Change::put(object("api", name, 1))]);
+        let complete_sources = vec![Source::new("api")];
+        let request = WriteRequest { complete_sources, ..WriteRequest::new(batch, UNIX_EPOCH) };
+        shared.submit(request, move |answer| {
+            assert!(answer.is_ok());
+            answers.fetch_add(1, Relaxed);
+        });
+        shared.write_waiting();
+        let mut store = shared.store();
+        let mut size = |file| store.disk.read(file).unwrap().unwrap_or_default().len() as u64;
+        let expected = (name + 1, 1, size(SNAPSHOT) + size(LOG));
+        assert_eq!(observed.try_recv().unwrap(), expected);
+    }
+    assert!(shared.store().snapshot > 0, "the log was shortened meanwhile");
 }
 
 #[test]

@@ -9,6 +9,11 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 /// Methods that have a label value of their own. A client may send any other.
 const METHODS: [&str; 7] = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"];
 
+/// Returns the label value of a method.
+pub(super) fn method_label(method: &str) -> &'static str {
+    METHODS.into_iter().find(|known| *known == method).unwrap_or("other")
+}
+
 /// An operation and the class of its responses' status. The route is a declared one, so the number
 /// of keys is bounded.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -28,7 +33,6 @@ pub struct Requests(Mutex<BTreeMap<Operation, Histogram>>);
 impl Requests {
     /// Records a request. `route` is the pattern that its path matched, if any.
     pub fn record(&self, method: &str, route: Option<&str>, status: u16, took: Duration) {
-        let known = METHODS.into_iter().find(|known| *known == method);
         let status = match status {
             100..=199 => "1xx",
             200..=299 => "2xx",
@@ -36,7 +40,7 @@ impl Requests {
             400..=499 => "4xx",
             _ => "5xx",
         };
-        let (method, route) = (known.unwrap_or("other"), route.unwrap_or("none").to_owned());
+        let (method, route) = (method_label(method), route.unwrap_or("none").to_owned());
         let mut all = self.0.lock();
         let histogram = all.entry(Operation { method, route, status }).or_insert_with(|| {
             // 0.5 ms to 33 s: from a read to a write that waits until it is in force.
@@ -54,7 +58,7 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measured::observations;
+    use crate::measurements::observations;
 
     #[test]
     fn clients_cannot_add_label_values() {
