@@ -860,7 +860,8 @@ pub static EVENTS: &[EventKind] = &[
         &["error"],
         "The metrics could not be written, and the client got an error.",
         "Scrape again; if it fails again, report it.",
-    ),
+    )
+    .with_subject(0),
     recorded(
         ("secret_rejected", Warning, "secret file rejected, the previous secret stays"),
         &["error"],

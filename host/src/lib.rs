@@ -1,8 +1,8 @@
 //! The machine that Weir runs on: its NICs, what is known of their drivers, and binding NICs to the
 //! drivers that DPDK needs.
 //!
-//! Everything is read and written below a [`Root`], so that a directory can stand for a machine, except
-//! what the process reads of itself (`process.rs`).
+//! Everything is read and written below a [`Root`], so that a directory can stand for a machine,
+//! except what the process reads of itself (`process.rs`).
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! Measurements that slowpath takes of its own work, for the metrics: durations, sizes, and times.
 //!
-//! Writers wait for no client: a scrape holds a lock only while it reads what the lock protects (the
-//! list of tables, the times of sources, the buckets of a histogram). A duration is measured once:
-//! it is an observation of a histogram, and a span if traces are exported.
+//! Writers wait for no client: a scrape holds a lock only while it reads what the lock protects
+//! (the list of tables, the times of sources, the buckets of a histogram). A duration is measured
+//! once: it is an observation of a histogram, and a span if traces are exported.
 
 mod nat_ports;
 mod plain;

@@ -231,6 +231,11 @@ impl<'r> Reconcile<'r> {
         }
     }
 
+    /// Continues with what was observed before this process.
+    pub(crate) fn set_observer(&mut self, observer: Observer) {
+        self.observer = observer;
+    }
+
     /// Returns whether a reload has ended since the last call: the content of the files is in force
     /// or rejected.
     pub fn take_reloaded(&mut self) -> bool {

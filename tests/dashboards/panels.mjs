@@ -513,18 +513,19 @@ export const APPLIANCE = {
         ),
         series(
           'Lost records',
-          'Entries of the audit log, events and log lines that are lost, and log lines left out by their limit.',
+          'Entries of the audit log, events, log lines and OpenTelemetry data that are lost, and log lines left out by their limit.',
           'ops',
           [
             [rate('weir_audit_lost_total', ONE), 'audit'],
             [rate('weir_events_lost_total', ONE), 'events'],
             [rate('weir_log_lost_lines_total', ONE), 'log lines'],
+            [rate('weir_telemetry_lost_total', ONE), '{{signal}}'],
             [
               `sum(rate(weir_log_suppressed_total{${ONE}}[$__rate_interval])) or vector(0)`,
               'left out',
             ],
           ],
-          { h: 6, alert: ['WeirAuditLost', 'WeirHistoryLost'] },
+          { h: 6, alert: ['WeirAuditLost', 'WeirHistoryLost', 'WeirTelemetryLost'] },
         ),
         series(
           'API requests',

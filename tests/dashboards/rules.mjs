@@ -653,6 +653,15 @@ export const GROUPS = [
         ],
       },
       {
+        alert: 'WeirTelemetryLost',
+        severity: 'ticket',
+        expr: 'increase(weir_telemetry_lost_total[15m]) > 0',
+        for: '30m',
+        summary: 'The collector does not take the {{ $labels.signal }} of {{ $labels.instance }}',
+        description: '{{ $value | humanize }} of them were lost in 15 minutes.',
+        ...growth('weir_telemetry_lost_total', { signal: 'traces' }),
+      },
+      {
         alert: 'WeirHealthListenerDown',
         severity: 'page',
         description: 'Probes of {{ $labels.address }} fail, so this appliance loses its traffic.',

@@ -56,7 +56,7 @@ impl Counters {
         Counters { arms: arms.collect(), losses, read_at: None }
     }
 
-    /// Publishes whether the links are up and, once a second, the counters and this process's usage.
+    /// Publishes whether the links are up and, once a second, the counters and the process's usage.
     pub fn publish(
         &mut self,
         region: &Region,

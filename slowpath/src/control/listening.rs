@@ -25,8 +25,8 @@ pub const HEALTH: Limits = Limits { connections: 512, per_source: 32, reserved: 
 const HEALTH_TCP: Limits = Limits { connections: 16, per_source: 16, reserved: 16 };
 /// Limits of all health check ports (`health_check_port` of services) together.
 const NODE_PORTS: Limits = Limits { connections: 512, per_source: 32, reserved: 256 };
-/// Limits of all addresses of `metrics.listen` together. Each client that does not read its response
-/// holds the text of a scrape, which has some megabytes.
+/// Limits of all addresses of `metrics.listen` together. Each client that does not read its
+/// response holds the text of a scrape, which has some megabytes.
 const METRICS: Limits = Limits { connections: 8, per_source: 4, reserved: 0 };
 /// Limits of all API addresses together.
 const API: Limits = Limits { connections: 256, per_source: 64, reserved: 0 };

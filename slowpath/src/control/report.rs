@@ -178,8 +178,8 @@ pub struct Lcore {
     pub late: bool,
     /// Link state by arm.
     pub links: Vec<Link>,
-    /// Share of its time in iterations with packets over the last second, 0 to 1; with XDP 0, because
-    /// the kernel does not measure it.
+    /// Share of its time in iterations with packets over the last second, 0 to 1; with XDP 0,
+    /// because the kernel does not measure it.
     pub busy: f64,
 }
 

@@ -240,8 +240,8 @@ metrics! {
         "Services by state: available (new flows get a backend), no_backend (no backend takes new \
          flows; `weir services` shows them).";
     BACKENDS Gauge "weir_backends" ["state"] Always
-        "Backends by state, counted once per service and protocol: healthy (takes new flows), unhealthy (its \
-         check fails), draining (terminating), maintenance (weight 0, or set by its source).";
+        "Backends by state, counted once per service and protocol: healthy (takes new flows), \
+         unhealthy (its check fails), draining (terminating), maintenance (weight 0, or set by its source).";
     SERVICE_BACKENDS Gauge "weir_service_backends" ["service", "state"] Always
         "Backends of a service by state, as in weir_backends. With none healthy and none draining, \
          new flows are dropped as no_backend.";
@@ -281,8 +281,9 @@ metrics! {
         "Capacity of a table of the region in entries.";
     NAT_PORTS Gauge "weir_nat_ports" ["scope"] Always
         "NAT ports in use: of all backends (total), and of the backend that uses the most \
-         (highest_backend). With many backends, each scrape reads a part of them. A backend's new flows are dropped as nat_ports_exhausted when all its \
-         ports are in use: add nat.addresses.";
+         (highest_backend). With many backends, each scrape reads a part of them. A backend's new \
+         flows are dropped as nat_ports_exhausted when all its ports are in use: add \
+         nat.addresses.";
     NAT_PORTS_CAPACITY Gauge "weir_nat_ports_capacity" ["scope"] Always
         "NAT ports that exist, by the scopes of weir_nat_ports.";
     NEXT_HOPS Gauge "weir_next_hops" ["state"] Always

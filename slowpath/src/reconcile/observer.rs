@@ -9,7 +9,6 @@ use state::name::Name;
 use state::tables::{Entry, Tables};
 use tables::region::{Label, Region, Role};
 
-use super::Reconcile;
 use crate::control::report::{Lcore, NicReport};
 use crate::start::Previous;
 
@@ -46,13 +45,6 @@ pub(crate) struct Observer {
 struct NicView {
     state: String,
     link_up: bool,
-}
-
-impl Reconcile<'_> {
-    /// Continues with what was observed before this process.
-    pub(crate) fn set_observer(&mut self, observer: Observer) {
-        self.observer = observer;
-    }
 }
 
 impl Observer {

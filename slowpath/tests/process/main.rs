@@ -247,7 +247,8 @@ fn the_control_socket_belongs_to_root_or_the_configured_group() {
     named("group = \"weir-none\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(1));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
-    assert!(log.contains("control.group = \"weir-none\"") && log.contains("groupadd"), "{log}");
+    let message = r#"control.group = \"weir-none\""#;
+    assert!(log.contains(message) && log.contains("groupadd"), "{log}");
     named("group = \"weir\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();

@@ -60,7 +60,7 @@ async fn a_group_is_read_and_a_target_registered_and_deregistered() {
     side.aws.advance(Duration::from_secs(120));
     assert!(side.account.targets(&arn, None).await.unwrap().is_empty());
     side.account.deregister(&arn, OWN_IP).await.unwrap();
-    assert_eq!(side.account.counts()[&("RegisterTargets", "ok")].times, 2);
+    assert_eq!(side.account.counts()[&("RegisterTargets", "ok")].times(), 2);
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn throttling_and_temporary_errors_are_retried() {
         side.account.groups_by_tag("weir:cluster", "north").await.unwrap();
         side.aws.clear_faults();
     }
-    assert_eq!(side.account.counts()[&("DescribeTargetHealth", "throttled")].times, 28);
+    assert_eq!(side.account.counts()[&("DescribeTargetHealth", "throttled")].times(), 28);
     let mishaps = [500, 502, 503, 504].map(Fault::Status).into_iter().chain([Fault::Cut]);
     for fault in mishaps {
         for operation in ["RegisterTargets", "DescribeInstances", "SendCommand", "GetResources"] {

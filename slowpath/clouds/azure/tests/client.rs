@@ -101,7 +101,7 @@ async fn a_resource_is_read_changed_and_read_again() {
     let (get, put) =
         ("LoadBalancerBackendAddressPools_Get", "LoadBalancerBackendAddressPools_CreateOrUpdate");
     let counts = side.client.counts();
-    let times: Vec<_> = counts.iter().map(|(call, calls)| (*call, calls.times)).collect();
+    let times: Vec<_> = counts.iter().map(|(call, calls)| (*call, calls.times())).collect();
     assert_eq!(times, [((put, "ok"), 1), ((get, "ok"), 3)]);
     let mut report = Report::default();
     report.set_calls(side.client.counts());
@@ -304,7 +304,7 @@ async fn retry_after_is_honored_in_both_forms_despite_clock_skew() {
         assert_eq!(waited, 34, "skew {skew}, dated {dated}");
         let name = "LoadBalancers_List";
         let counts = side.client.counts();
-        assert_eq!((counts[&(name, "throttled")].times, counts[&(name, "ok")].times), (2, 1));
+        assert_eq!((counts[&(name, "throttled")].times(), counts[&(name, "ok")].times()), (2, 1));
     }
     // The delay is limited to the policy's maximum.
     let side = fixture(AzureState::sample()).await;
@@ -324,7 +324,7 @@ async fn temporary_errors_are_retried_and_permanent_ones_returned() {
     side.azure.fault(Rule::first(2, "LIST*", Fault::Cut));
     side.client.list(&list()).await.unwrap();
     let counts = side.client.counts();
-    assert_eq!(counts[&("LoadBalancers_List", "transient")].times, 14);
+    assert_eq!(counts[&("LoadBalancers_List", "transient")].times(), 14);
     for (fault, kind) in [
         (Fault::Refuse { status: 400, code: "InvalidParameter".into() }, Failure::Invalid),
         (Fault::Status(302), Failure::Invalid),
@@ -365,7 +365,7 @@ async fn attempts_time_out_and_calls_can_be_canceled() {
     let side = fixture(AzureState::sample()).await;
     side.azure.fault(Rule::first(1, "LIST*", Fault::Hang));
     assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
-    assert_eq!(side.client.counts()[&("LoadBalancers_List", "transient")].times, 1);
+    assert_eq!(side.client.counts()[&("LoadBalancers_List", "transient")].times(), 1);
     side.azure.fault(Rule::always("*", Fault::Hang));
     let (client, stop) = (side.client.clone(), side.stop.clone());
     let call = tokio::spawn(async move { client.list(&list()).await });

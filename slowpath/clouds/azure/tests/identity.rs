@@ -293,7 +293,7 @@ async fn token_error_is_the_error_of_the_call() {
         tokio::task::yield_now().await;
     }
     assert_eq!(calls.await.unwrap().unwrap().len(), 2);
-    assert!(side.client.counts()[&("LoadBalancers_List", "transient")].times >= 3);
+    assert!(side.client.counts()[&("LoadBalancers_List", "transient")].times() >= 3);
     let unknown = Some("00000000-0000-0000-0000-0000000000d9");
     let managed = AzureCredential::Managed;
     let side = fixture_as(AzureState::sample(), (managed, unknown), Variables::default()).await;
@@ -349,7 +349,7 @@ async fn failed_login_is_retried() {
     side.client.list(&list()).await.unwrap();
     let counts = side.client.counts();
     assert_eq!(side.azure.with(|cloud| cloud.now.as_secs()), 22);
-    assert_eq!(counts[&("LoadBalancers_List", "throttled")].times, 2);
+    assert_eq!(counts[&("LoadBalancers_List", "throttled")].times(), 2);
     side.azure.with(|cloud| cloud.tokens.clear());
     side.azure.fault(Rule::first(1, "POST token", refuse(503, "temporarily_unavailable")));
     side.azure.fault(Rule::first(1, "POST token", Fault::Cut));
