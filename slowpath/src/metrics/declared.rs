@@ -241,7 +241,8 @@ metrics! {
          flows; `weir services` shows them).";
     BACKENDS Gauge "weir_backends" ["state"] Always
         "Backends by state, counted once per service and protocol: healthy (takes new flows), \
-         unhealthy (its check fails), draining (terminating), maintenance (weight 0, or set by its source).";
+         unhealthy (its check fails), draining (terminating), maintenance (weight 0, or set by its \
+         source).";
     SERVICE_BACKENDS Gauge "weir_service_backends" ["service", "state"] Always
         "Backends of a service by state, as in weir_backends. With none healthy and none draining, \
          new flows are dropped as no_backend.";
