@@ -33,8 +33,8 @@ help: ## List these commands
 setup: ## Install missing Debian packages and tools
 	@.ci/setup.sh
 
-# Only the demo's packages and programs are installed and built. With --workspace the dependencies
-# have the same features as in other builds, so that the tests need no rebuild.
+# Only the demo's packages and programs are installed and built. Other targets build tests as well,
+# which add features to dependencies: after the demo, they compile Weir's crates once more.
 demo: ## Run the whole appliance between two emulated clouds (PLANE=xdp: in the kernel)
 	@.ci/setup.sh demo $(PLANE)
 	cargo build --workspace --bin demo --bin slowpath --bin weir \
@@ -137,7 +137,7 @@ guest: ## Load the XDP programs on Debian 12's kernel (6.1) in a virtual machine
 # Without root: only the virtual machine has NICs.
 nics: ## Run fastpath on emulated NICs in a VM (NIC=virtio_net, e1000e, vmxnet3, tuned: one)
 	@.ci/setup.sh guest
-	cargo build --workspace --bin fastpath --bin slowpath --bin weir --bin weir-gateway
+	cargo build --workspace --bins --tests
 	env -u CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER $(TESTS) --test nics --test tune \
 	  $(if $(NEXTEST),--run-ignored only --no-capture -E 'test(/^$(NIC)/)', \
 	  -- --ignored --nocapture $(NIC))
@@ -227,10 +227,9 @@ infrastructure: ## Check Terraform, Bicep and user data against the clouds' publ
 
 # Three minutes, after the build: the panels need some history. The lab needs root.
 DASHBOARDS := node --test --test-reporter=spec --test-concurrency=1
-DASHBOARDS_PROGRAMS := $(addprefix --bin ,playground slowpath fastpath weir weir-aws weir-azure)
 dashboards: ## Check rules and dashboards, and run them against a lab with a real Prometheus
 	@.ci/setup.sh dashboards
-	cargo build --workspace $(DASHBOARDS_PROGRAMS)
+	cargo build --workspace --bins --tests
 	$(AS_ROOT) $(DASHBOARDS) tests/dashboards/check.test.mjs tests/dashboards/lab.test.mjs
 
 dashboards-write: ## Write rules and dashboards from their sources (needs node only)
@@ -238,7 +237,7 @@ dashboards-write: ## Write rules and dashboards from their sources (needs node o
 
 dashboards-pictures: ## Draw the book's pictures of the dashboards, with the answers of a lab
 	@.ci/setup.sh dashboards pictures
-	cargo build --workspace $(DASHBOARDS_PROGRAMS)
+	cargo build --workspace --bins --tests
 	$(AS_ROOT) env WEIR_PICTURES=write $(DASHBOARDS) tests/dashboards/lab.test.mjs
 
 # Four minutes, after the build: sixty refreshes of two seconds. The lab needs root.

@@ -235,7 +235,7 @@ impl<'h> Recorder<'h> {
         let written = self.write();
         if written.is_err() {
             self.retry_at = Instant::now() + RETRY;
-            // A folder that was replaced is opened anew.
+            // A folder that was replaced is opened again.
             self.writer = None;
         }
         *self.history.error.lock() = written.err().map(|error| explained(&error));

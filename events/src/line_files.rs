@@ -147,7 +147,7 @@ impl LineFiles {
         match atomic_file::open_folder(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let above = Access::of(folder_of(&self.folder))?;
-                // Those who may read the files may also search the folder.
+                // Users with read permission for the files get search permission for the folder.
                 let mode = 0o700 | self.mode | (self.mode & 0o444) >> 2;
                 match atomic_file::create_folder(&self.folder, Access { mode, ..above }) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

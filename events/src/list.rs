@@ -638,7 +638,7 @@ pub static EVENTS: &[EventKind] = &[
     logged(
         ("nic_note", Warning, "NIC note"),
         &["arm", "device", "note"],
-        "fastpath found a NIC in trouble, repaired it, or saw its link change.",
+        "fastpath found a faulty NIC, repaired it, or saw its link change.",
         "See `nic_degraded` and `nic_incidents`.",
     ),
     recorded(

@@ -1,7 +1,7 @@
 //! The NICs of the arms over their lifetime: open, forward, reset, disappear, return.
 //!
-//! The control thread calls [`ArmNic::step`] regularly. A NIC in trouble is taken from the lcores
-//! ([`Exchange`]), repaired or opened anew, and given back; the lcores and the flows continue.
+//! The control thread calls [`ArmNic::step`] regularly. A faulty NIC is taken from the lcores
+//! ([`Exchange`]), repaired or opened again, and given back; the lcores and the flows continue.
 //! While it is away the arm's link counts as down, so that the appliance reports that it cannot
 //! serve.
 //!
@@ -186,7 +186,7 @@ impl ArmNic {
         matches!(self.state, Some(State::Withdrawing(..)))
     }
 
-    /// Checks the NIC, moves a NIC in trouble one step on, and publishes state and counters.
+    /// Checks the NIC, moves a faulty NIC one step on, and publishes state and counters.
     /// Returns true if the arm's link is up.
     pub fn step(&mut self, context: &Context<'_>, now: Instant) -> bool {
         let link = self.port().filter(|_| !self.is_in_transition()).map(Port::link);
@@ -261,7 +261,7 @@ impl ArmNic {
         }
     }
 
-    /// Takes a running NIC from the lcores if it is in trouble.
+    /// Takes a running NIC from the lcores if it is faulty.
     fn check(&mut self, mut port: Port, link: Link, context: &Context<'_>, now: Instant) -> State {
         let events = port.take_events();
         let stalled = self.stalls.take() && link.up && self.may_reset_stalled(now);
@@ -297,7 +297,7 @@ impl ArmNic {
         self.last_stall_reset.is_none_or(|last| now - last >= STALL_RESET_INTERVAL)
     }
 
-    /// Repairs a NIC that no lcore uses any more. A NIC that cannot be repaired is opened anew.
+    /// Repairs a NIC that no lcore uses any more. A NIC that cannot be repaired is opened again.
     fn repair(
         &mut self,
         mut port: Port,
@@ -315,7 +315,7 @@ impl ArmNic {
                     self.log("works again after a reset");
                     return State::Running(port);
                 }
-                Err(error) => self.log(&format!("cannot be reset, will be opened anew: {error}")),
+                Err(error) => self.log(&format!("cannot be reset, will be opened again: {error}")),
             }
         }
         if let Err(error) = port.remove() {
@@ -367,7 +367,7 @@ impl ArmNic {
         match outcome {
             Ok(()) => Ok(port),
             Err(error) => {
-                // The device is opened anew by the next attempt.
+                // The device is opened again by the next attempt.
                 let _ = port.remove();
                 Err(error)
             }

@@ -90,7 +90,7 @@ impl Appliance<'_> {
         let before = self.dropped(DropReason::NicUnavailable);
         assert_eq!(self.send(5), 0);
         assert_eq!(self.dropped(DropReason::NicUnavailable), before + 5);
-        // Repaired, or removed and opened anew.
+        // Repaired, or removed and opened again.
         let mut steps = 0;
         while !self.step(Duration::ZERO) {
             steps += 1;

@@ -511,7 +511,7 @@ fn each_change_is_recorded_with_caller_object_and_values() {
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.lines().count() == 2 && shown.contains("denied: "), "{shown}");
     assert_eq!(appliance.audit(&["--since", "2999-01-01T00:00:00Z"]), [] as [Value; 0]);
-    // A stream goes on where a page ended.
+    // A stream continues where a page ended.
     let page = appliance.ask(("GET", "/v1/audit?limit=2"), "admin-token").json();
     let next = page["continue"].as_str().unwrap();
     let watch = format!("/v1/audit?watch=true&continue={next}");

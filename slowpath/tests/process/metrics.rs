@@ -114,7 +114,7 @@ fn requests_are_measured_by_route_and_changes_by_stage() {
     ] {
         assert!(text.contains(&line), "{line} is missing in\n{text}");
     }
-    // The time of the store is recorded after the change went on.
+    // The time of the store is recorded after the change reached the next stage.
     eventually_within(DEFAULT_TIMEOUT, "durations of all stages", || {
         let text = scrape(&folder, OPEN);
         let has = |stage| {
