@@ -241,8 +241,10 @@ fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
     folder.write("weir.toml", &config.replace("max_flows = 1024\n", limits));
     many_services(&folder, 5_000);
     let _slowpath = folder.slowpath();
-    folder.until_within(Duration::from_secs(60), &["status"], |s| s["services"] == 5_000);
-    let before = generation(&folder.until(&["status"], |_| true));
+    let status = folder.until_within(Duration::from_secs(60), &["status"], |s| {
+        s["services"] == 5_000 && generation(s) > 0
+    });
+    let before = generation(&status);
     // As many as one source may have.
     let stuck: Vec<TcpStream> = (0..4)
         .map(|_| {
@@ -268,10 +270,11 @@ fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
         let all: Vec<_> = (0..3).map(|_| scope.spawn(timed)).collect();
         // A change while they run: it is in force only if the loop iterates.
         many_services(&folder, 4_999);
-        folder.until_within(BEFORE_WRITE_TIMEOUT, &["status"], |s| s["services"] == 4_999);
+        folder.until_within(BEFORE_WRITE_TIMEOUT, &["status"], |s| {
+            s["services"] == 4_999 && generation(s) > before
+        });
         all.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
     });
-    assert!(generation(&folder.until(&["status"], |_| true)) > before);
     for (text, took) in scraped {
         assert!(took < BEFORE_WRITE_TIMEOUT, "{took:?}");
         let found = compare(&text);
