@@ -243,12 +243,12 @@ dashboards-pictures: ## Draw the book's pictures of the dashboards, with the ans
 # Four minutes, after the build: sixty refreshes of two seconds. The lab needs root.
 page-test: ## Show the page of a lab's appliance in Chromium: content, live values, phone
 	@.ci/setup.sh dashboards pictures
-	cargo build --workspace $(DASHBOARDS_PROGRAMS)
+	cargo build --workspace --bins --tests
 	$(AS_ROOT) $(DASHBOARDS) tests/page/page.test.mjs
 
 page-pictures: ## Draw the book's pictures of the page
 	@.ci/setup.sh dashboards pictures
-	cargo build --workspace $(DASHBOARDS_PROGRAMS)
+	cargo build --workspace --bins --tests
 	$(AS_ROOT) env WEIR_PICTURES=write $(DASHBOARDS) tests/page/page.test.mjs
 
 docs: ## Build the book of docs/src as HTML into docs/book
