@@ -1,6 +1,6 @@
 //! `weir bgp`: shows BGP sessions, routes and policies.
 
-mod detail;
+pub mod detail;
 
 use std::path::Path;
 use std::process::ExitCode;

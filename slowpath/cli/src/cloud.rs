@@ -64,13 +64,14 @@ pub fn run(
 
 /// The document of `weir cloud status`.
 #[derive(Serialize)]
-struct CloudStatus {
+pub struct CloudStatus {
+    /// Response of `GET /cloud`.
     #[serde(flatten)]
-    report: Report,
+    pub report: Report,
     /// Whether the appliance is able to serve by its own checks.
-    able: bool,
+    pub able: bool,
     /// Reasons why the appliance is not able to serve.
-    reasons: Vec<String>,
+    pub reasons: Vec<String>,
 }
 
 fn status(options: &GlobalOptions, socket: &Path, calls: bool) -> Result<ExitCode, String> {
@@ -84,12 +85,13 @@ fn status(options: &GlobalOptions, socket: &Path, calls: bool) -> Result<ExitCod
     Ok(if ready { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn text(cloud_status: &CloudStatus, calls: bool) -> String {
+/// Returns the properties of the registration by name, without findings, peers and calls.
+pub fn lines(cloud_status: &CloudStatus) -> Vec<(String, String)> {
     let CloudStatus { report, able, reasons } = cloud_status;
-    let mut table = Table::new(&["", ""]);
+    let mut lines = Vec::new();
     let mut line = |name: &str, value: String| {
         if !value.is_empty() {
-            table.row(vec![name.to_owned(), value]);
+            lines.push((name.to_owned(), value));
         }
     };
     line("phase", report.phase.clone());
@@ -126,6 +128,15 @@ fn text(cloud_status: &CloudStatus, calls: bool) -> String {
         line("drain", text);
     }
     line("error", report.error.clone());
+    lines
+}
+
+fn text(cloud_status: &CloudStatus, calls: bool) -> String {
+    let report = &cloud_status.report;
+    let mut table = Table::new(&["", ""]);
+    for (name, value) in lines(cloud_status) {
+        table.row(vec![name, value]);
+    }
     let heading = if report.ready { "ready: the cloud may send traffic\n" } else { "NOT ready\n" };
     let mut text = heading.to_owned() + table.text().trim_start_matches('\n');
     for finding in &report.findings {

@@ -204,15 +204,11 @@ enum CliCommand {
         #[arg(long, default_value = ".", value_name = "FOLDER")]
         out: PathBuf,
     },
-    /// Show a live view: flows and packets per service and backend, drops by reason
-    Top {
-        /// Seconds between two samples
-        #[arg(long, default_value_t = 1.0)]
-        every: f64,
-        /// Number of samples; without it, sample until Ctrl-C
-        #[arg(long)]
-        samples: Option<u64>,
-    },
+    /// Show a live view: traffic, services, backends, flows, drops, lcores, BGP and the cloud
+    ///
+    /// On a terminal, a full-screen program; ? shows its keys. Elsewhere, and with --once,
+    /// --samples or another output format, text or documents. Exit code 130 after Ctrl-C.
+    Top(top::TopArgs),
 }
 
 #[derive(Subcommand)]
@@ -306,7 +302,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
                 request::put(&socket, &format!("/drain/{command}")).map_err(|e| e.to_string())?;
             print(options, &done, || format!("{done}\n"));
         }
-        CliCommand::Top { every, samples } => top::run(options, &socket, *every, *samples)?,
+        CliCommand::Top(args) => return top::run(options, &socket, args),
         CliCommand::Apply(args) => return apply::apply(options, &socket, args),
         CliCommand::Diff(args) => return apply::diff(options, &socket, args),
         CliCommand::Service(command) => return service::run(options, &socket, command),

@@ -312,7 +312,7 @@ fn live_view_shows_rates_between_two_samples() {
         packets: 4,
         help: String::new(),
     };
-    let mut before = top::Sample {
+    let mut before = top::plain::Sample {
         at,
         status: a_status(),
         services: vec![a_service()],
@@ -321,8 +321,12 @@ fn live_view_shows_rates_between_two_samples() {
     before.services[0].backends[0].packets = 58_000;
     before.drops[0].packets = 2;
     let at = at + Duration::from_secs(2);
-    let now =
-        top::Sample { at, status: a_status(), services: vec![a_service()], drops: vec![drop] };
+    let now = top::plain::Sample {
+        at,
+        status: a_status(),
+        services: vec![a_service()],
+        drops: vec![drop],
+    };
     let expected = "\
 weir-1 able to serve, up 3 min 5 s, generation 7, flows 1 200 of 65 536, lcores busy 25 %
 
@@ -334,8 +338,8 @@ default/web
 DROPS   REASON   PACKETS  PACKETS/S
 egress  no_flow        4          1
 ";
-    assert_eq!(top::render(&now, Some(&before)), expected);
-    assert!(top::render(&now, None).contains("60 000          -"));
+    assert_eq!(top::plain::render(&now, Some(&before)), expected);
+    assert!(top::plain::render(&now, None).contains("60 000          -"));
 }
 
 #[test]

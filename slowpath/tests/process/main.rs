@@ -33,6 +33,7 @@ mod service;
 mod sources;
 mod stall;
 mod telemetry;
+mod top;
 
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
