@@ -9,13 +9,14 @@ mod spark;
 use maud::{DOCTYPE, Markup, html};
 
 use super::changes::{ChangeRow, InForce};
-use super::text::{count, duration, per_second, scaled, visible};
-use super::view::{FlowSearch, View};
+use super::text::{count, duration, milliseconds, per_second, scaled, visible};
+use super::view::{FlowSearch, Points, View};
 use crate::control::report::{FlowPage, health};
 use network::{bgp, cloud};
+use parts::Head::{Number, Text};
 use parts::{badge, table};
 use services::services;
-use spark::spark;
+use spark::{peak, spark};
 
 /// Style sheet, below `/page.css`.
 pub const STYLE: &str = include_str!("page.css");
@@ -247,12 +248,18 @@ fn able(view: &View) -> Markup {
 
 fn traffic(view: &View) -> Markup {
     let [packets, bytes, new_flows, drops] = view.rates;
+    let curve = |points: &Points, text: &dyn Fn(f64) -> String| {
+        html! {
+            (spark(points, text))
+            @if let Some(peak) = peak(points) { p.note { "peak " (text(peak)) } }
+        }
+    };
     let tile = |title: &str, now: &str, at: usize, text: &dyn Fn(f64) -> String| {
         html! {
             div.tile {
                 h3 { (title) }
                 p.value { (now) }
-                @if let Some(points) = view.totals.get(at) { (spark(points, text)) }
+                @if let Some(points) = view.totals.get(at) { (curve(points, text)) }
             }
         }
     };
@@ -267,7 +274,7 @@ fn traffic(view: &View) -> Markup {
             div.tile {
                 h3 { "Flows" }
                 p.value { (scaled(view.status.flows.used as f64)) }
-                @if let Some(points) = &view.flows { (spark(points, &|value| scaled(value))) }
+                @if let Some(points) = &view.flows { (curve(points, &|value| scaled(value))) }
             }
         }
         p.note { "Curves: the last ten minutes, peaks of ten seconds." }
@@ -294,7 +301,14 @@ fn drops(view: &View) -> Markup {
             }
         }
     };
-    let heads = ["Reason", "Arm", "Now", "Ten minutes", "Total", "Meaning, and what to do"];
+    let heads = [
+        Text("Reason"),
+        Text("Arm"),
+        Number("Now"),
+        Text("Ten minutes"),
+        Number("Total"),
+        Text("Meaning, and what to do"),
+    ];
     table("drops-box", "Drops by reason", &heads, &rows)
 }
 
@@ -354,8 +368,24 @@ fn lcores(view: &View) -> Markup {
             }
         }
     };
-    let heads = ["Lcore", "State", "Busy", "Ten minutes", "Generation", "Links, share of packets"];
-    let nic_heads = ["Arm", "NIC", "Driver", "State", "Link", "Speed", "Queues", "Lost"];
+    let heads = [
+        Text("Lcore"),
+        Text("State"),
+        Number("Busy"),
+        Text("Ten minutes"),
+        Number("Generation"),
+        Text("Links, share of packets"),
+    ];
+    let nic_heads = [
+        Text("Arm"),
+        Text("NIC"),
+        Text("Driver"),
+        Text("State"),
+        Text("Link"),
+        Number("Speed"),
+        Number("Queues"),
+        Text("Lost"),
+    ];
     html! {
         @if view.lcores.is_empty() {
             p { "No lcore has joined: the data plane does not run." }
@@ -370,7 +400,14 @@ fn lcores(view: &View) -> Markup {
 
 fn changes(view: &View) -> Markup {
     let rows = html! { @for row in &view.changes { (change(row)) } };
-    let heads = ["When", "Who", "Call", "What", "Outcome", "In force after"];
+    let heads = [
+        Text("When"),
+        Text("Who"),
+        Text("Call"),
+        Text("What"),
+        Text("Outcome"),
+        Number("In force after"),
+    ];
     html! {
         @if let Some(error) = &view.changes_error { p.fault { (error) } }
         @if !view.changes.is_empty() {
@@ -393,11 +430,11 @@ fn change(row: &ChangeRow) -> Markup {
                 @if row.more_objects > 0 { span.item { (row.more_objects) " more" } }
             }
             td { (badge(class, row.outcome)) " " (row.reason) }
-            td {
+            td.number {
                 @match &row.in_force {
                     InForce::Unknown => "–",
                     InForce::Pending => "pending",
-                    InForce::After(time) => (format!("{:.1} ms", time.as_secs_f64() * 1000.0)),
+                    InForce::After(time) => (milliseconds(*time)),
                     InForce::Not(why) => { (badge("bad", "not in force")) " " (why) }
                 }
             }
@@ -445,7 +482,15 @@ fn flow_table(page: &FlowPage) -> Markup {
         }
     };
     let heads = [
-        "Protocol", "Client", "Frontend", "Service", "Backend", "Kind", "State", "Gateway", "Idle",
+        Text("Protocol"),
+        Text("Client"),
+        Text("Frontend"),
+        Text("Service"),
+        Text("Backend"),
+        Text("Kind"),
+        Text("State"),
+        Text("Gateway"),
+        Number("Idle"),
     ];
     html! {
         p {

@@ -1,6 +1,7 @@
 //! Numbers, durations and foreign texts as the page shows them.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Returns a number with three significant digits and a prefix of the SI: `1.25 M`.
 pub fn scaled(value: f64) -> String {
@@ -69,6 +70,14 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
+/// Returns a short duration in milliseconds, or in seconds from one on: `12.3 ms`, `1.25 s`.
+pub fn milliseconds(time: Duration) -> String {
+    match time.as_secs_f64() {
+        seconds if seconds < 1.0 => format!("{:.1} ms", seconds * 1000.0),
+        seconds => format!("{seconds:.2} s"),
+    }
+}
+
 /// Replaces characters that are not seen, or that change how others are seen, by their numbers:
 /// `\u{202e}`. It is applied to the page as a whole, after all texts were escaped, so that no text
 /// is left out.
@@ -131,6 +140,13 @@ mod tests {
         assert_eq!((count(1_000), count(12_345_678)), ("1,000".into(), "12,345,678".into()));
         assert_eq!((duration(7), duration(3_725)), ("7 s".into(), "1 h 2 min".into()));
         assert_eq!((duration(75), duration(187_200)), ("1 min 15 s".into(), "2 d 4 h".into()));
+    }
+
+    #[test]
+    fn short_times_are_in_milliseconds() {
+        let text = |micros| milliseconds(Duration::from_micros(micros));
+        assert_eq!((text(12_340), text(999_000)), ("12.3 ms".into(), "999.0 ms".into()));
+        assert_eq!(text(1_250_000), "1.25 s");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use bgp::peer::State;
 use clouds::report::Report;
 use maud::{Markup, html};
 
+use super::parts::Head::{Number, Text};
 use super::parts::{badge, table};
 use crate::page::text::{count, duration};
 use crate::page::view::View;
@@ -37,6 +38,7 @@ pub(super) fn cloud(report: &Report) -> Markup {
             }
         }
     };
+    let target_heads = [Text("Target"), Text("Address"), Text("State"), Text("Zone")];
     html! {
         h3 { (report.cloud) }
         p {
@@ -59,7 +61,7 @@ pub(super) fn cloud(report: &Report) -> Markup {
             }
         }
         @if !report.peers.is_empty() {
-            (table("targets-box", "Targets", &["Target", "Address", "State", "Zone"], &peers))
+            (table("targets-box", "Targets", &target_heads, &peers))
         }
     }
 }
@@ -67,8 +69,16 @@ pub(super) fn cloud(report: &Report) -> Markup {
 /// Returns the BGP neighbors.
 pub(super) fn bgp(view: &View) -> Markup {
     let rows = html! { @for peer in view.peers.iter().take(ROWS) { (row(peer)) } };
-    let heads =
-        ["Neighbor", "Session", "For", "Local AS", "AS", "Family", "Received", "Advertised"];
+    let heads = [
+        Text("Neighbor"),
+        Text("Session"),
+        Number("For"),
+        Number("Local AS"),
+        Number("AS"),
+        Text("Family"),
+        Number("Received"),
+        Number("Advertised"),
+    ];
     html! {
         h3 { "BGP" }
         @if view.status.bgp.is_empty() && view.peers.is_empty() {

@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::parts::Head::{Number, Text};
 use super::parts::{badge, table};
-use super::spark::spark;
+use super::spark::{peak, spark};
 use crate::control::report::BackendReport;
 use crate::page::text::{bits, count, per_second, scaled};
 use crate::page::view::{Points, SHOWN_BACKENDS, ServiceRow, View};
@@ -45,6 +46,9 @@ fn service(row: &ServiceRow) -> Markup {
             div.curve {
                 @if let Some(points) = &row.points { (spark(points, &|value| bits(value))) }
                 b { (bits(bytes)) }
+                @if let Some(peak) = row.points.as_ref().and_then(peak) {
+                    " " span.note { "peak " (bits(peak)) }
+                }
             }
             dl {
                 div { dt { "Packets" } dd { (per_second(packets, "")) } }
@@ -70,15 +74,15 @@ fn backends(row: &ServiceRow) -> Markup {
     let rates = row.backends.iter().chain(std::iter::repeat(&none));
     let rows = html! { @for (report, one) in shown.zip(rates) { (backend(report, one)) } };
     let heads = [
-        "Backend",
-        "State",
-        "Traffic",
-        "Ten minutes",
-        "New flows",
-        "Flows",
-        "Weight",
-        "Share",
-        "MAC",
+        Text("Backend"),
+        Text("State"),
+        Number("Traffic"),
+        Text("Ten minutes"),
+        Number("New flows"),
+        Number("Flows"),
+        Number("Weight"),
+        Number("Share"),
+        Text("MAC"),
     ];
     let id = format!("backends-{}", row.report.name);
     html! {

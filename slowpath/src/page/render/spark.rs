@@ -8,6 +8,11 @@ use crate::page::view::Points;
 /// Height of a sparkline in units of its own.
 const HEIGHT: f32 = 20.0;
 
+/// Returns the highest value; `None` if there is none yet.
+pub(super) fn peak(points: &Points) -> Option<f64> {
+    points.iter().flatten().copied().reduce(f32::max).map(f64::from)
+}
+
 /// Draws the points from 0 to their maximum. `text` formats a value for the description.
 pub(super) fn spark(points: &Points, text: &dyn Fn(f64) -> String) -> Markup {
     let known = || points.iter().flatten().copied();
@@ -32,6 +37,7 @@ pub(super) fn spark(points: &Points, text: &dyn Fn(f64) -> String) -> Markup {
     html! {
         svg.spark viewBox={ "0 0 " (last) " " (HEIGHT) } preserveAspectRatio="none" role="img"
             aria-label=(label) {
+            title { (label) }
             path.area d=(area) {}
             polyline.line points=(line.trim_end()) {}
         }
@@ -51,6 +57,7 @@ mod tests {
         let svg = spark(&points, &|value| format!("{value}")).into_string();
         assert!(svg.contains("points=\"57 19 58 1 59 10\""), "{svg}");
         assert!(svg.contains("aria-label=\"now 4, peak 8\""), "{svg}");
+        assert_eq!((peak(&points), peak(&[None; POINTS])), (Some(8.0), None));
         assert!(svg.contains("d=\"M57 20 L57 19 58 1 59 10 59 20Z\""), "{svg}");
         let flat = spark(&[Some(0.0); POINTS], &|_| String::new()).into_string();
         assert!(flat.contains("0 19 1 19") && !flat.contains("NaN"), "{flat}");
