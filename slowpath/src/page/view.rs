@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use announce::status::PeerRow;
 use clouds::report::Report;
@@ -36,7 +36,7 @@ pub type Points = [Option<f32>; POINTS];
 pub struct View {
     /// Name of the token with which the viewer logged in.
     pub user: String,
-    /// Time of the view (RFC 3339).
+    /// Time of the view (RFC 3339), in seconds.
     pub time: String,
     /// The appliance's status.
     pub status: Status,
@@ -161,10 +161,11 @@ pub fn collect(
         .lcores
         .iter()
         .map(|lcore| (lcore.clone(), history.busy.get(&lcore.id).map(|ring| ring.points(number))));
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let no_log = || "no audit log is kept, because control.state is empty".to_owned();
     View {
         user: user.to_owned(),
-        time: config::rfc3339::format(SystemTime::now()),
+        time: config::rfc3339::format(UNIX_EPOCH + Duration::from_secs(since_1970.as_secs())),
         is_draining: live.region.draining(),
         rates: history.rates,
         totals: history.totals.iter().map(|ring| ring.points(number)).collect(),

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::api::write_certificate;
 use crate::appliance::{Answer, Folder, Running};
+use crate::bgp::Polling;
 use crate::generation;
 
 /// An appliance with the page on loopback, without TLS unless `api` has it.
@@ -259,6 +260,7 @@ fn with_tls_the_cookie_is_secure() {
 fn hostile_texts_are_shown_and_changes_have_their_time() {
     let site = Site::new("page-texts");
     let cookie = site.session("read");
+    let _lcore = Polling::start(&site.folder);
     let service = r#"{"spec":{"mode":"nat","frontends":[{"address":"203.0.113.77","port":80,
                       "protocol":"tcp"}]}}"#;
     let json = [("content-type", "application/json")];

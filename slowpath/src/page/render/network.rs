@@ -51,7 +51,7 @@ pub(super) fn cloud(report: &Report) -> Markup {
         @if !report.error.is_empty() { p.fault { (badge("bad", "error")) " " (report.error) } }
         @for finding in &report.findings {
             p.fault {
-                (badge("plain", &finding.name)) " " (finding.text) " " (finding.remedy)
+                (badge("plain", &finding.name)) " " (finding.text) "; " (finding.remedy)
                 " (" (finding.times) (if finding.times == 1 { " time)" } else { " times)" })
             }
         }
