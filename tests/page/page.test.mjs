@@ -113,7 +113,11 @@ const PARTS = [
     ],
     1,
   ],
-  ['[id="backends-lab/web"] tbody tr', [/^10\.0\.2\.11 port 8080 shared active [1-9][\d.]* [kM]?bit/], 1],
+  [
+    '[id="backends-lab/web"] tbody tr',
+    [/^10\.0\.2\.11 port 8080 shared active [1-9][\d.]* [kM]?bit/],
+    1,
+  ],
   ['#drops-box tbody tr', [/^source_denied ingress (0\.)?[1-9][\d.]*\/s [1-9]/], 1],
   ['#lcores-box tbody tr', [/^\d+ polls \d+\.\d %/, /ingress up/, /egress up/], 1],
   ['#nics-box tbody tr', [/^ingress/, /running/, / up /], 0],
