@@ -106,7 +106,7 @@ const PARTS = [
   [
     '.service',
     [
-      /^lab\/web nat/,
+      /^lab\/web ?nat/,
       /203\.0\.113\.10:80\/tcp/,
       / [1-9][\d.]* [kM]?bit\/s/,
       /3 of 4 backends active/,
