@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo play play-stop test test-affected fixtures fuzz miri loom asan oracle bench lab \
   lab-units guest nics tcp-ao dpdk debian13 check docs reference deb package-test upgrade-test \
   boot-test image image-lock image-test infrastructure dashboards dashboards-write \
-  dashboards-pictures top-pictures
+  dashboards-pictures page-test page-pictures top-pictures
 
 # The lab creates namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root; cargo runs as the calling user.
@@ -239,6 +239,17 @@ dashboards-pictures: ## Draw the book's pictures of the dashboards, with the ans
 	@.ci/setup.sh dashboards pictures
 	cargo build --workspace --bins --tests
 	$(AS_ROOT) env WEIR_PICTURES=write $(DASHBOARDS) tests/dashboards/lab.test.mjs
+
+# Four minutes, after the build: sixty refreshes of two seconds. The lab needs root.
+page-test: ## Show the page of a lab's appliance in Chromium: content, live values, phone
+	@.ci/setup.sh dashboards pictures
+	cargo build --workspace --bins --tests
+	$(AS_ROOT) $(DASHBOARDS) tests/page/page.test.mjs
+
+page-pictures: ## Draw the book's pictures of the page
+	@.ci/setup.sh dashboards pictures
+	cargo build --workspace --bins --tests
+	$(AS_ROOT) env WEIR_PICTURES=write $(DASHBOARDS) tests/page/page.test.mjs
 
 top-pictures: ## Write the book's pictures of weir top, on the screen of a lab
 	@.ci/setup.sh dashboards pictures

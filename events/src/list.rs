@@ -701,6 +701,12 @@ pub static EVENTS: &[EventKind] = &[
     )
     .with_subject(0),
     recorded(
+        ("page_login", Info, "logged in to the page"),
+        &["token", "source"],
+        "A browser opened a session of the page with this token.",
+        "Nothing, unless the token should not be used there: then revoke it.",
+    ),
+    recorded(
         ("path_mtu_low", Warning, "path MTU is below the interface MTU"),
         &["destination", "mtu"],
         "The path to a backend or gateway has a lower MTU than the interface.",

@@ -161,6 +161,11 @@ pub struct Api {
     /// overlap.
     #[schemars(range(max = 86400))]
     pub token_overlap_s: u32,
+    /// Host names under which browsers may open the page, one or a list, in addition to any
+    /// address, `localhost` and the names of the certificate. Requests for other names are
+    /// rejected, which protects against DNS rebinding.
+    #[serde(deserialize_with = "one_or_many")]
+    pub hosts: Vec<String>,
 }
 
 impl Default for Api {
@@ -172,6 +177,7 @@ impl Default for Api {
             token_file: String::new(),
             tokens_file: TOKENS_FILE.into(),
             token_overlap_s: 300,
+            hosts: Vec::new(),
         }
     }
 }

@@ -89,18 +89,25 @@ impl Live {
     /// Returns the rows of `GET /services`.
     pub fn services(&self) -> Vec<ServiceReport> {
         let published = self.published();
-        let services = published.services(self.region);
+        let known: Vec<&PublishedService> = published.services(self.region).iter().collect();
+        let mut reports = self.service_reports(&known);
+        reports.extend(others(&reports, &self.region.counters()));
+        reports
+    }
+
+    /// Returns the reports of some of the published services.
+    pub fn service_reports(&self, known: &[&PublishedService]) -> Vec<ServiceReport> {
         let set = self.region.tables(self.region.generation());
         let counters = self.region.counters();
         let mut reports: Vec<ServiceReport> =
-            services.iter().map(|one| service(one, &set, &counters)).collect();
+            known.iter().map(|known| service(known, &set, &counters)).collect();
+        let published = self.published();
         let mut users: HashMap<u32, u32> = HashMap::new();
-        for one in services {
+        for one in published.services(self.region) {
             // A service may reach a backend by TCP and UDP.
             let ids: HashSet<u32> = one.backends.iter().map(|(_, id)| *id).collect();
             ids.into_iter().for_each(|id| *users.entry(id).or_default() += 1);
         }
-        reports.extend(others(&reports, &counters));
         for backend in reports.iter_mut().flat_map(|service| &mut service.backends) {
             backend.shared = users.get(&backend.id).is_some_and(|users| *users > 1);
         }
