@@ -45,7 +45,7 @@ elif [[ $purpose == dashboards ]]; then
   # A BGP neighbor, certificates.
   packages+=(prometheus bird2 openssl)
   # What draws and reduces the pictures of the book.
-  [[ ${2-} != pictures ]] || packages+=(chromium fonts-dejavu-core pngquant)
+  [[ ${2-} != pictures ]] || packages+=(chromium fonts-dejavu-core pngquant tmux)
   command -v npm > /dev/null || packages+=(nodejs npm)
 elif [[ $purpose != demo ]]; then
   packages+=(
@@ -61,6 +61,8 @@ elif [[ $purpose != demo ]]; then
     prometheus systemd systemd-container
     # strace injects SIGKILL at a command's system calls.
     strace
+    # The terminal of tests of weir top.
+    tmux
     # For a command of the book.
     jq
   )

@@ -56,7 +56,7 @@ pub struct Mailbox {
     taps: Mutex<(bool, Taps)>,
 }
 
-/// The mailboxes of all lcores, in the hands of the control thread.
+/// The mailboxes of all lcores, as the control thread uses them.
 pub struct Exchange {
     mailboxes: Vec<Arc<Mailbox>>,
 }

@@ -42,8 +42,6 @@ pub struct Progress<'j> {
     pub services: Vec<ServiceNow>,
     /// Drops by reason.
     pub drops: Vec<DropNow>,
-    /// The gateway's report.
-    pub gateway: Report,
 }
 
 /// The results.
@@ -207,7 +205,6 @@ impl Run<'_> {
             clients: self.traffic.stats(),
             services: self.weir.services()?,
             drops: self.weir.drops()?,
-            gateway: self.gateway.report(),
         });
         Ok(())
     }

@@ -26,7 +26,7 @@ pub use account::block_on;
 pub enum CloudCommand {
     /// Show the registration: target or pool, health reported by the cloud, findings, peers
     ///
-    /// Exit code 0 when ready, 1 when not.
+    /// Exit code 0 when ready (able to serve, and healthy according to the cloud), 1 when not.
     Status {
         /// Include API calls to the cloud, by outcome
         #[arg(long)]
@@ -39,7 +39,7 @@ pub enum CloudCommand {
     Doctor,
     /// AWS: run a command on another instance over SSM, and exit with its exit code
     ///
-    /// Exit code 255 if it could not be run.
+    /// Exit code 255 if it could not be run, or ended without an exit code.
     Exec(remote::ExecArgs),
     /// AWS: wait for a condition
     ///
@@ -64,13 +64,14 @@ pub fn run(
 
 /// The document of `weir cloud status`.
 #[derive(Serialize)]
-struct CloudStatus {
+pub struct CloudStatus {
+    /// Response of `GET /cloud`.
     #[serde(flatten)]
-    report: Report,
+    pub report: Report,
     /// Whether the appliance is able to serve by its own checks.
-    able: bool,
+    pub able: bool,
     /// Reasons why the appliance is not able to serve.
-    reasons: Vec<String>,
+    pub reasons: Vec<String>,
 }
 
 fn status(options: &GlobalOptions, socket: &Path, calls: bool) -> Result<ExitCode, String> {
@@ -84,12 +85,13 @@ fn status(options: &GlobalOptions, socket: &Path, calls: bool) -> Result<ExitCod
     Ok(if ready { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn text(cloud_status: &CloudStatus, calls: bool) -> String {
+/// Returns the properties of the registration by name, without findings, peers and calls.
+pub fn lines(cloud_status: &CloudStatus) -> Vec<(String, String)> {
     let CloudStatus { report, able, reasons } = cloud_status;
-    let mut table = Table::new(&["", ""]);
+    let mut lines = Vec::new();
     let mut line = |name: &str, value: String| {
         if !value.is_empty() {
-            table.row(vec![name.to_owned(), value]);
+            lines.push((name.to_owned(), value));
         }
     };
     line("phase", report.phase.clone());
@@ -126,6 +128,15 @@ fn text(cloud_status: &CloudStatus, calls: bool) -> String {
         line("drain", text);
     }
     line("error", report.error.clone());
+    lines
+}
+
+fn text(cloud_status: &CloudStatus, calls: bool) -> String {
+    let report = &cloud_status.report;
+    let mut table = Table::new(&["", ""]);
+    for (name, value) in lines(cloud_status) {
+        table.row(vec![name, value]);
+    }
     let heading = if report.ready { "ready: the cloud may send traffic\n" } else { "NOT ready\n" };
     let mut text = heading.to_owned() + table.text().trim_start_matches('\n');
     for finding in &report.findings {
@@ -145,8 +156,8 @@ fn text(cloud_status: &CloudStatus, calls: bool) -> String {
     text
 }
 
-/// Formats the ports and VNIs in force and their origin. If the cloud reports others, formats those
-/// as well.
+/// Formats the UDP ports and VNIs in force and their origin. If the cloud reports other ones,
+/// formats those as well.
 fn tunnels(gateway: &GatewayTunnels) -> String {
     let ends = |ends: &TunnelPair| {
         let TunnelPair { external_port, external_vni, internal_port, internal_vni } = ends;

@@ -93,7 +93,7 @@ enum CliCommand {
         #[arg(long)]
         all: bool,
     },
-    /// Trace packets of one flow through the stages of the pipeline
+    /// Trace the next packets that match a filter through the pipeline (only with plane dpdk)
     Trace(flows::TraceArgs),
     /// Capture packets with the decisions about them, before and after the rewrite
     ///
@@ -128,18 +128,18 @@ enum CliCommand {
     ///
     /// Changes nothing. Exit code 0 without errors (warnings allowed), 1 with errors.
     Doctor,
-    /// Write a first configuration from what this machine and its cloud say
+    /// Write a first configuration from this machine's devices and its cloud's metadata
     ///
-    /// Asks on a terminal, and writes only after a question or with --yes. The values that differ
-    /// between machines are "auto" in it, so that it serves every machine of a scale set.
+    /// Asks on a terminal, and writes only after a question or with --yes. Values that differ
+    /// between machines are written as "auto", so that one file fits every machine of a scale set.
     Setup(setup::SetupArgs),
     /// Show and save the values of this machine for those that are "auto" in the configuration
     #[command(subcommand)]
     Auto(auto::AutoCommand),
-    /// Set CPUs, interrupts, memory and sysctls of this machine for Weir, and revert it
+    /// Set CPUs, interrupts, memory and sysctls of this machine for Weir, and restore them
     #[command(subcommand)]
     Tune(tune::TuneCommand),
-    /// Switch a running appliance to the installed version and back, with its flows
+    /// Switch a running appliance to the installed version and back, keeping its flows
     #[command(subcommand)]
     Upgrade(upgrade::UpgradeCommand),
     /// Show the tables of the control state: services, frontends, backends, health of components
@@ -159,21 +159,21 @@ enum CliCommand {
     Diff(apply::DiffArgs),
     /// Back up objects, configuration and state to one file
     ///
-    /// The file has mode 0600 and checksums. Secrets are named in it, and never contained. With
-    /// slowpath running, the objects are of one revision; otherwise they are read from its store.
-    /// Exit code 2 when no complete backup was written.
+    /// The file has mode 0600 and checksums. It lists the files of secrets, and never contains
+    /// secrets. While slowpath runs, the API returns all objects at one revision; otherwise they
+    /// are read from its store. Exit code 2 when no complete backup was written.
     Backup(backup::BackupArgs),
     /// Restore a backup, all of it or nothing
     ///
-    /// Checks the backup and the configuration on this machine first. Deletes nothing: what the
-    /// backup does not contain is left. Exit code 1 when the backup was rejected (damaged, of a
-    /// newer format, of another machine, or not valid on this one), or when the restored objects
-    /// are not in force; 2 for errors: a file, a disk or slowpath fails.
+    /// Checks the backup and the configuration on this machine first. Deletes nothing: files and
+    /// objects that the backup does not contain stay. Exit code 1 when the backup was rejected
+    /// (damaged, of a newer format, of another machine, or not valid on this one), or when the
+    /// restored objects are not in force; 2 for errors: a file, a disk or slowpath fails.
     Restore(restore::RestoreArgs),
     /// Confirm a large removal by a source
     #[command(subcommand)]
     Source(source::SourceCommand),
-    /// Add, change and delete services of the API
+    /// Add, change and delete services that are defined over the API
     #[command(subcommand)]
     Service(Box<service::ServiceCommand>),
     /// Set weight and state of a service's backend, whichever source defines it
@@ -211,15 +211,11 @@ enum CliCommand {
         #[arg(long, default_value = ".", value_name = "FOLDER")]
         out: PathBuf,
     },
-    /// Show a live view: flows and packets per service and backend, drops by reason
-    Top {
-        /// Seconds between two samples
-        #[arg(long, default_value_t = 1.0)]
-        every: f64,
-        /// Number of samples; without it, sample until Ctrl-C
-        #[arg(long)]
-        samples: Option<u64>,
-    },
+    /// Show a live view: traffic, services, backends, flows, drops, lcores, BGP and the cloud
+    ///
+    /// On a terminal, a full-screen program; ? shows its keys. Elsewhere, and with --once,
+    /// --samples or another output format, text or documents. Exit code 130 after Ctrl-C.
+    Top(top::TopArgs),
 }
 
 #[derive(Subcommand)]
@@ -314,7 +310,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
                 request::put(&socket, &format!("/drain/{command}")).map_err(|e| e.to_string())?;
             print(options, &done, || format!("{done}\n"));
         }
-        CliCommand::Top { every, samples } => top::run(options, &socket, *every, *samples)?,
+        CliCommand::Top(args) => return top::run(options, &socket, args),
         CliCommand::Apply(args) => return apply::apply(options, &socket, args),
         CliCommand::Diff(args) => return apply::diff(options, &socket, args),
         CliCommand::Service(command) => return service::run(options, &socket, command),
@@ -348,8 +344,9 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the name and object of a command that changed the appliance without slowpath; `None` for
-/// all others, and for those that record their changes themselves.
+/// Returns the call and the object for the audit log if the command changes the appliance without
+/// slowpath. Returns `None` for all other commands, and for those that record their changes
+/// themselves.
 fn offline_change(command: &CliCommand) -> Option<(&'static str, &'static str)> {
     Some(match command {
         CliCommand::Restore(args) if args.writes() => ("restore", "configuration"),

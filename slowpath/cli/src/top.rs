@@ -1,175 +1,78 @@
-//! `weir top`: a live view, redrawn in place with ANSI escape sequences.
+//! `weir top`: a live view of the appliance. On a terminal it is a full-screen program; with
+//! `--once`, `--samples`, another output format or without a terminal it prints text.
 
-use std::collections::HashMap;
+mod app;
+mod content;
+mod data;
+mod draw;
+mod format;
+mod history;
+mod page;
+pub mod plain;
+mod sample;
+mod sampler;
+mod screen;
+mod theme;
+
 use std::io::IsTerminal;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
 
-use serde::Serialize;
+use clap::Args;
 
 use super::options::{GlobalOptions, Output};
-use super::output::{print_next, put};
-use super::request::get;
-use super::table::{Table, count, span};
-use slowpath::control::report::{DropReport, ServiceReport, Status};
-use slowpath::metrics::traffic::OTHERS;
-use state::text::address_port;
+use app::App;
+use page::View;
+use sample::{Sample, Source};
+use theme::Theme;
 
-/// A sample of the live system.
-#[derive(Serialize)]
-pub struct Sample {
-    /// Time of the sample.
-    #[serde(skip)]
-    pub at: Instant,
-    /// Response of `GET /status`.
-    pub status: Status,
-    /// Response of `GET /services`.
-    pub services: Vec<ServiceReport>,
-    /// Response of `GET /drops`.
-    pub drops: Vec<DropReport>,
-}
-
-fn sample(socket: &Path) -> Result<Sample, String> {
-    Ok(Sample {
-        at: Instant::now(),
-        status: get(socket, "/status")?,
-        services: get(socket, "/services")?,
-        drops: get(socket, "/drops")?,
-    })
-}
-
-/// Prints a sample every `every` seconds (at least 0.1), `samples` times or until interrupted.
-pub fn run(
-    options: &GlobalOptions,
-    socket: &Path,
+/// Arguments of `weir top`.
+#[derive(Args)]
+pub struct TopArgs {
+    /// View to show first; the keys 1 to 8 show the others
+    #[arg(value_enum, default_value_t = View::Overview)]
+    view: View,
+    /// Seconds between two samples, at least 0.1; more while slowpath responds slowly
+    #[arg(long, default_value_t = 1.0)]
     every: f64,
+    /// Print one sample as text, and exit
+    #[arg(long, conflicts_with = "samples")]
+    once: bool,
+    /// Print this number of samples as text
+    #[arg(long)]
     samples: Option<u64>,
-) -> Result<(), String> {
-    let every = Duration::try_from_secs_f64(every)
-        .map_err(|_| format!("--every {every}: invalid number of seconds; write for example 0.5"))?
+    /// Show the first line of this file, read again with each sample
+    #[arg(long, value_name = "FILE")]
+    caption: Option<PathBuf>,
+}
+
+/// Runs `weir top`.
+pub fn run(options: &GlobalOptions, socket: &Path, args: &TopArgs) -> Result<ExitCode, String> {
+    let every = Duration::try_from_secs_f64(args.every)
+        .map_err(|_| {
+            let every = args.every;
+            format!("--every {every}: invalid number of seconds; write for example 0.5")
+        })?
         .max(Duration::from_millis(100));
-    let redraw = std::io::stdout().is_terminal();
-    let mut before: Option<Sample> = None;
-    let mut done = 0;
-    while samples.is_none_or(|samples| done < samples) {
-        let text = match sample(socket) {
-            Ok(now) if options.output() != Output::Table => {
-                print_next(&now, options.output());
-                before = Some(now);
-                String::new()
-            }
-            Ok(now) => {
-                let text = render(&now, before.as_ref());
-                before = Some(now);
-                text
-            }
-            // slowpath may be restarting: the error is shown and sampling continues.
-            Err(e) if before.is_some() => format!("{e}\n"),
-            Err(e) => return Err(e),
-        };
-        match redraw {
-            _ if options.output() != Output::Table => {}
-            // Home, each line cleared to its end, the rest of the screen cleared.
-            true => put(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
-            false => put(&format!("{text}\n")),
-        }
-        done += 1;
-        if samples.is_none_or(|samples| done < samples) {
-            std::thread::sleep(every);
-        }
+    let samples = if args.once { Some(1) } else { args.samples };
+    let terminal = std::io::stdout().is_terminal() && has_cursor(std::env::var("TERM").ok());
+    if samples.is_some() || options.output() != Output::Table || !terminal {
+        plain::run(options, socket, every, samples, terminal && samples != Some(1))?;
+        return Ok(ExitCode::SUCCESS);
     }
-    Ok(())
+    let source = Source { socket: socket.to_owned(), caption: args.caption.clone(), every };
+    // Without slowpath the command fails before it touches the terminal.
+    let sample = Sample::fetch(&source.socket, source.caption.as_deref())?;
+    let theme = Theme::from_environment(|name| std::env::var(name).ok());
+    let interval = source.interval(sample.took);
+    screen::run(App::new(theme, sample, args.view, interval), source)
 }
 
-/// Counters of the previous sample, from which rates per second are computed.
-struct Rates<'a> {
-    /// Seconds between the two samples; 0 for the first sample.
-    seconds: f64,
-    /// Packets by service name and backend id.
-    backends: HashMap<(&'a str, u32), u64>,
-    /// Packets by arm and drop reason.
-    drops: HashMap<(&'a str, &'a str), u64>,
+/// Returns whether a terminal of this type can position its cursor.
+fn has_cursor(term: Option<String>) -> bool {
+    term.is_some_and(|term| !["", "dumb", "unknown"].contains(&term.as_str()))
 }
 
-impl<'a> Rates<'a> {
-    fn new(now: &Sample, before: Option<&'a Sample>) -> Rates<'a> {
-        let seconds = before.map_or(0.0, |b| now.at.duration_since(b.at).as_secs_f64());
-        let services = before.iter().flat_map(|b| &b.services);
-        let backends = services.flat_map(|service| {
-            service.backends.iter().map(|b| ((service.name.as_str(), b.id), b.packets))
-        });
-        let drops = before.iter().flat_map(|b| &b.drops);
-        let drops = drops.map(|d| ((d.arm.as_str(), d.reason.as_str()), d.packets));
-        Rates { seconds, backends: backends.collect(), drops: drops.collect() }
-    }
-
-    fn rate(&self, now: u64, before: Option<&u64>) -> String {
-        match before {
-            Some(before) if self.seconds > 0.0 => {
-                count((now.saturating_sub(*before) as f64 / self.seconds).round() as u64)
-            }
-            _ => "-".to_owned(),
-        }
-    }
-}
-
-/// Formats the whole view.
-pub fn render(now: &Sample, before: Option<&Sample>) -> String {
-    let status = &now.status;
-    let rates = Rates::new(now, before);
-    let able = if status.able { "able to serve" } else { "UNABLE to serve" };
-    let busy = status.lcores.iter().map(|l| format!("{:.0} %", l.busy * 100.0));
-    let mut text = format!(
-        "{} {able}, up {}, generation {}, flows {} of {}, lcores busy {}\n",
-        status.name,
-        span(status.uptime_s),
-        status.generation,
-        count(status.flows.used),
-        count(status.flows.max),
-        busy.collect::<Vec<_>>().join(", "),
-    );
-    for reason in &status.reasons {
-        text.push_str(&format!("  - {reason}\n"));
-    }
-    text.push('\n');
-    let mut table = Table::new(&[
-        "SERVICE",
-        "BACKEND",
-        "STATE",
-        ">SHARE",
-        ">FLOWS",
-        ">BEGUN",
-        ">PACKETS",
-        ">PACKETS/S",
-    ]);
-    for service in &now.services {
-        table.row(vec![service.name.clone()]);
-        for b in &service.backends {
-            let own = |text: String| if b.in_others { OTHERS.to_owned() } else { text };
-            table.row(vec![
-                String::new(),
-                address_port(&b.address, b.port),
-                b.state.clone(),
-                format!("{:.1} %", b.share * 100.0),
-                own(count(b.flows)),
-                own(count(b.new_flows)),
-                own(count(b.packets)),
-                own(rates.rate(b.packets, rates.backends.get(&(service.name.as_str(), b.id)))),
-            ]);
-        }
-    }
-    text.push_str(&table.text());
-    text.push('\n');
-    let mut table = Table::new(&["DROPS", "REASON", ">PACKETS", ">PACKETS/S"]);
-    for d in now.drops.iter().filter(|d| d.packets > 0) {
-        let before = rates.drops.get(&(d.arm.as_str(), d.reason.as_str()));
-        let rate = rates.rate(d.packets, before);
-        table.row(vec![d.arm.clone(), d.reason.clone(), count(d.packets), rate]);
-    }
-    if table.is_empty() {
-        text.push_str("no drops\n");
-    } else {
-        text.push_str(&table.text());
-    }
-    text
-}
+#[cfg(test)]
+mod tests;

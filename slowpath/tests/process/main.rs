@@ -21,6 +21,7 @@ mod events;
 mod floods;
 mod kills;
 mod metrics;
+mod page;
 mod persistence;
 mod private_link;
 mod reference;
@@ -32,6 +33,7 @@ mod service;
 mod sources;
 mod stall;
 mod telemetry;
+mod top;
 
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -31,7 +31,7 @@ struct Arguments {
     /// connections and servers without a service.
     #[arg(long, default_value_t = 4_000)]
     requests: u64,
-    /// Print plain lines even on a terminal.
+    /// Print plain lines even on a terminal, in place of the live view of weir top.
     #[arg(long)]
     plain: bool,
 }
@@ -52,6 +52,7 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
     let plane = Plane::from_env();
     find(plane.program(), plane.program())?;
     find("slowpath", "slowpath")?;
+    find("weir", "cli")?;
     println!("Creating the lab: a cloud side, the appliance, four web servers behind it.");
     clean_up_on_signals()?;
     let mut lab = Lab::new(&["web-1", "web-2", "web-3", "web-4"])?;
@@ -63,7 +64,7 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
         false => println!("Starting the gateways, fastpath (DPDK on virtual wires) and slowpath."),
     }
     let live = std::io::stdout().is_terminal() && !arguments.plain;
-    let report_interval = Duration::from_millis(if live { 250 } else { 2_000 });
+    let report_interval = Duration::from_millis(if live { 500 } else { 2_000 });
     let plan =
         Plan { requests: arguments.requests, pause: Duration::from_millis(15), report_interval };
     let mut view = view::View::new(live, &lab);
@@ -82,6 +83,7 @@ fn clean_up_on_signals() -> Result<()> {
     let mut signals = signals.map_err(LabError::io("catching signals"))?;
     let wait = move || {
         if signals.forever().next().is_some() {
+            view::end_top();
             remove_all();
             eprintln!("\ndemo: stopped by a signal; everything was removed");
             std::process::exit(130);

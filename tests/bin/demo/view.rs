@@ -1,106 +1,101 @@
-//! The live view of services, backends and drops: redrawn in place on a terminal, plain lines
-//! elsewhere.
+//! The live view while the traffic runs: `weir top` on a terminal, plain lines elsewhere.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use tests::lab::process::find;
 use tests::lab::scenario::Progress;
 use tests::lab::topology::Lab;
 
+/// The running `weir top`.
+static TOP: Mutex<Option<Child>> = Mutex::new(None);
+
 /// The state of the display.
 pub struct View {
+    /// Whether `weir top` shows the progress.
     live: bool,
+    /// Whether `weir top` was started.
+    started: bool,
+    /// Configuration of the lab's appliance.
+    config: PathBuf,
+    /// File with the present step, which `weir top` shows.
+    caption: PathBuf,
     /// Names of the backends' hosts by address.
     names: BTreeMap<String, String>,
-    /// Number of lines drawn last, which the next output replaces.
-    drawn: usize,
 }
 
 impl View {
-    /// Creates a view. If `live`, it is redrawn in place, otherwise each progress is a plain line.
+    /// Creates a view. If `live`, it is `weir top`, otherwise each progress is a plain line.
     pub fn new(live: bool, lab: &Lab) -> Self {
         let names = lab.hosts.iter().map(|host| (host.address.to_string(), host.name.clone()));
-        Self { live, names: names.collect(), drawn: 0 }
+        let (config, caption) = (lab.folder.file("weir.toml"), lab.folder.file("step"));
+        Self { live, started: false, config, caption, names: names.collect() }
     }
 
-    /// Prints the current progress.
+    /// Shows the current progress.
     pub fn show(&mut self, progress: &Progress<'_>) {
-        let text = if self.live { self.screen(progress) } else { self.line(progress) };
-        let mut out = std::io::stdout().lock();
-        if self.drawn > 0 {
-            // Move the cursor to the first line and clear from there.
-            let _ = write!(out, "\x1b[{}A\x1b[J", self.drawn);
+        if self.live {
+            self.live = self.write_caption(progress).is_ok() && self.run_top();
         }
-        // A closed output pipe does not end the demo.
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        self.drawn = if self.live { text.lines().count() } else { 0 };
+        if !self.live {
+            // A closed output pipe does not end the demo.
+            let mut out = std::io::stdout().lock();
+            let _ = out.write_all(self.line(progress).as_bytes()).and_then(|()| out.flush());
+        }
     }
 
-    /// Leaves the last progress on the screen, so that further output follows it.
+    /// Replaces the step that `weir top` shows.
+    fn write_caption(&self, progress: &Progress<'_>) -> std::io::Result<()> {
+        let sum = |of: fn(&tests::lab::client::ClientStats) -> u64| -> u64 {
+            progress.clients.iter().map(|(_, stats)| of(stats)).sum()
+        };
+        let (right, failed) = (sum(|stats| stats.right), sum(|stats| stats.failed));
+        let (seconds, step) = (progress.elapsed.as_secs_f32(), progress.step);
+        let new = self.caption.with_extension("new");
+        std::fs::write(
+            &new,
+            format!("demo, {seconds:.0} s: {step}; {right} requests correct, {failed} failed\n"),
+        )?;
+        std::fs::rename(new, &self.caption)
+    }
+
+    /// Starts `weir top` the first time. Returns whether it runs; plain lines follow if not, for
+    /// example because the operator ended it with q.
+    fn run_top(&mut self) -> bool {
+        let mut top = TOP.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut self.started, true) {
+            let Ok(program) = find("weir", "cli") else { return false };
+            let mut command = Command::new(program);
+            command.arg("--config").arg(&self.config).args(["top", "--every", "0.5", "--caption"]);
+            *top = command.arg(&self.caption).stderr(Stdio::null()).spawn().ok();
+        }
+        match top.as_mut().map(Child::try_wait) {
+            Some(Ok(None)) => true,
+            _ => {
+                *top = None;
+                false
+            }
+        }
+    }
+
+    /// Ends the live view, so that output follows on the restored terminal.
     pub fn end(&mut self) {
-        self.drawn = 0;
+        end_top();
     }
 
     fn name(&self, address: &str) -> String {
         self.names.get(address).cloned().unwrap_or_else(|| address.to_owned())
     }
 
-    fn screen(&self, progress: &Progress<'_>) -> String {
-        let mut text = String::new();
-        let seconds = progress.elapsed.as_secs_f32();
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{seconds:5.1} s  {}\n", progress.step);
-        let _ = writeln!(
-            text,
-            "  {:<14}{:>9}{:>9}{:>13}{:>8}",
-            "client", "correct", "failed", "connections", "moved"
-        );
-        for (name, stats) in &progress.clients {
-            let _ = writeln!(
-                text,
-                "  {name:<14}{:>9}{:>9}{:>13}{:>8}",
-                stats.right, stats.failed, stats.connections, stats.moved
-            );
-        }
-        for service in &progress.services {
-            let _ = writeln!(
-                text,
-                "\n  service {}: {} packets, {} drops",
-                service.name, service.packets, service.drops
-            );
-            let _ = writeln!(
-                text,
-                "  {:<14}{:<14}{:>9}{:>9}{:>11}",
-                "backend", "state", "flows", "new", "packets"
-            );
-            for backend in &service.backends {
-                let _ = writeln!(
-                    text,
-                    "  {:<14}{:<14}{:>9}{:>9}{:>11}",
-                    self.name(&backend.address),
-                    backend.state,
-                    backend.flows,
-                    backend.new_flows,
-                    backend.packets
-                );
-            }
-        }
-        let gateway = &progress.gateway;
-        let wrong: u64 = gateway.failures.values().map(|failure| failure.count).sum();
-        let (sent, returned, answered) = (gateway.sent, gateway.returned, gateway.answered);
-        let _ = writeln!(
-            text,
-            "\n  AWS gateway: {sent} packets sent, {returned} returned, {answered} answered,\n  \
-             {wrong} wrong; {} cookie changes, {} node changes",
-            gateway.cookies_changed, gateway.nodes_changed
-        );
-        let _ = writeln!(text, "  drops: {}", drops(progress));
-        text
-    }
-
     fn line(&self, progress: &Progress<'_>) -> String {
         let mut text = format!("{:5.1} s  {}:", progress.elapsed.as_secs_f32(), progress.step);
         for (name, stats) in &progress.clients {
+            // Writing to a string does not fail.
             let _ = write!(text, " {name} {}/{}", stats.right, stats.failed);
         }
         text.push_str(" (correct/failed);");
@@ -114,6 +109,16 @@ impl View {
         }
         let _ = writeln!(text, " drops: {}", drops(progress));
         text
+    }
+}
+
+/// Ends `weir top` if it runs, and waits until it has restored the terminal.
+pub fn end_top() {
+    let top = TOP.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(mut top) = top {
+        // It may have ended; then there is nothing to restore.
+        let _ = kill(Pid::from_raw(top.id() as i32), Signal::SIGTERM);
+        let _ = top.wait();
     }
 }
 

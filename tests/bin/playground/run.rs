@@ -117,7 +117,7 @@ fn commands(home: &Home) -> String {
     let all = [
         ("weir status", "is the appliance able to serve, and if not, why"),
         ("weir services", "traffic by service and backend"),
-        ("weir top --samples 5", "the same, live, for five seconds"),
+        ("weir top", "the same, live; ? shows its keys, q ends it"),
         ("weir flows --service lab/web --limit 5", "five flows of the flow table"),
         (&explained, "what would happen to this packet"),
         ("weir trace --service lab/web --packets 2", "two packets through the pipeline"),
