@@ -106,7 +106,7 @@ fn ends_without_flow(pkt: &PacketState) -> (End, End, u8) {
         Some(quoted) => ((quoted.dst, quoted.dport), (quoted.src, quoted.sport)),
         None => (from, to),
     };
-    match pkt.verdict == Verdict::Answer || pkt.front.arrival == Arrival::Backend {
+    match pkt.verdict == Verdict::Answer || pkt.headers.arrival == Arrival::Backend {
         true => (to, from, REPLY),
         false => (from, to, REQUEST),
     }
