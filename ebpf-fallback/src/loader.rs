@@ -216,7 +216,10 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         for next_hop in program.take_requested_next_hops()? {
             background.send_event(&Event::NextHopNeeded { next_hop });
         }
-        captures.step(&mut program, now)?;
+        if let Some(filter) = background.take_trace() {
+            program.set_trace(&filter)?;
+        }
+        captures.step(&mut program, now, |report| background.send_trace(report))?;
         std::thread::sleep(INTERVAL);
     }
     manager.stopping("ending; the programs stay attached and forward packets");

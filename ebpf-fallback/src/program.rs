@@ -9,8 +9,10 @@ use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::path::Path;
 use tables::bpf_config::BpfConfig;
 use tables::capture::{
-    CaptureFilter, FILTER_WORDS, HEAD_WORDS, MAX_CAPTURES, MAX_SNAP, RecordHead,
+    AddrRange, CaptureFilter, FILTER_WORDS, HEAD_WORDS, MAX_CAPTURES, MAX_SNAP, RULE_WORDS,
+    RecordHead, TRACE_WORDS, TraceReport, TraceRule,
 };
+use tables::command::TraceFilter;
 use tables::error_limit::ErrorLimit;
 use tables::flow::flow_hints;
 use tables::layout::SECTIONS;
@@ -19,10 +21,10 @@ use tables::punt::PUNT_CLASSES;
 use tables::region::Region;
 
 /// Stages after [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
-pub const STAGES: [&str; 25] = [
+pub const STAGES: [&str; 26] = [
     "decap", "classify", "track", "select", "start", "encap", "front", "nat", "leg", "reply",
     "fragment", "remember", "insert", "begun", "outer", "nat64", "affinity", "plain4", "plain6",
-    "tunnel4", "tunnel6", "vxlan4", "vxlan6", "geneve6", "capture",
+    "tunnel4", "tunnel6", "vxlan4", "vxlan6", "geneve6", "capture", "trace",
 ];
 /// The first stage, which is attached to interfaces.
 pub const ENTRY: &str = "weir";
@@ -169,8 +171,8 @@ impl Program {
             let set = out.set(arm, ifindex, None, 0);
             set.map_err(|source| LoadError::Port { ifindex, source })?;
         }
-        let captures = self.config.captures;
-        self.write_config(RuntimeConfig { revision, captures, ..*config })?;
+        let RuntimeConfig { captures, traced, .. } = self.config;
+        self.write_config(RuntimeConfig { revision, captures, traced, ..*config })?;
         // Rate limiter state depends on the clock, which may have changed.
         self.clear("PUNTED", [0_u32; 1 + PUNT_CLASSES])?;
         self.clear("ERRORS", [0_u64; size_of::<ErrorLimit>() / 8])?;
@@ -210,11 +212,52 @@ impl Program {
         self.write_config(RuntimeConfig { captures, ..self.config })
     }
 
-    /// Passes the records of captured packets to `each`; returns their number.
-    pub fn take_captured(&mut self, mut each: impl FnMut(&RecordHead, &[u8])) -> usize {
+    /// Begins a trace in place of the previous one, or ends it if the filter's number of packets is
+    /// 0.
+    pub fn set_trace(&mut self, filter: &TraceFilter) -> Result<(), LoadError> {
+        let range = |addr: Option<packet::addr::Addr>| {
+            addr.map_or(AddrRange::default(), |addr| AddrRange::new(addr, 128))
+        };
+        let any = TraceRule::ANY;
+        let rule = TraceRule {
+            src: range(filter.src),
+            dst: range(filter.dst),
+            sport: filter.sport.map_or(any, u32::from),
+            dport: filter.dport.map_or(any, u32::from),
+            proto: filter.proto.map_or(any, u32::from),
+            spare: 0,
+        };
+        self.set_left(0)?;
+        let map_error = |source| LoadError::Map { name: "TRACE_RULE", source };
+        let mut rules =
+            Array::<_, [u64; RULE_WORDS]>::try_from(self.map("TRACE_RULE")?).map_err(map_error)?;
+        rules.set(0, rule.words(), 0).map_err(map_error)?;
+        self.set_left(filter.count.into())?;
+        let traced = u32::from(filter.count != 0);
+        self.write_config(RuntimeConfig { traced, ..self.config })
+    }
+
+    fn set_left(&mut self, packets: u64) -> Result<(), LoadError> {
+        let map_error = |source| LoadError::Map { name: "TRACE_LEFT", source };
+        let mut left = Array::<_, u64>::try_from(self.map("TRACE_LEFT")?).map_err(map_error)?;
+        left.set(0, packets, 0).map_err(map_error)
+    }
+
+    /// Passes the records of captured packets to `each`, and reports of traced ones to `traced`;
+    /// returns the number of captured ones.
+    pub fn take_captured(
+        &mut self,
+        mut each: impl FnMut(&RecordHead, &[u8]),
+        mut traced: impl FnMut(&TraceReport),
+    ) -> usize {
         let mut count = 0;
         while let Some(record) = self.captured.next() {
             let (words, _) = record.as_chunks::<8>();
+            if words.len() == TRACE_WORDS {
+                let report = std::array::from_fn(|at| u64::from_ne_bytes(words[at]));
+                traced(&TraceReport::from_words(&report));
+                continue;
+            }
             if words.len() != HEAD_WORDS + usize::from(MAX_SNAP) / 8 {
                 continue;
             }

@@ -214,7 +214,7 @@ impl KernelFixture {
 
     /// Takes the records of captured packets and forgets them.
     pub fn drop_captured(&mut self) {
-        self.program.take_captured(|_, _| {});
+        self.program.take_captured(|_, _| {}, |_| {});
     }
 
     /// Empties the region and fills its tables again, so that no flow remains.

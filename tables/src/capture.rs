@@ -4,6 +4,8 @@
 //! left. They summarize it as [`PacketFacts`], to which the capture's [`CaptureFilter`] is applied.
 //! The transport is `capture_file` for lcores, and a BPF ring buffer for XDP programs.
 
+#[cfg(not(target_arch = "bpf"))]
+use crate::command::{Decision, Stage, TraceExit, TraceState};
 use crate::counters::VerdictCounter;
 use crate::record::NONE;
 use packet::addr::Addr;
@@ -333,6 +335,195 @@ impl RecordHead {
     /// Returns the verdict, or `None` for an unknown number.
     pub fn verdict(&self) -> Option<VerdictCounter> {
         VerdictCounter::ALL.get(usize::from(self.verdict)).copied()
+    }
+}
+
+/// Filter of a trace, as the XDP programs read it. All conditions must hold.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TraceRule {
+    /// Source addresses.
+    pub src: AddrRange,
+    /// Destination addresses.
+    pub dst: AddrRange,
+    /// Source port, in host byte order; a number above 65,535 matches any.
+    pub sport: u32,
+    /// Destination port, likewise.
+    pub dport: u32,
+    /// IP protocol number; a number above 255 matches any.
+    pub proto: u32,
+    /// Unused, 0.
+    pub spare: u32,
+}
+
+/// Size of a trace's filter in words of 64 bits.
+pub const RULE_WORDS: usize = size_of::<TraceRule>() / 8;
+
+impl TraceRule {
+    /// Value of a port or protocol that matches any.
+    pub const ANY: u32 = u32::MAX;
+
+    /// Returns whether a packet matches.
+    #[inline(always)]
+    pub fn matches(&self, src: &Addr, sport: u16, dst: &Addr, dport: u16, proto: u8) -> bool {
+        (self.sport > u32::from(u16::MAX) || self.sport == u32::from(sport))
+            && (self.dport > u32::from(u16::MAX) || self.dport == u32::from(dport))
+            && (self.proto > u32::from(u8::MAX) || self.proto == u32::from(proto))
+            && self.src.contains(src)
+            && self.dst.contains(dst)
+    }
+
+    /// Encodes the filter in words.
+    pub fn words(&self) -> [u64; RULE_WORDS] {
+        let mut words = [0; RULE_WORDS];
+        let parts = [&self.src.addr.words, &self.src.mask, &self.dst.addr.words, &self.dst.mask];
+        let last = [self.sport, self.dport, self.proto, self.spare];
+        let halves = parts.into_iter().flatten().copied().chain(last);
+        for (at, half) in halves.enumerate() {
+            words[at / 2] |= u64::from(half) << (32 * (at % 2));
+        }
+        words
+    }
+}
+
+/// Stages of a trace: the numbers of `command::Stage`, which BPF programs do not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum TracedStage {
+    /// Tunnel identified, inner packet located.
+    Decap = 1,
+    /// Flow key computed.
+    Classify = 2,
+    /// Flow looked up.
+    Track = 3,
+    /// Backend selected.
+    Select = 4,
+    /// Packet rewritten.
+    Encap = 5,
+}
+
+/// Size of a [`TraceReport`] in words of 64 bits.
+pub const TRACE_WORDS: usize = 6;
+
+/// The state of a traced packet after a stage of the XDP programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TraceReport {
+    /// Number of the packet on its CPU.
+    pub packet: u32,
+    /// CPU that processed the packet.
+    pub lcore: u16,
+    /// Number of the stage, a [`TracedStage`].
+    pub stage: u8,
+    /// Number of the verdict, a [`VerdictCounter`]; valid after the last stage.
+    pub verdict: u8,
+    /// Number of the drop reason, valid for a dropped packet.
+    pub reason: u8,
+    /// [`EXIT_NONE`], [`EXIT_PORT`] or [`EXIT_KERNEL`].
+    pub exit: u8,
+    /// Arm by which the packet leaves.
+    pub exit_arm: u8,
+    /// Arm on which it arrived.
+    pub arm: u8,
+    /// Whether its flow was found.
+    pub has_flow: bool,
+    /// Service id, or [`NONE`].
+    pub service: u32,
+    /// Backend id, or [`NONE`].
+    pub backend: u32,
+    /// Scope; 0 for plain packets.
+    pub scope: u32,
+    /// Size of the inner packet in bytes.
+    pub bytes: u32,
+    /// Hash of the flow key; 0 if there is none.
+    pub hash: u64,
+    /// Source port, in host byte order.
+    pub sport: u16,
+    /// Destination port, in host byte order.
+    pub dport: u16,
+}
+
+impl TraceReport {
+    /// Encodes the report in words.
+    #[inline(always)]
+    pub const fn words(&self) -> [u64; TRACE_WORDS] {
+        [
+            self.packet as u64
+                | (self.lcore as u64) << 32
+                | (self.stage as u64) << 48
+                | (self.verdict as u64) << 56,
+            self.reason as u64
+                | (self.exit as u64) << 8
+                | (self.exit_arm as u64) << 16
+                | (self.arm as u64) << 24
+                | (self.has_flow as u64) << 32,
+            self.service as u64 | (self.backend as u64) << 32,
+            self.scope as u64 | (self.bytes as u64) << 32,
+            self.hash,
+            self.sport as u64 | (self.dport as u64) << 16,
+        ]
+    }
+
+    /// Decodes a report.
+    pub fn from_words(words: &[u64; TRACE_WORDS]) -> TraceReport {
+        let [_, _, _, _, l0, l1, stage, verdict] = words[0].to_le_bytes();
+        let [reason, exit, exit_arm, arm, has_flow, ..] = words[1].to_le_bytes();
+        TraceReport {
+            packet: words[0] as u32,
+            lcore: u16::from_le_bytes([l0, l1]),
+            stage,
+            verdict,
+            reason,
+            exit,
+            exit_arm,
+            arm,
+            has_flow: has_flow & 1 != 0,
+            service: words[2] as u32,
+            backend: (words[2] >> 32) as u32,
+            scope: words[3] as u32,
+            bytes: (words[3] >> 32) as u32,
+            hash: words[4],
+            sport: words[5] as u16,
+            dport: (words[5] >> 16) as u16,
+        }
+    }
+
+    /// Returns the state of the packet as lcores report it.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn state(&self) -> TraceState {
+        let is_last = self.stage == Stage::LAST as u8;
+        let verdict = VerdictCounter::ALL.get(usize::from(self.verdict));
+        let decision = match verdict.filter(|_| is_last) {
+            None => Decision::Undecided,
+            Some(VerdictCounter::Return) => Decision::Return,
+            Some(VerdictCounter::Tunnel) => Decision::Tunnel,
+            Some(VerdictCounter::Nat) => Decision::Nat,
+            Some(VerdictCounter::Answer) => Decision::Answer,
+            Some(VerdictCounter::Forward) => Decision::Forward,
+            Some(VerdictCounter::Punt) => Decision::Punt,
+            Some(VerdictCounter::Redirect) => Decision::Redirect,
+            Some(VerdictCounter::Reply) => Decision::Reply,
+            Some(VerdictCounter::Drop) => Decision::Drop,
+        };
+        let exit = match self.exit {
+            EXIT_PORT if is_last => TraceExit::Port,
+            EXIT_KERNEL if is_last => TraceExit::Kernel,
+            _ => TraceExit::NoExit,
+        };
+        TraceState {
+            decision: decision as u8,
+            reason: if decision == Decision::Drop { self.reason } else { 0 },
+            exit: exit as u8,
+            exit_arm: self.exit_arm,
+            has_flow: self.has_flow,
+            arm: self.arm,
+            service: self.service,
+            backend: self.backend,
+            scope: self.scope,
+            bytes: self.bytes,
+            hash: self.hash,
+            sport: self.sport,
+            dport: self.dport,
+        }
     }
 }
 

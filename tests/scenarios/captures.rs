@@ -104,13 +104,13 @@ impl Captures<Xdp> for RingCaptures {
         let [all, client] = &filters();
         let program = plane.program();
         program.set_captures([Some(all), Some(client)], u64::MAX).expect("maps for captures");
-        program.take_captured(|_, _| {});
+        program.take_captured(|_, _| {}, |_| {});
     }
 
     fn take(&mut self, plane: &mut Xdp) -> Vec<Record> {
         let mut records = Vec::new();
         let program = plane.program();
-        program.take_captured(|head, bytes| records.push((*head, bytes.to_vec())));
+        program.take_captured(|head, bytes| records.push((*head, bytes.to_vec())), |_| {});
         assert_eq!(program.lost_captured().expect("a map"), [[0; 2]; 2]);
         records
     }

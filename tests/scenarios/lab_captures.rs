@@ -109,6 +109,7 @@ fn captures_of(plane: Plane) -> Outcome {
     packets_without_a_service(&lab)?;
     wrong_requests_and_busy_arms(&lab)?;
     to_a_pipe(&lab)?;
+    traces(&lab)?;
     let answered = traffic.answered();
     traffic.wait_for_responses(answered + 200)?;
 
@@ -252,6 +253,22 @@ fn to_a_pipe(lab: &Lab) -> Outcome {
     let comments = String::from_utf8_lossy(&reader.stdout).into_owned();
     assert!(running.wait_with_output()?.status.success());
     assert_eq!(comments.lines().filter(|line| line.contains("stage=before")).count(), 20);
+    Ok(())
+}
+
+/// `weir trace` shows the stages of packets from one client, from the tunnel to the exit.
+fn traces(lab: &Lab) -> Outcome {
+    let client = IpAddr::V4(AWS_CLIENTS[0]).to_string();
+    let frontend = format!("{FRONTEND}:80");
+    let config = lab.folder.file("weir.toml");
+    let arguments = ["trace", "--client", &client, "--frontend", &frontend, "--packets", "4"];
+    let mut command = Command::new(find("weir", "cli")?);
+    let output = command.arg("--config").arg(config).args(arguments).output()?;
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.matches("in a tunnel, scope ").count() >= 4, "{text}");
+    assert!(text.matches("nat, sent on egress").count() >= 4, "{text}");
+    assert!(text.contains("flow entry: backend ") || text.contains("for service lab/web"));
     Ok(())
 }
 

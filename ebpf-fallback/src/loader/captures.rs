@@ -1,8 +1,8 @@
-//! Captures: passes filters to the programs, and their records to slowpath.
+//! Captures and traces: passes filters to the programs, and their records to slowpath.
 
 use std::time::{Duration, Instant};
 
-use tables::capture::MAX_CAPTURES;
+use tables::capture::{MAX_CAPTURES, RecordHead, TraceReport};
 use tables::capture_file::{CaptureWatch, CaptureWriter, LEASE_MS};
 use tables::region::{Region, RegionError, monotonic_ns};
 
@@ -28,13 +28,18 @@ impl Captures {
         Captures { watch: CaptureWatch::new(region), checked_at: None, writers, lost }
     }
 
-    /// Passes on what the programs captured, and every 100 ms looks for captures that began or
+    /// Passes on what the programs captured and traced, and every 100 ms looks for captures that began or
     /// ended, and renews those that are on.
     ///
     /// # Errors
     /// Returns the error of a map operation.
-    pub fn step(&mut self, program: &mut Program, now: Instant) -> Result<(), LoadError> {
-        self.pass_on(program)?;
+    pub fn step(
+        &mut self,
+        program: &mut Program,
+        now: Instant,
+        traced: impl FnMut(&TraceReport),
+    ) -> Result<(), LoadError> {
+        self.pass_on(program, traced)?;
         if self.checked_at.is_some_and(|at| now < at + CHECK_INTERVAL) {
             return Ok(());
         }
@@ -64,13 +69,18 @@ impl Captures {
         Ok(())
     }
 
-    fn pass_on(&mut self, program: &mut Program) -> Result<(), LoadError> {
+    fn pass_on(
+        &mut self,
+        program: &mut Program,
+        traced: impl FnMut(&TraceReport),
+    ) -> Result<(), LoadError> {
         let writers = &mut self.writers;
-        let records = program.take_captured(|head, bytes| {
+        let captured = |head: &RecordHead, bytes: &[u8]| {
             if let Some(Some(writer)) = writers.get_mut(usize::from(head.capture)) {
                 writer.write(head, bytes);
             }
-        });
+        };
+        let records = program.take_captured(captured, traced);
         if records == 0 {
             return Ok(());
         }

@@ -16,7 +16,6 @@ use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_xdp_load_bytes};
 use aya_ebpf::macros::{btf_map, map, xdp};
 use aya_ebpf::maps::RingBuf;
 use aya_ebpf::programs::XdpContext;
-use packet::ip::Ip;
 use tables::atomic::{AtomicU64, Ordering::Relaxed};
 use tables::capture::{
     AFTER, BEFORE, CaptureFilter, EXIT_KERNEL, EXIT_NONE, EXIT_PORT, HEAD_WORDS, MAX_CAPTURES,
@@ -28,7 +27,7 @@ use tables::reason::DropReason;
 /// Size of the ring buffer in bytes: 12,000 records, which the loader takes every 10 ms.
 const RING_BYTES: u32 = 4 << 20;
 /// Flag of the ring buffer: do not wake up the loader, which polls (BPF_RB_NO_WAKEUP).
-const NO_WAKEUP: u64 = 1;
+pub const NO_WAKEUP: u64 = 1;
 
 /// A capture, as the loader sets it.
 #[repr(C)]
@@ -51,7 +50,7 @@ static CAPTURE_RULES: Array<Rule, MAX_CAPTURES> = Array::new();
 /// The heads of the frame that this CPU processes: as it arrived, and as it leaves.
 #[btf_map]
 static CAPTURE_HEADS: PerCpuArray<Record, 2> = PerCpuArray::new();
-/// Numbers of captured packets, by CPU.
+/// Numbers of captured and traced packets, by CPU.
 #[btf_map]
 static CAPTURE_PACKETS: PerCpuArray<u32, 1> = PerCpuArray::new();
 /// Records for which the ring buffer had no space, by capture and arm.
@@ -59,7 +58,7 @@ static CAPTURE_PACKETS: PerCpuArray<u32, 1> = PerCpuArray::new();
 static CAPTURE_LOST: Array<AtomicU64, 4> = Array::new();
 /// Records for the loader.
 #[map]
-static CAPTURED: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+pub static CAPTURED: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 
 /// Nanoseconds of the monotonic clock.
 #[inline(always)]
@@ -88,8 +87,6 @@ pub fn is_on(captures: u32) -> bool {
 #[inline(always)]
 pub fn copy_head(ctx: *mut xdp_md) {
     let Some(pkt) = packet_state() else { return };
-    // The state of a packet that is dropped early must not be that of an earlier packet.
-    pkt.inner = Ip::default();
     pkt.captured_len = copy(ctx, 0);
 }
 
@@ -167,9 +164,9 @@ extern "C" fn part_capture(ctx: *mut xdp_md) -> u32 {
     0
 }
 
-/// Returns the number of the next captured packet of this CPU; never 0.
+/// Returns the number of the next captured or traced packet of this CPU; never 0.
 #[inline(always)]
-fn next_packet() -> u32 {
+pub fn next_packet() -> u32 {
     let Some(number) = CAPTURE_PACKETS.get_ptr_mut(0) else { return 1 };
     // SAFETY: a CPU processes one packet at a time.
     unsafe {

@@ -100,6 +100,13 @@ pub struct PacketState {
     pub back_hash: u64,
     /// Flow entry; valid if [`PacketState::flow_found`].
     pub hit: Hit,
+    /// Number of the packet in a trace: 0 if it is not traced, [`crate::trace::PENDING`] until the
+    /// filter was applied.
+    pub traced: u32,
+    /// Stage that follows the stage `trace`.
+    pub traced_next: u32,
+    /// The last stage that was reported, and one more; 0 if none was.
+    pub traced_stage: u32,
     /// Generation of the tables.
     pub generation: u32,
     /// Seconds of the region's clock.
@@ -209,6 +216,7 @@ impl PacketState {
     pub fn reset(&mut self) {
         self.rx_len = 0;
         self.captured_len = 0;
+        self.traced = 0;
         self.tunnel = NONE;
         self.service = NONE;
         self.backend = NONE;

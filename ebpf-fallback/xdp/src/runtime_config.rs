@@ -25,8 +25,8 @@ pub struct RuntimeConfig {
     /// Captures that are on: a bit for each number. While one is, packets take the stages instead
     /// of the programs for usual packets.
     pub captures: u32,
-    /// Unused, 0.
-    pub spare: u32,
+    /// Whether a trace is on, which has the same effect: 1 or 0.
+    pub traced: u32,
 }
 
 const _: () = assert!(size_of::<RuntimeConfig>() == 48);

@@ -125,3 +125,56 @@ fn record_heads_round_trip_and_other_words_are_rejected() {
     let long = RecordHead { len: MAX_SNAP + 1, ..head };
     assert_eq!(RecordHead::from_words(&long.words()), None);
 }
+
+#[test]
+fn rules_of_traces_match_all_given_fields() {
+    let any = TraceRule {
+        src: AddrRange::default(),
+        dst: AddrRange::default(),
+        sport: TraceRule::ANY,
+        dport: TraceRule::ANY,
+        proto: TraceRule::ANY,
+        spare: 0,
+    };
+    let (a, b) = (addr("192.0.2.1"), addr("2001:db8::2"));
+    assert!(any.matches(&a, 0, &b, u16::MAX, u8::MAX));
+    let one = TraceRule { src: AddrRange::new(a, 128), dport: 443, proto: 6, ..any };
+    assert!(one.matches(&a, 9, &b, 443, 6) && !one.matches(&b, 9, &b, 443, 6));
+    assert!(!one.matches(&a, 9, &b, 444, 6) && !one.matches(&a, 9, &b, 443, 17));
+    // The layout in memory, as the programs read it.
+    let words = one.words();
+    assert_eq!((words[8] >> 32, words[9]), (443, 6));
+}
+
+#[test]
+fn reports_of_traces_round_trip() {
+    use crate::command::Stage;
+    let report = TraceReport {
+        packet: 0x0102_0304,
+        lcore: 0xabcd,
+        stage: TracedStage::Encap as u8,
+        verdict: VerdictCounter::Drop as u8,
+        reason: 77,
+        exit: EXIT_KERNEL,
+        exit_arm: 1,
+        arm: 1,
+        has_flow: true,
+        service: 5,
+        backend: NONE,
+        scope: 9,
+        bytes: 1500,
+        hash: u64::MAX,
+        sport: 1,
+        dport: u16::MAX,
+    };
+    assert_eq!(TraceReport::from_words(&report.words()), report);
+    let numbers = [
+        (TracedStage::Decap, Stage::Decap),
+        (TracedStage::Classify, Stage::Classify),
+        (TracedStage::Track, Stage::Track),
+        (TracedStage::Select, Stage::Select),
+        (TracedStage::Encap, Stage::Encap),
+    ];
+    assert!(numbers.iter().all(|(one, other)| *one as u8 == *other as u8));
+    assert_eq!(TracedStage::Encap as u8, Stage::LAST as u8);
+}
