@@ -28,8 +28,8 @@ impl Captures {
         Captures { watch: CaptureWatch::new(region), checked_at: None, writers, lost }
     }
 
-    /// Passes on what the programs captured and traced, and every 100 ms looks for captures that began or
-    /// ended, and renews those that are on.
+    /// Passes on what the programs captured and traced, and every 100 ms looks for captures that
+    /// began or ended, and renews those that are on.
     ///
     /// # Errors
     /// Returns the error of a map operation.
