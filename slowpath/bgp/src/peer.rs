@@ -13,10 +13,10 @@
 //! - At most one attempt to connect is in progress: a new [`Action::Connect`] replaces the previous
 //!   one.
 //!
-//! After a failure, a speaker waits in Idle for increasing times and refuses connections meanwhile
-//! (DampPeerOscillations of RFC 4271). Two such speakers can refuse each other forever, because
-//! each connects while the other waits. Therefore this implementation waits in Active: it does not
-//! connect, but the peer may.
+//! With DampPeerOscillations of RFC 4271, a speaker waits in Idle for increasing times after a
+//! failure and refuses connections meanwhile. Two such speakers can refuse each other forever,
+//! because each connects while the other waits. Therefore this implementation waits in Active: it
+//! does not connect, but the peer may.
 
 mod action;
 mod backoff;
@@ -186,8 +186,8 @@ impl Peer {
     /// Ends every connection and attempt; `reason` returns the reason for each.
     fn halt(&mut self, now: Instant, reason: impl Fn(&Session) -> CloseReason) {
         while let Some(session) = self.sessions.pop() {
-            let down = reason(&session);
-            self.end(now, session, down);
+            let close_reason = reason(&session);
+            self.end(now, session, close_reason);
         }
         if std::mem::take(&mut self.attempt) {
             self.actions.push(Action::Abandon);
@@ -238,7 +238,7 @@ impl Peer {
                 Ok(Some(SessionEvent::Handled)) => session.advance(now),
                 Ok(Some(SessionEvent::Opened)) => self.opened(now, id),
                 Ok(Some(SessionEvent::Established)) => self.up(now, id),
-                Err(down) => self.down(now, id, down),
+                Err(reason) => self.down(now, id, reason),
             }
         }
     }
@@ -262,26 +262,27 @@ impl Peer {
     }
 
     /// Ends a connection because of an error, an expired timer or a message of the peer.
-    fn down(&mut self, now: Instant, id: ConnectionId, down: CloseReason) {
+    fn down(&mut self, now: Instant, id: ConnectionId, reason: CloseReason) {
         let Some(at) = self.sessions.iter().position(|session| session.id == id) else { return };
         let session = self.sessions.remove(at);
         if let (CloseReason::ReceivedNotification(notification), false) =
-            (&down, session.stage() == Stage::Established)
+            (&reason, session.stage() == Stage::Established)
         {
             self.omit_capabilities.learn(notification);
         }
-        self.end(now, session, down);
+        self.end(now, session, reason);
         if self.sessions.is_empty() {
             self.back_off(now);
         }
     }
 
-    /// Closes a connection and records why.
-    fn end(&mut self, now: Instant, mut session: Session, down: CloseReason) {
+    /// Sends the session's last messages and the NOTIFICATION of `reason`, if any, closes the
+    /// connection and records the reason.
+    fn end(&mut self, now: Instant, mut session: Session, reason: CloseReason) {
         let id = session.id;
         self.actions
             .extend(session.take_messages().into_iter().map(|octets| Action::Send(id, octets)));
-        if let CloseReason::SendNotification(notification) = &down {
+        if let CloseReason::SendNotification(notification) = &reason {
             self.actions.push(Action::Send(id, notification.write()));
         }
         self.actions.push(Action::Close(id));
@@ -291,7 +292,7 @@ impl Peer {
                 self.failures = 0;
             }
         }
-        self.history.record_end(now, &down);
+        self.history.record_end(now, &reason);
     }
 
     fn tick(&mut self, now: Instant) {
@@ -304,8 +305,8 @@ impl Peer {
         }
         let ids: Vec<ConnectionId> = self.sessions.iter().map(|session| session.id).collect();
         for id in ids {
-            if let Some(Err(down)) = self.session(id).map(|session| session.tick(now)) {
-                self.down(now, id, down);
+            if let Some(Err(reason)) = self.session(id).map(|session| session.tick(now)) {
+                self.down(now, id, reason);
             }
         }
     }

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::*;
 use crate::peer::tests::table;
 use crate::wire::Context;
-use crate::wire::{EXTENDED_MESSAGE, Framer, Kind, MESSAGE, Message};
+use crate::wire::{Framer, Kind, MAX_EXTENDED_MESSAGE, MAX_MESSAGE, Message};
 
 fn encode_context() -> EncodeContext {
     EncodeContext {
@@ -15,7 +15,7 @@ fn encode_context() -> EncodeContext {
         internal: false,
         four_octet: true,
         extended_next_hop: false,
-        limit: MESSAGE,
+        limit: MAX_MESSAGE,
         peer: [192, 0, 2, 2].into(),
     }
 }
@@ -50,7 +50,7 @@ impl Router {
 
     fn receive(&mut self, octets: &[u8]) {
         let mut framer = Framer::default();
-        framer.extend();
+        framer.accept_extended_messages();
         framer.push(octets);
         let (kind, body) = framer.next_message().unwrap().expect("one complete message");
         match Message::read(kind, &body, &self.context).unwrap() {
@@ -129,7 +129,7 @@ fn routes_with_equal_attributes_share_messages() {
 
 #[test]
 fn extended_messages_hold_sixteen_times_as_many_prefixes() {
-    let encode_context = EncodeContext { limit: EXTENDED_MESSAGE, ..encode_context() };
+    let encode_context = EncodeContext { limit: MAX_EXTENDED_MESSAGE, ..encode_context() };
     let mut advertiser = Advertiser::new(encode_context, &Family::ALL, true);
     let (mut router, routes) = (Router::new(), table(10_000, 1));
     advertiser.set_desired(&routes, false, false);

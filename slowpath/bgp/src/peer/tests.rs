@@ -9,10 +9,13 @@ use super::*;
 use crate::wire::{Attributes, Message};
 use std::net::Ipv4Addr;
 
+/// Address and port of the first speaker.
 pub(crate) const A: &str = "192.0.2.1:179";
+/// Address and port of the second speaker, or of the peer in tests of one state machine.
 pub(crate) const B: &str = "192.0.2.2:179";
 
-/// Returns the settings of 192.0.2.`octet` for its peer 192.0.2.`other`.
+/// Returns the settings of 192.0.2.`octet` in AS `asn` for its peer 192.0.2.`other` in AS
+/// `other_asn`.
 pub(crate) fn settings(octet: u8, other: u8, asn: u32, other_asn: u32) -> Settings {
     let peer = SocketAddr::from(([192, 0, 2, other], 179));
     let mut settings = Settings::new(asn, Ipv4Addr::new(192, 0, 2, octet), peer, other_asn);

@@ -11,7 +11,8 @@ use crate::wire::Context;
 use crate::wire::capability::code;
 use crate::wire::write::EncodeContext;
 use crate::wire::{
-    AS_TRANS, Capability, EXTENDED_MESSAGE, Family, GracefulRestart, MESSAGE, Notification, Open,
+    AS_TRANS, Capability, Family, GracefulRestart, MAX_EXTENDED_MESSAGE, MAX_MESSAGE, Notification,
+    Open,
 };
 
 /// Whether to omit capabilities from the OPEN, because the peer rejects the optional parameter that
@@ -42,7 +43,7 @@ pub struct Negotiated {
     pub hold: Duration,
     /// Interval between sent keepalives; zero if none are sent.
     pub keepalive: Duration,
-    /// Address families of both sides.
+    /// Address families that both sides support.
     pub families: Vec<Family>,
     /// AS numbers have four octets (RFC 6793).
     pub four_octet_as: bool,
@@ -56,7 +57,8 @@ pub struct Negotiated {
     pub extended_next_hop: bool,
     /// The peer's Restart Time, if both sides support graceful restart (RFC 4724).
     pub graceful_restart: Option<Duration>,
-    /// Graceful restart also applies to NOTIFICATIONs other than a hard reset (RFC 8538).
+    /// Graceful restart also applies to sessions that end by a NOTIFICATION other than a hard reset
+    /// (RFC 8538).
     pub notification: bool,
     /// Both sides support long-lived graceful restart (RFC 9494).
     pub long_lived: bool,
@@ -82,7 +84,7 @@ impl Negotiated {
             internal: self.internal,
             four_octet: self.four_octet_as,
             extended_next_hop: self.extended_next_hop,
-            limit: if self.extended_message { EXTENDED_MESSAGE } else { MESSAGE },
+            limit: if self.extended_message { MAX_EXTENDED_MESSAGE } else { MAX_MESSAGE },
         }
     }
 }
@@ -158,7 +160,7 @@ pub fn negotiate(
         route_refresh: has(remote, code::ROUTE_REFRESH),
         enhanced_refresh: both(code::ENHANCED_REFRESH) && both(code::ROUTE_REFRESH),
         extended_message: both(code::EXTENDED_MESSAGE),
-        extended_next_hop: has(local, code::EXTENDED_NEXT_HOP) && takes_ipv6_next_hops(remote),
+        extended_next_hop: has(local, code::EXTENDED_NEXT_HOP) && accepts_ipv6_next_hops(remote),
         graceful_restart: restart.map(|restart| Duration::from_secs(restart.time.into())),
         notification: restart.is_some_and(|restart| restart.notification),
         long_lived: both(code::LONG_LIVED) && restart.is_some(),
@@ -195,7 +197,9 @@ fn graceful(open: &Open) -> Option<&GracefulRestart> {
     })
 }
 
-fn takes_ipv6_next_hops(open: &Open) -> bool {
+/// Returns whether the sender of `open` accepts IPv6 next hops for IPv4 unicast prefixes (RFC
+/// 8950).
+fn accepts_ipv6_next_hops(open: &Open) -> bool {
     open.capabilities.iter().any(|capability| match capability {
         Capability::ExtendedNextHop(entries) => entries.contains(&(1, 1, 2)),
         _ => false,

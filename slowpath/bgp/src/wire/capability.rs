@@ -61,8 +61,11 @@ pub struct GracefulRestart {
     pub families: Vec<(u16, u8, bool)>,
 }
 
+/// R flag, in the first 16 bits of the graceful restart capability (RFC 4724).
 const RESTARTED: u16 = 0x8000;
+/// N flag, in the same 16 bits (RFC 8538).
 const NOTIFICATION: u16 = 0x4000;
+/// F flag of a family, in both graceful restart capabilities (RFC 4724, RFC 9494).
 const FORWARDING: u8 = 0x80;
 
 impl Capability {
@@ -134,7 +137,7 @@ impl Capability {
     }
 
     /// Decodes all capabilities of one optional parameter. A capability that exceeds the parameter
-    /// makes it malformed; a capability with a malformed value is ignored (RFC 5492).
+    /// is an error; one with a malformed value becomes [`Capability::Unknown`] (RFC 5492).
     pub fn read_all(value: &[u8], to: &mut Vec<Capability>) -> Result<(), Fault> {
         let mut reader = Reader(value);
         while !reader.is_empty() {

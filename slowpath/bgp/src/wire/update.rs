@@ -59,7 +59,8 @@ struct UpdateDecoder<'a> {
     error_handling: ErrorHandling,
     /// Attribute types that were present.
     present: [bool; 256],
-    /// Number of attributes other than MP_UNREACH_NLRI.
+    /// Number of attributes other than MP_UNREACH_NLRI. An UPDATE with none may be End-of-RIB, and
+    /// one with some and an error must have announced routes (RFC 7606 section 5.2).
     others: usize,
 }
 

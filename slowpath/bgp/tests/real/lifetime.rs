@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bgp::advertise::{GRACEFUL_SHUTDOWN, Table};
 use bgp::peer::Stop;
-use bgp::wire::Attributes;
+use bgp::wire::{Attributes, Family};
 use routers::{DEFAULT_TIMEOUT, Daemon, wait_for};
 
 use crate::neighbor::{Kind, Neighbor, Plan, Route, Session};
@@ -82,7 +82,7 @@ fn establish(kind: Kind) -> Outcome<Both> {
     let (local_ns, remote_ns) = neighbors()?;
     let neighbor = Neighbor::start(kind, &remote_ns, &Plan::default())?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    for address in [FOUR, SIX] {
+    for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
         let mut config = peer_config(key(address));
         config.settings.hold = Duration::from_secs(9);
         config.settings.keepalive = Duration::from_secs(3);
@@ -96,10 +96,10 @@ fn establish(kind: Kind) -> Outcome<Both> {
         ("2001:db8::1/128", rich("fd00::1", 7)),
     ];
     let six = [("192.0.2.6/32", rich("fd00::1", 8)), ("2001:db8::6/128", rich("fd00::1", 8))];
-    local.speaker.set_routes(key(FOUR), &table(four));
-    local.speaker.set_routes(key(SIX), &table(six));
+    local.speaker.set_routes(key(NEIGHBOR_V4), &table(four));
+    local.speaker.set_routes(key(NEIGHBOR_V6), &table(six));
     local.speaker.complete();
-    for address in [FOUR, SIX] {
+    for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
         local.wait_until_up(key(address))?;
     }
     let before = [neighbor.wait_until_up("10.0.0.1")?, neighbor.wait_until_up("fd00::1")?];
@@ -114,14 +114,15 @@ fn establish(kind: Kind) -> Outcome<Both> {
     }
     // The neighbor's routes are counted. GoBGP announces none.
     if kind != Kind::Gobgp {
-        both.local.wait(key(FOUR), "a route of the neighbor in each family", |status| {
+        both.local.wait(key(NEIGHBOR_V4), "a route of the neighbor in each family", |status| {
             status.peer.families.iter().all(|family| family.received.prefixes >= 1)
         })?;
     }
     Ok(both)
 }
 
-/// Returns `count` prefixes of both families with enough distinct attributes to fill many messages.
+/// Returns `count` prefixes, half of each family. 64 prefixes share attributes, so that many
+/// messages are needed.
 fn many(count: u32) -> Arc<Table> {
     let mut routes = std::collections::BTreeMap::new();
     for index in 0..count / 2 {
@@ -140,7 +141,7 @@ fn many(count: u32) -> Arc<Table> {
 
 fn wait_for_count(neighbor: &Neighbor, count: usize) -> Outcome {
     wait_for(&format!("{count} routes of each family"), 4 * DEFAULT_TIMEOUT, || {
-        let output = [neighbor.count(false)?, neighbor.count(true)?];
+        let output = [neighbor.count(Family::Ipv4Unicast)?, neighbor.count(Family::Ipv6Unicast)?];
         Ok((output.iter().all(|output| *output >= count), format!("{output:?}")))
     })?;
     Ok(())
@@ -152,7 +153,7 @@ fn full_lifecycle(kind: Kind) -> Outcome {
 
     // Changed attributes and a withdrawn route arrive without an end of the session.
     let other = [("192.0.2.1/32", rich("10.0.0.1", 9)), ("2001:db8::1/128", via("fd00::1"))];
-    both.local.speaker.set_routes(key(FOUR), &table(other));
+    both.local.speaker.set_routes(key(NEIGHBOR_V4), &table(other));
     both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
     let bare = Route { next_hop: "fd00::1".into(), path: vec![OUR_ASN], ..Route::default() };
     let is_bare = |route: Option<&Route>| {
@@ -166,7 +167,7 @@ fn full_lifecycle(kind: Kind) -> Outcome {
     // All routes are sent again on request. GoBGP never requests them, because it stores all routes
     // that it received.
     both.neighbor.request_refresh("10.0.0.1")?;
-    both.local.wait(key(FOUR), "all routes sent again after a route refresh", |status| {
+    both.local.wait(key(NEIGHBOR_V4), "all routes sent again after a route refresh", |status| {
         let connection = status.peer.connection.as_ref();
         let requested = |refreshes: u64| refreshes > 0 || kind == Kind::Gobgp;
         connection.is_some_and(|it| requested(it.messages.refreshes) && it.all_sent)
@@ -174,18 +175,18 @@ fn full_lifecycle(kind: Kind) -> Outcome {
     both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
     both.assert_still_up()?;
 
-    both.local.speaker.set_routes(key(FOUR), &many(20_000));
+    both.local.speaker.set_routes(key(NEIGHBOR_V4), &many(20_000));
     wait_for_count(&both.neighbor, 10_000)?;
     both.local.wait_until_all_sent()?;
     both.assert_still_up()?;
 
     // A drain: graceful shutdown, withdrawal, and the end of the session with a message.
-    both.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", via("10.0.0.1"))]));
+    both.local.speaker.set_routes(key(NEIGHBOR_V4), &table([("192.0.2.1/32", via("10.0.0.1"))]));
     both.local.speaker.graceful_shutdown(true);
     both.neighbor.wait_for("192.0.2.1/32", "graceful shutdown", |route| {
         route.is_some_and(|route| route.communities.contains(&GRACEFUL_SHUTDOWN))
     })?;
-    for address in [FOUR, SIX] {
+    for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
         both.local.speaker.set_routes(key(address), &Arc::default());
     }
     both.local.wait_until_all_sent()?;
@@ -199,9 +200,11 @@ fn full_lifecycle(kind: Kind) -> Outcome {
 impl Both {
     /// Ends the sessions with a message; the neighbor keeps no routes, even with graceful restart.
     fn end(mut self) -> Outcome {
-        self.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", via("10.0.0.1"))]));
+        self.local
+            .speaker
+            .set_routes(key(NEIGHBOR_V4), &table([("192.0.2.1/32", via("10.0.0.1"))]));
         self.neighbor.wait_for("192.0.2.1/32", "back", |route| route.is_some())?;
-        for address in [FOUR, SIX] {
+        for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
             self.local.speaker.remove(key(address), Stop::Shutdown("mended by noon".to_owned()));
         }
         self.local.end();
@@ -239,20 +242,20 @@ fn gobgp_session_from_first_route_to_drain() -> Outcome {
     full_lifecycle(Kind::Gobgp)
 }
 
-/// Tests TCP-MD5 with equal and with different keys, one session that only the peer opens, one that
-/// only the speaker opens, and attributes that only internal peers get.
-fn signed(kind: Kind) -> Outcome {
+/// Tests TCP-MD5 with different and with equal keys, with one session that only the neighbor opens
+/// and one that only the speaker opens, and the attributes that only internal peers get.
+fn md5_authentication(kind: Kind) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let plan = Plan { internal: true, password: Some("secret"), ..Plan::default() };
     let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
     let mut local = LocalSpeaker::start(&local_ns)?;
     let add = |local: &mut LocalSpeaker, md5: &str| {
-        for address in [FOUR, SIX] {
+        for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
             let mut config = peer_config(key(address));
             config.settings.peer_asn = OUR_ASN;
             config.settings.transport.md5 = Some(md5.to_owned());
             match address {
-                FOUR => config.settings.passive = true,
+                NEIGHBOR_V4 => config.settings.passive = true,
                 _ => config.listen_port = None,
             }
             local.speaker.add(key(address), config);
@@ -269,19 +272,19 @@ fn signed(kind: Kind) -> Outcome {
             Ok((output > 1, output.to_string()))
         })?;
     }
-    for (local_addr, address) in [("10.0.0.1", FOUR), ("fd00::1", SIX)] {
+    for (local_addr, address) in [("10.0.0.1", NEIGHBOR_V4), ("fd00::1", NEIGHBOR_V6)] {
         assert!(!neighbor.session(local_addr)?.up);
         assert_eq!(local.status(key(address)).peer.flaps, 0);
     }
-    local.wait(key(SIX), "an error", |status| {
+    local.wait(key(NEIGHBOR_V6), "an error", |status| {
         status.last_error.as_ref().is_some_and(|last_error| last_error.contains("TCP-MD5"))
     })?;
 
     add(&mut local, "secret");
     let route = Attributes { local_pref: Some(250), ..rich("fd00::1", 3) };
-    local.speaker.set_routes(key(SIX), &table([("2001:db8::6/128", route)]));
+    local.speaker.set_routes(key(NEIGHBOR_V6), &table([("2001:db8::6/128", route)]));
     use bgp::session::Direction::{Inbound, Outbound};
-    for (address, direction) in [(FOUR, Inbound), (SIX, Outbound)] {
+    for (address, direction) in [(NEIGHBOR_V4, Inbound), (NEIGHBOR_V6, Outbound)] {
         let status = local.wait_until_up(key(address))?;
         assert_eq!(status.peer.connection.map(|it| it.direction), Some(direction), "{address}");
         assert_eq!(status.last_error, None);
@@ -302,15 +305,15 @@ pub fn counter(output: &str, name: &str) -> u64 {
 
 #[test]
 fn frr_needs_equal_md5_keys_and_gets_local_pref_internally() -> Outcome {
-    signed(Kind::Frr)
+    md5_authentication(Kind::Frr)
 }
 
 #[test]
 fn bird_needs_equal_md5_keys_and_gets_local_pref_internally() -> Outcome {
-    signed(Kind::Bird)
+    md5_authentication(Kind::Bird)
 }
 
 #[test]
 fn gobgp_needs_equal_md5_keys_and_gets_local_pref_internally() -> Outcome {
-    signed(Kind::Gobgp)
+    md5_authentication(Kind::Gobgp)
 }

@@ -10,7 +10,7 @@ use crate::plan::Topology;
 
 const LINK_LOCAL: &str = "fe80::2";
 
-/// Returns the configuration of a link-local peer on `here`.
+/// Returns the configuration of a link-local peer on the interface `here`.
 fn near(key: PeerKey) -> PeerConfig {
     let mut config = peer_config(key);
     config.settings.transport.local = Some("fe80::1".parse().expect("an address"));
@@ -42,7 +42,7 @@ fn link_local(kind: Kind) -> Outcome {
     (absent.interface, absent.settings.transport.local) = (None, None);
     absent.settings.passive = true;
     local.speaker.add(key("fd00::9"), absent);
-    local.speaker.add(key(FOUR), peer_config(key(FOUR)));
+    local.speaker.add(key(NEIGHBOR_V4), peer_config(key(NEIGHBOR_V4)));
 
     let key = key(LINK_LOCAL);
     use bgp::session::Direction::{Inbound, Outbound};
@@ -70,7 +70,7 @@ fn link_local(kind: Kind) -> Outcome {
         local.speaker.remove(key, Stop::Deconfigured);
         neighbor.wait_until_gone("2001:db8::1/128")?;
     }
-    local.wait_until_up(crate::network::key(FOUR))?;
+    local.wait_until_up(crate::network::key(NEIGHBOR_V4))?;
     let report = local.speaker.status(std::time::Instant::now());
     assert!(report.listeners.iter().all(|it| it.last_error.is_none()), "{report:?}");
     Ok(())

@@ -66,7 +66,7 @@ impl Fixture {
     /// Takes the messages that were sent on `connection` since the last call.
     fn sent(&mut self, connection: ConnectionId) -> Vec<(Kind, Vec<u8>)> {
         let mut framer = Framer::default();
-        framer.extend();
+        framer.accept_extended_messages();
         self.actions.retain(|action| match action {
             Action::Send(id, octets) if *id == connection => {
                 framer.push(octets);
@@ -463,7 +463,7 @@ fn shutdown_sends_a_message_and_a_hard_reset_with_graceful_restart() {
 }
 
 #[test]
-fn reset_reconnects_and_restart_sends_nothing() {
+fn each_stop_but_a_restart_sends_its_subcode_and_a_reset_reconnects() {
     let mut fixture = established(local_settings(), |_| {});
     fixture.sent(1);
     fixture.step(Event::Stop(Stop::Reset(String::new())));

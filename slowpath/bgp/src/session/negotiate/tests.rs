@@ -11,7 +11,8 @@ fn pair() -> (Settings, Settings) {
     (settings(1, 2, 64_500, 64_501), settings(2, 1, 64_501, 64_500))
 }
 
-/// Returns the parameters that `local` negotiates with `remote`, or its rejection.
+/// Returns the parameters that `local` negotiates with `remote`, or the NOTIFICATION with which
+/// `local` rejects the OPEN of `remote`.
 fn agree(local: &Settings, remote: &Settings) -> Result<Negotiated, Notification> {
     let open = |settings: &Settings| local_open(settings, &OmitCapabilities::default(), false);
     negotiate(local, &open(local), &open(remote))
@@ -57,7 +58,7 @@ fn speaker_without_capabilities_gets_plain_rfc_4271() {
     assert_eq!(agreed.families, [Family::Ipv4Unicast]);
     let encode_context = agreed.encode_context(&local);
     assert!(!encode_context.four_octet && !encode_context.extended_next_hop);
-    assert_eq!(encode_context.limit, MESSAGE);
+    assert_eq!(encode_context.limit, MAX_MESSAGE);
     assert!(!agreed.route_refresh && agreed.graceful_restart.is_none() && !agreed.long_lived);
 }
 

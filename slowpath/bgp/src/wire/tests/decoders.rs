@@ -133,7 +133,7 @@ fn fields(name: &str, value: &Value, found: &mut Vec<(String, String)>) {
 /// Returns the fields of each message as decoded by tshark, each message in a TCP segment of its
 /// own.
 fn dissect(messages: &[Vec<u8>]) -> Vec<Vec<(String, String)>> {
-    let folder = std::env::temp_dir().join(format!("bgp-readers-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("bgp-decoders-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (hex, capture) = (folder.join("hex"), folder.join("pcap"));
     let mut text = String::new();
