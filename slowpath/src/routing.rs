@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use announce::announcer::{Announcer, DrainFirst, Settings, keys};
+use announce::announcer::{Announcer, DrainStart, Settings, keys};
 use announce::apply::ShutdownMode;
 use announce::controller::{ConflictPolicy, Controller, Signal};
 use announce::routes::NoBackends;
@@ -128,8 +128,8 @@ fn announcer_settings(settings: &Bgp, restarted: bool) -> Settings {
             BgpNoBackends::Withdraw => NoBackends::Withdraw,
         },
         drain: match settings.graceful_shutdown {
-            Duration::ZERO => DrainFirst::Withdraw,
-            wait => DrainFirst::GracefulShutdown(wait),
+            Duration::ZERO => DrainStart::Withdraw,
+            wait => DrainStart::GracefulShutdown(wait),
         },
         restarted,
     }

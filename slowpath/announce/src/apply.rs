@@ -88,7 +88,7 @@ pub enum ShutdownMode {
 
 impl ShutdownMode {
     /// Returns the reason with which sessions end.
-    pub(crate) fn stop(&self) -> Stop {
+    pub(crate) fn stop_reason(&self) -> Stop {
         match self {
             ShutdownMode::Stop { .. } => Stop::Shutdown("appliance shutdown".to_owned()),
             ShutdownMode::Restart => Stop::Restart,

@@ -13,8 +13,8 @@ use state::kubernetes::OWN;
 use state::labels::Pairs;
 use state::tables::Tables;
 
-/// Prefixes of annotation keys for virtual routers, followed by the local ASN. Weir's own key takes
-/// precedence over Cilium's.
+/// Domain and name of the annotations of virtual routers; the local ASN follows. The first pair,
+/// Weir's own, takes precedence over Cilium's.
 const ANNOTATIONS: [(&str, &str); 2] =
     [(OWN, "/bgp-virtual-router."), ("cilium.io", "/bgp-virtual-router.")];
 
@@ -62,7 +62,7 @@ pub struct Plane {
 }
 
 impl Default for Plane {
-    /// Returns the state before anything is known: the data plane takes no traffic.
+    /// Returns the state before the first report: the data plane takes no traffic and has nothing.
     fn default() -> Plane {
         Plane {
             forwarding: false,
@@ -77,7 +77,7 @@ impl Default for Plane {
 }
 
 impl ControlPlaneState {
-    /// Creates a snapshot of an appliance of which nothing is known.
+    /// Creates a snapshot without name, labels and addresses, with the default data plane.
     pub fn new(taken: Instant) -> ControlPlaneState {
         ControlPlaneState {
             taken,
@@ -122,9 +122,9 @@ pub struct BadAnnotation {
 /// Returns the first invalid annotation.
 pub fn annotations(pairs: &Pairs) -> Result<BTreeMap<u32, RouterAnnotation>, BadAnnotation> {
     let mut all = BTreeMap::new();
-    for (domain, rest) in ANNOTATIONS {
+    for (domain, prefix) in ANNOTATIONS {
         for (key, value) in pairs.iter().flat_map(|pairs| pairs.iter()) {
-            let asn = key.strip_prefix(domain).and_then(|key| key.strip_prefix(rest));
+            let asn = key.strip_prefix(domain).and_then(|key| key.strip_prefix(prefix));
             let Some(asn) = asn else { continue };
             let bad =
                 |wrong: String| BadAnnotation { key: key.clone(), value: value.clone(), wrong };
@@ -162,6 +162,7 @@ fn annotation(text: &str) -> Result<RouterAnnotation, String> {
 /// route must not be withdrawn.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
+    /// Result of the previous [`Acknowledged::update`].
     in_force_before: Arc<HashSet<Address>>,
 }
 

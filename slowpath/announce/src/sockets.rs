@@ -30,8 +30,9 @@ impl Sockets {
         self.0.lock().as_ref().map(|speaker| speaker.status(now)).unwrap_or_default()
     }
 
-    /// Waits until the last messages to removed peers are sent, for a few seconds at most. To be
-    /// called after the control loop has ended: later calls of any method have no effect.
+    /// Waits until the last messages to removed peers are sent, for 5 s at most
+    /// ([`speaker::Speaker::end`]). To be called after the control loop has ended: later calls of
+    /// any method have no effect.
     pub async fn end(&self) {
         let speaker = self.0.lock().take();
         if let Some(speaker) = speaker {
@@ -110,8 +111,8 @@ fn speaker_config(config: &PeerConfig) -> speaker::PeerConfig {
     }
 }
 
-/// Returns the BFD settings. For multihop sessions without `minimum_ttl`, the neighbor's BFD
-/// packets may take as many hops as BGP's packets, but at least 2 are allowed.
+/// Returns the BFD settings. Without `minimum_ttl`, a multihop session accepts packets that took as
+/// many hops as are allowed for BGP, and always those that took 2.
 fn peer_bfd(spec: &BfdSpec, hops: u8) -> PeerBfd {
     let settings = bfd::Settings {
         transmit_ms: spec.transmit_ms,

@@ -70,7 +70,7 @@ fn is_second(policies: &[Policy], spec: &Arc<BgpPeeringPolicySpec>) -> bool {
 fn reason(error: &ReconcileError) -> &'static str {
     match error {
         ReconcileError::MultiplePolicies(_) => "MultiplePolicies",
-        ReconcileError::State(_) => "BadAnnotation",
+        ReconcileError::Annotation(_) => "BadAnnotation",
         ReconcileError::Policy(_) => "Defective",
     }
 }

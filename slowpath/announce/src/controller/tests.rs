@@ -183,7 +183,7 @@ fn invalid_annotation_neither_starts_nor_stops_a_policy() {
     let bad = pairs(&[("weir.dev/bgp-virtual-router.65001", "router-id=x")]);
     source.0.lock().annotations = bad.clone();
     let error = controller.reconcile().unwrap_err();
-    assert!(matches!(error, ReconcileError::State(_)), "{error}");
+    assert!(matches!(error, ReconcileError::Annotation(_)), "{error}");
     assert_eq!(applier.calls(), names(&[]));
     source.0.lock().annotations = None;
     controller.reconcile().unwrap();
@@ -242,10 +242,10 @@ fn run(
     })
 }
 
-fn until(applier: &FakeApplier, what: &str, fits: impl Fn(&[Option<String>]) -> bool) {
+fn until(applier: &FakeApplier, what: &str, condition: impl Fn(&[Option<String>]) -> bool) {
     eventually(what, || {
         let calls = applier.calls();
-        check(fits(&calls), || format!("{calls:?}"))
+        check(condition(&calls), || format!("{calls:?}"))
     });
 }
 
@@ -334,7 +334,7 @@ fn shutdown_waits_for_withdrawals_and_settling() {
     assert_eq!(shutdown.step(settled, &mut applier), Step::Done);
     assert_eq!(shutdown.step(now + timeout, &mut applier), Step::Done);
     assert_eq!(applier.0.withdrawals.load(Ordering::SeqCst), 1);
-    assert_eq!(ShutdownMode::Restart.stop(), bgp::peer::Stop::Restart);
+    assert_eq!(ShutdownMode::Restart.stop_reason(), bgp::peer::Stop::Restart);
 }
 
 proptest! {

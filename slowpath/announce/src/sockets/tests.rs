@@ -50,9 +50,9 @@ fn minimum_ttl_is_configured_or_derived_from_hops() {
     }
 }
 
-async fn until(what: &str, sockets: &Sockets, so: impl Fn(&Sockets) -> bool) {
+async fn until(what: &str, sockets: &Sockets, condition: impl Fn(&Sockets) -> bool) {
     let found = || format!("{:?}", sockets.peers(Instant::now()));
-    eventually_async(what, async || check(so(sockets), found)).await;
+    eventually_async(what, async || check(condition(sockets), found)).await;
 }
 
 fn status(sockets: &Sockets) -> PeerStatus {
