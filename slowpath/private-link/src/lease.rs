@@ -31,7 +31,7 @@ const RECORD: &str = "_weir-lease";
 /// How the owner of the objects is determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ownership {
-    /// The appliance of this name; all appliances are configured with the same one.
+    /// The appliance of this name; all appliances are configured with the same name.
     Named(String),
     /// The holder of the lease.
     Lease {
@@ -48,10 +48,11 @@ pub struct Lease {
     appliance: String,
     record: ResourceId,
     period: Duration,
-    /// Content of the record as last read or written, and since when it has not changed.
+    /// Content of the record as last read or written, and since when it has not changed, on the
+    /// clock of [`Pause`].
     observed: Option<(Content, Duration)>,
-    /// Start of the step in which this appliance last wrote the record; `None` if another appliance
-    /// holds the lease.
+    /// Start of the step in which this appliance last wrote the record as holder, on the same
+    /// clock; `None` if another appliance holds the lease.
     renewed_at: Option<Duration>,
     error: Option<String>,
 }
@@ -83,8 +84,8 @@ impl Lease {
         self.period / 3
     }
 
-    /// Returns whether this appliance may write at `now`. The owner gives up a lease that it could
-    /// not renew, before another appliance can take it over.
+    /// Returns whether this appliance may write at `now`. The owner gives up a lease that it has
+    /// not renewed for two thirds of the period, before another appliance can take it over.
     pub fn role(&self, now: Duration) -> Role {
         if self
             .renewed_at

@@ -11,17 +11,18 @@ use crate::context::{State, busy};
 use crate::errors::{Cause, OrStop, Outcome, Stop};
 use crate::frontend::Frontend;
 use crate::names::{self, id_of};
-use crate::object::{Aspect, Fixed, Reason, Step};
+use crate::object::{Aspect, ImmutableSpec, Reason, Step};
 use crate::operations;
 use crate::round::{Event, RoundState};
 
 /// Preferred prefix length of a created subnet.
 const PREFERRED_LENGTH: u8 = 24;
-/// Longest prefix that Azure allows: three of eight addresses are usable.
+/// Longest prefix that Azure allows: of its eight addresses, Azure reserves five.
 const MAX_LENGTH: u8 = 29;
 /// Property of a subnet that must not be `Enabled` for a private link service in it.
 const POLICIES: &str = "privateLinkServiceNetworkPolicies";
 
+/// Returns a stop because the operator has to change the subnet, its network or the object.
 fn stop(message: impl Into<String>) -> Stop {
     Stop::blocked(Aspect::Service, Reason::SubnetFailed, message)
 }
@@ -30,11 +31,11 @@ fn stop(message: impl Into<String>) -> Stop {
 /// step: creates the subnet, or disables its network policies.
 pub(crate) async fn find_or_create(
     round: &mut RoundState<'_>,
-    fixed: &Fixed,
+    immutable: &ImmutableSpec,
     frontend: &Frontend,
 ) -> Outcome<ResourceId> {
     let side = round.context.service();
-    let configured = fixed.nat_subnet.as_ref();
+    let configured = immutable.nat_subnet.as_ref();
     let id = match (configured, &frontend.subnet) {
         (Some(configured), _) => configured.clone(),
         (None, Some(frontend_subnet)) => {
@@ -65,9 +66,13 @@ pub(crate) async fn find_or_create(
     }
 }
 
-/// Prepares the NAT subnet of an existing service before the service is changed, as
-/// [`find_or_create`] does, but never creates a subnet.
-pub(crate) async fn check_existing(round: &mut RoundState<'_>, properties: &Value) -> Outcome<()> {
+/// Prepares the NAT subnet of an existing service for a change of the service: continues if its
+/// network policies are disabled, and otherwise acts as [`ensure_policies_disabled`]. An absent
+/// subnet is not created.
+pub(crate) async fn prepare_existing(
+    round: &mut RoundState<'_>,
+    properties: &Value,
+) -> Outcome<()> {
     let id = properties["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
     let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Continue(()) };
     let found = round.context.service().get(&operations::SUBNETS_GET.at(&id)).await;
@@ -145,6 +150,7 @@ async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceI
     written
 }
 
+/// Starts the creation or update of the subnet. Always stops the round on this side.
 async fn write(
     round: &mut RoundState<'_>,
     id: &ResourceId,

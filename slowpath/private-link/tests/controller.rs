@@ -122,12 +122,12 @@ struct Store {
     objects: Mutex<BTreeMap<String, Object>>,
     changed: Notify,
     events: Mutex<Vec<(String, &'static str)>>,
-    /// Objects with events that are not stored yet.
+    /// Objects with events that no `save_status` has stored yet.
     unsaved: Mutex<BTreeSet<String>>,
-    /// Writes fail.
+    /// The disk is full: writes fail.
     full: AtomicBool,
     /// Number of attempted writes.
-    tried: AtomicUsize,
+    attempted_writes: AtomicUsize,
 }
 
 impl Store {
@@ -148,7 +148,7 @@ impl Store {
     }
 
     fn check_writable(&self) -> Result<(), StoreError> {
-        self.tried.fetch_add(1, Ordering::Relaxed);
+        self.attempted_writes.fetch_add(1, Ordering::Relaxed);
         match self.full.load(Ordering::Relaxed) {
             true => Err(StoreError("the disk is full".to_owned())),
             false => Ok(()),
@@ -314,7 +314,7 @@ async fn failing_store_is_retried_with_backoff() {
     fixture.run(&store, "weir-0", named());
     let ten_minutes = || fixture.pause.now() >= Duration::from_secs(600);
     fixture.until(1_000, "ten minutes pass", ten_minutes).await;
-    let tried = store.tried.load(Ordering::Relaxed);
+    let tried = store.attempted_writes.load(Ordering::Relaxed);
     // After 3, 6, 12, 24 and then always 30 s: about twenty attempts in ten minutes.
     assert!((15..=26).contains(&tried), "{tried}");
     store.full.store(false, Ordering::Relaxed);
@@ -389,7 +389,7 @@ fn a_lease_with_the_greatest_counter_is_renewed() {
     assert_eq!(stored["properties"], body(0)["properties"]);
 }
 
-/// Plays random histories of three appliances, with calls that fail and hang.
+/// Simulates random histories of three appliances, with calls that fail and hang.
 #[test]
 fn at_most_one_appliance_holds_the_lease() {
     let mut owned_seconds = 0;

@@ -1,7 +1,7 @@
 //! The Azure emulator without HTTP: its clock, calls that are refused, hang or get lost, operations
 //! that fail or never end, and a record of what Weir created.
 
-pub mod play;
+pub mod driver;
 pub mod sample;
 
 use std::collections::BTreeSet;
@@ -47,12 +47,14 @@ pub enum Fault {
 /// The emulator, and the faults of its calls.
 pub struct FaultyAzure {
     pub azure: Emulator,
-    /// Maximum duration of long operations in seconds; 0 for none.
+    /// Duration of long operations in seconds; with `rng`, the maximum of a random duration. With
+    /// 0, writes complete at once.
     pub slowness: u64,
-    /// One call in this number has a random fault; 0 for none.
+    /// With `rng`, one call in this number has a random fault on average; 0 for none.
     pub faults: u64,
     /// Faults of the next calls, by operation.
     pub script: Vec<(&'static str, Fault)>,
+    /// Source of random durations and faults; `None` for neither.
     pub rng: Option<Rng>,
     /// The time limit of the current call expires.
     hanging: bool,
@@ -62,7 +64,7 @@ pub struct FaultyAzure {
     pub foreign_changes: Vec<String>,
     /// Names of the operations that were called.
     pub calls: Vec<String>,
-    /// Requested delay of [`Failure::Throttled`].
+    /// Delay that [`Failure::Throttled`] requests.
     pub retry_after: Option<Duration>,
 }
 
@@ -125,7 +127,7 @@ impl FaultyAzure {
         self.azure.clock()
     }
 
-    /// Advances the clock.
+    /// Advances the clock to `to`, in seconds since 1970.
     pub fn pass(&mut self, to: u64) {
         self.azure.advance(Duration::from_secs(to.saturating_sub(self.now())));
     }
@@ -319,16 +321,16 @@ fn listed(response: AzureResponse) -> Vec<Value> {
     }
 }
 
-/// Parses the response to a write. Unless `followed`, the handle has no URL for polling.
-fn write_outcome(request: &ArmRequest, response: &AzureResponse, followed: bool) -> WriteOutcome {
+/// Parses the response to a write. Unless `pollable`, the handle has no URL for polling.
+fn write_outcome(request: &ArmRequest, response: &AzureResponse, pollable: bool) -> WriteOutcome {
     let header = |name: &str| response.header(name).map(str::to_owned);
     let (operation, location) = (header("azure-asyncoperation"), header("location"));
     if operation.is_none() && location.is_none() {
         return WriteOutcome::Done(None);
     }
     let handle = OperationHandle {
-        operation: operation.filter(|_| followed),
-        location: location.filter(|_| followed),
+        operation: operation.filter(|_| pollable),
+        location: location.filter(|_| pollable),
         resource: request.path.clone(),
         name: request.operation.name.to_owned(),
     };
