@@ -23,7 +23,7 @@ use announce::apply::ShutdownMode;
 use announce::controller::{ConflictPolicy, Controller, Signal};
 use announce::routes::NoBackends;
 use announce::secrets::Files;
-use announce::sockets::Sockets;
+use announce::sockets::SharedSpeaker;
 use config::checked::{Bgp, BgpNoBackends, BgpOnConflict};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -88,7 +88,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, restarted: bool) -> io::Resul
         .build()?;
     let sockets = {
         let _inside = runtime.enter();
-        Sockets::new()
+        SharedSpeaker::new()
     };
     let signal = live.shared().changes().clone();
     let leaving = Arc::new(AtomicBool::new(false));

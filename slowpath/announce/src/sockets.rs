@@ -17,12 +17,12 @@ use crate::speaker::{PeerConfig, PeerKey, Speaker};
 
 /// Shared handle of the `bgp` crate's speaker. Cheap to clone.
 #[derive(Clone)]
-pub struct Sockets(Arc<Mutex<Option<speaker::Speaker>>>);
+pub struct SharedSpeaker(Arc<Mutex<Option<speaker::Speaker>>>);
 
-impl Sockets {
+impl SharedSpeaker {
     /// Creates a speaker without peers. Must be called within a tokio runtime.
-    pub fn new() -> Sockets {
-        Sockets(Arc::new(Mutex::new(Some(speaker::Speaker::new()))))
+    pub fn new() -> SharedSpeaker {
+        SharedSpeaker(Arc::new(Mutex::new(Some(speaker::Speaker::new()))))
     }
 
     /// Returns the status of all peers and listeners.
@@ -47,13 +47,13 @@ impl Sockets {
     }
 }
 
-impl Default for Sockets {
-    fn default() -> Sockets {
-        Sockets::new()
+impl Default for SharedSpeaker {
+    fn default() -> SharedSpeaker {
+        SharedSpeaker::new()
     }
 }
 
-impl Speaker for Sockets {
+impl Speaker for SharedSpeaker {
     fn add(&mut self, key: PeerKey, config: &PeerConfig) {
         self.with(|speaker| speaker.add(speaker_key(key), speaker_config(config)));
     }

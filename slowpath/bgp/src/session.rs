@@ -17,7 +17,8 @@ use crate::advertise::{Advertiser, BURST, Table};
 use crate::peer::settings::Settings;
 use crate::wire::capability::code;
 use crate::wire::{
-    Context, Family, Fault, Framer, Kind, Message, Notification, Open, Refresh, RefreshKind, frame,
+    DecodeContext, Family, Fault, Framer, Kind, Message, Notification, Open, Refresh, RefreshKind,
+    frame,
 };
 use negotiate::{Negotiated, OmitCapabilities, local_open, negotiate};
 use received::Received;
@@ -361,7 +362,7 @@ impl Session {
     }
 }
 
-fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, CloseReason> {
+fn read(kind: Kind, body: &[u8], context: &DecodeContext) -> Result<Message, CloseReason> {
     Message::read(kind, body, context).map_err(|fault| match fault {
         Fault::Notify(notification) => CloseReason::SendNotification(notification),
         Fault::Silent(why) => CloseReason::Lost(why),

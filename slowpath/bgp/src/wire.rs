@@ -29,7 +29,7 @@ pub mod write;
 
 pub use attribute::{AS_TRANS, Attributes, Origin};
 pub use capability::{Capability, GracefulRestart};
-pub use context::Context;
+pub use context::DecodeContext;
 pub use family::Family;
 pub use frame::{HEADER_SIZE, Kind, MAX_EXTENDED_MESSAGE, MAX_MESSAGE};
 pub use framer::Framer;
@@ -56,7 +56,7 @@ pub enum Message {
 
 impl Message {
     /// Decodes a message of type `kind`; `body` is the part after the header.
-    pub fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, Fault> {
+    pub fn read(kind: Kind, body: &[u8], context: &DecodeContext) -> Result<Message, Fault> {
         Ok(match kind {
             Kind::Open => Message::Open(Open::read(body)?),
             Kind::Update => Message::Update(update::read(body, context)?),

@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::peer::tests::table;
-use crate::wire::Context;
+use crate::wire::DecodeContext;
 use crate::wire::{Framer, Kind, MAX_EXTENDED_MESSAGE, MAX_MESSAGE, Message};
 
 fn encode_context() -> EncodeContext {
@@ -32,7 +32,7 @@ type RouteAttributes = (Option<IpAddr>, Vec<u32>, Vec<[u32; 3]>);
 struct Router {
     routes: BTreeMap<IpNet, RouteAttributes>,
     received: Vec<Received>,
-    context: Context,
+    context: DecodeContext,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,10 @@ enum Received {
 
 impl Router {
     fn new() -> Router {
-        Router { context: Context { four_octet: true, ..Context::default() }, ..Router::default() }
+        Router {
+            context: DecodeContext { four_octet: true, ..DecodeContext::default() },
+            ..Router::default()
+        }
     }
 
     fn receive(&mut self, octets: &[u8]) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::peer::settings::Settings;
-use crate::wire::Context;
+use crate::wire::DecodeContext;
 use crate::wire::capability::code;
 use crate::wire::write::EncodeContext;
 use crate::wire::{
@@ -68,8 +68,8 @@ pub struct Negotiated {
 
 impl Negotiated {
     /// Returns how to parse UPDATEs of this peer.
-    pub fn decode_context(&self) -> Context {
-        Context {
+    pub fn decode_context(&self) -> DecodeContext {
+        DecodeContext {
             four_octet: self.four_octet_as,
             internal: self.internal,
             extended_next_hop: self.extended_next_hop,

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::context::Context;
+use super::context::DecodeContext;
 use super::{ErrorHandling, Fault, Framer, HEADER_SIZE, Kind, MAX_MESSAGE, Message, Notification};
 
 /// Splits `octets` into messages, decodes each in every context and checks the invariants:
@@ -26,8 +26,8 @@ pub fn harness(octets: &[u8]) {
     end.iter().for_each(check_notification);
 }
 
-fn contexts() -> impl Iterator<Item = Context> {
-    (0..8).map(|bits| Context {
+fn contexts() -> impl Iterator<Item = DecodeContext> {
+    (0..8).map(|bits| DecodeContext {
         four_octet: bits & 1 != 0,
         internal: bits & 2 != 0,
         extended_next_hop: bits & 4 != 0,
@@ -52,7 +52,7 @@ fn split(octets: &[u8], length: usize) -> (Vec<(Kind, Bytes)>, Option<Notificati
     (messages, None)
 }
 
-fn read(kind: Kind, body: &[u8], context: &Context) {
+fn read(kind: Kind, body: &[u8], context: &DecodeContext) {
     match Message::read(kind, body, context) {
         Ok(Message::Update(update)) => {
             for prefix in update.announced.iter().chain(&update.withdrawn) {

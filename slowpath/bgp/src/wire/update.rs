@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::attribute::{self, Malformed, Path, code, flag};
-use super::context::Context;
+use super::context::DecodeContext;
 use super::family::Family;
 use super::notification::{Fault, Notification};
 use super::prefix;
@@ -52,7 +52,7 @@ struct Multiprotocol {
 }
 
 struct UpdateDecoder<'a> {
-    context: &'a Context,
+    context: &'a DecodeContext,
     path: Path,
     multiprotocol: Multiprotocol,
     disabled: Option<Family>,
@@ -65,7 +65,7 @@ struct UpdateDecoder<'a> {
 }
 
 /// Decodes the body of an UPDATE.
-pub fn read(body: &[u8], context: &Context) -> Result<ReceivedUpdate, Fault> {
+pub fn read(body: &[u8], context: &DecodeContext) -> Result<ReceivedUpdate, Fault> {
     let (withdrawn, attributes, announced) = fields(body).ok_or_else(malformed_list)?;
     let network = || Notification::new(3, 10, Vec::new());
     let mut withdrawn = prefix::read_all(Family::Ipv4Unicast, withdrawn).ok_or_else(network)?;

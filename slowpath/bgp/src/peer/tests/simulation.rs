@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use fastrand::Rng;
 
 use super::*;
-use crate::wire::Context;
+use crate::wire::DecodeContext;
 
 /// An event on its way to one side.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl Pair {
         let framer = side.framers.entry(id).or_default();
         framer.accept_extended_messages();
         framer.push(octets);
-        let context = Context { four_octet: true, ..Context::default() };
+        let context = DecodeContext { four_octet: true, ..DecodeContext::default() };
         while let Ok(Some((kind, body))) = framer.next_message() {
             match Message::read(kind, &body, &context) {
                 Ok(Message::Open(_)) => side.learned = Learned::default(),

@@ -1,6 +1,6 @@
 //! Tests of error handling: RFC 4271 section 6, RFC 7606, RFC 8654.
 
-use super::Context;
+use super::DecodeContext;
 use super::golden::{FOUR_OCTET_AS, message, octets, read};
 use super::*;
 
@@ -128,7 +128,11 @@ const NEXT_HOP: &str = "40 03 04 c0000209";
 const ROUTE: &str = "20 cb00710a";
 
 /// Decodes an UPDATE with these attributes and the IPv4 prefixes `route`.
-fn decode(attributes: &[&str], route: &str, context: &Context) -> Result<ReceivedUpdate, Fault> {
+fn decode(
+    attributes: &[&str],
+    route: &str,
+    context: &DecodeContext,
+) -> Result<ReceivedUpdate, Fault> {
     let attributes: String = attributes.concat();
     let length = octets(&attributes).len();
     match read(&message(2, &format!("0000 {length:04x} {attributes} {route}")), context)? {
@@ -138,7 +142,7 @@ fn decode(attributes: &[&str], route: &str, context: &Context) -> Result<Receive
 }
 
 #[track_caller]
-fn assert_withdrawn(attributes: &[&str], context: &Context) {
+fn assert_withdrawn(attributes: &[&str], context: &DecodeContext) {
     let update = decode(attributes, ROUTE, context).unwrap();
     assert!(
         matches!(update.error_handling, ErrorHandling::TreatAsWithdraw(_)),
@@ -149,7 +153,7 @@ fn assert_withdrawn(attributes: &[&str], context: &Context) {
 }
 
 #[track_caller]
-fn assert_discarded(attribute: &str, context: &Context) {
+fn assert_discarded(attribute: &str, context: &DecodeContext) {
     let all = [ORIGIN, AS_PATH, NEXT_HOP, attribute];
     let local_pref = "40 05 04 00000064";
     let all: Vec<&str> = all.into_iter().chain(context.internal.then_some(local_pref)).collect();
@@ -213,7 +217,10 @@ fn missing_mandatory_attribute_is_treated_as_withdraw() {
     assert_withdrawn(&[AS_PATH, NEXT_HOP], &FOUR_OCTET_AS);
     assert_withdrawn(&[ORIGIN, NEXT_HOP], &FOUR_OCTET_AS);
     assert_withdrawn(&[ORIGIN, AS_PATH], &FOUR_OCTET_AS);
-    assert_withdrawn(&[ORIGIN, AS_PATH, NEXT_HOP], &Context { internal: true, ..FOUR_OCTET_AS });
+    assert_withdrawn(
+        &[ORIGIN, AS_PATH, NEXT_HOP],
+        &DecodeContext { internal: true, ..FOUR_OCTET_AS },
+    );
 }
 
 #[test]
@@ -261,7 +268,7 @@ fn malformed_attributes_are_treated_as_withdraw() {
     for value in values {
         assert_withdrawn(&[ORIGIN, AS_PATH, NEXT_HOP, value], &FOUR_OCTET_AS);
     }
-    let internal = Context { internal: true, ..FOUR_OCTET_AS };
+    let internal = DecodeContext { internal: true, ..FOUR_OCTET_AS };
     let local_pref = "40 05 04 00000064";
     assert_withdrawn(&[ORIGIN, AS_PATH, NEXT_HOP, "40 05 03 000001"], &internal);
     assert_withdrawn(&[ORIGIN, AS_PATH, NEXT_HOP, local_pref, "80 09 03 000001"], &internal);
@@ -272,7 +279,10 @@ fn malformed_attributes_are_treated_as_withdraw() {
 fn faulty_attributes_that_affect_no_route_are_discarded() {
     assert_discarded("40 06 01 00", &FOUR_OCTET_AS);
     assert_discarded("c0 07 06 fde9 c0000209", &FOUR_OCTET_AS);
-    assert_discarded("c0 07 07 0000fde9 c00002", &Context { internal: true, ..FOUR_OCTET_AS });
+    assert_discarded(
+        "c0 07 07 0000fde9 c00002",
+        &DecodeContext { internal: true, ..FOUR_OCTET_AS },
+    );
     assert_discarded("40 05 04 00000064", &FOUR_OCTET_AS);
     assert_discarded("80 09 01 00", &FOUR_OCTET_AS);
     assert_discarded("80 0a 01 00", &FOUR_OCTET_AS);
@@ -283,7 +293,7 @@ fn faulty_attributes_that_affect_no_route_are_discarded() {
 
 #[test]
 fn malformed_as4_or_aggregator_of_a_two_octet_speaker_is_discarded() {
-    let short = Context::default();
+    let short = DecodeContext::default();
     let path = "40 02 04 02 01 5ba0";
     for wrong in ["c0 11 05 02 01 000111", "c0 12 07 00011170 c00002", "c0 07 08 0000fde9 c0000209"]
     {

@@ -1,6 +1,6 @@
 //! Golden messages, encoded by hand from the RFCs.
 
-use super::Context;
+use super::DecodeContext;
 use super::attribute::SEQUENCE;
 use super::write::{self, EncodeContext};
 use super::*;
@@ -26,7 +26,7 @@ pub(crate) fn message(kind: u8, body: &str) -> Vec<u8> {
 }
 
 /// Decodes one complete message.
-pub(crate) fn read(octets: &[u8], context: &Context) -> Result<Message, Fault> {
+pub(crate) fn read(octets: &[u8], context: &DecodeContext) -> Result<Message, Fault> {
     let mut framer = Framer::default();
     framer.accept_extended_messages();
     framer.push(octets);
@@ -35,8 +35,8 @@ pub(crate) fn read(octets: &[u8], context: &Context) -> Result<Message, Fault> {
 }
 
 /// Context of an external session with 4-octet AS numbers.
-pub(crate) const FOUR_OCTET_AS: Context =
-    Context { four_octet: true, internal: false, extended_next_hop: false };
+pub(crate) const FOUR_OCTET_AS: DecodeContext =
+    DecodeContext { four_octet: true, internal: false, extended_next_hop: false };
 
 pub(crate) fn encode_context() -> EncodeContext {
     EncodeContext {
@@ -158,7 +158,7 @@ fn two_octet_peer_gets_as4_path_in_addition() {
     let body = "0000 001b 40 01 01 00  40 02 04 02 01 5ba0  40 03 04 c0000209
                 c0 11 06 02 01 fa56ea00  20 cb00710a";
     assert_eq!(written, message(2, body));
-    let Ok(Message::Update(update)) = read(&written, &Context::default()) else { panic!() };
+    let Ok(Message::Update(update)) = read(&written, &DecodeContext::default()) else { panic!() };
     assert_eq!(update.path.as_path, Some(vec![(SEQUENCE, vec![4_200_000_000])]));
 }
 
@@ -167,7 +167,7 @@ fn as4_path_is_merged_behind_leading_two_octet_segments() {
     // AS_PATH 100 200 23456 23456 and AS4_PATH 70000 80000 (RFC 6793 section 4.2.3).
     let body = "0000 0025 40 01 01 00  40 02 0a 02 04 0064 00c8 5ba0 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
-    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &DecodeContext::default()) else {
         panic!("an UPDATE")
     };
     let path = vec![(SEQUENCE, vec![100, 200]), (SEQUENCE, vec![70_000, 80_000])];
@@ -175,7 +175,7 @@ fn as4_path_is_merged_behind_leading_two_octet_segments() {
     // AS_PATH 100 {1 2} 23456: a set counts as one.
     let body = "0000 0025 40 01 01 00  40 02 0e 02 01 0064 01 02 0001 0002 02 01 5ba0
                 40 03 04 c0000209  c0 11 06 02 01 00011170  20 cb00710a";
-    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &DecodeContext::default()) else {
         panic!("an UPDATE")
     };
     let path = vec![(SEQUENCE, vec![100]), (1, vec![1, 2]), (SEQUENCE, vec![70_000])];
@@ -183,7 +183,7 @@ fn as4_path_is_merged_behind_leading_two_octet_segments() {
     // An AS4_PATH longer than the AS_PATH is ignored.
     let body = "0000 001f 40 01 01 00  40 02 04 02 01 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
-    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &DecodeContext::default()) else {
         panic!("an UPDATE")
     };
     assert_eq!(update.path.as_path, Some(vec![(SEQUENCE, vec![23_456])]));
@@ -225,7 +225,7 @@ fn ipv4_prefix_with_ipv6_next_hop_uses_mp_reach() {
          40 01 01 00   40 02 06 02 01 0000fde9",
     );
     assert_eq!(written, expected);
-    let context = Context { extended_next_hop: true, ..FOUR_OCTET_AS };
+    let context = DecodeContext { extended_next_hop: true, ..FOUR_OCTET_AS };
     let Ok(Message::Update(update)) = read(&expected, &context) else { panic!("an UPDATE") };
     assert_eq!((update.announced, update.path.next_hop), (announced, Some(attributes.next_hop)));
     // If RFC 8950 was not negotiated, the prefixes cannot be parsed.
