@@ -122,8 +122,8 @@ pub enum DefectKind {
     NoRouterId,
     /// Routes of a family have no next hop.
     #[error(
-        "neighbor {neighbor}: {family} routes have no next hop: the data port has no address of \
-         the family; set next_hop, or remove the family"
+        "neighbor {neighbor}: {family} routes have no next hop: the ingress port has no address \
+         of the family; set next_hop, or remove the family"
     )]
     NoNextHop {
         /// Address of the neighbor.

@@ -95,7 +95,7 @@ fn add_services(
                 continue;
             };
             let Some(net) = announceable(&row.address().prefix) else { continue };
-            let aggregates = !is_local_only(row) && !is_local(service);
+            let aggregates = !is_local_only(row) && !has_local_policy(service);
             let net = if aggregates { aggregated(net, advertisement) } else { net };
             to.entry(net).or_default().insert(Some(kind));
         }
@@ -113,7 +113,7 @@ fn selects(selector: &Selector, service: &Service) -> bool {
 
 /// Returns whether either traffic policy is Local. The addresses of such a service are not
 /// aggregated, because an appliance may serve only some addresses of the aggregate.
-fn is_local(service: &Service) -> bool {
+fn has_local_policy(service: &Service) -> bool {
     use config::services::TrafficPolicy::Local;
     service.spec.external_policy == Local || service.spec.internal_policy == Local
 }
@@ -135,8 +135,8 @@ fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
 }
 
 /// Returns whether the frontend is in force on every lcore and has the backend that it needs: with
-/// traffic policy Local, an active one on a local node; otherwise, with [`NoBackends::Withdraw`], a
-/// usable one.
+/// traffic policy Local, an active local one; otherwise, with [`NoBackends::Withdraw`], a usable
+/// one.
 fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBackends) -> bool {
     if !plane.acknowledged.contains(row.address()) {
         return false;
@@ -148,8 +148,8 @@ fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBacken
     let mut used = entry.into_iter().flat_map(Entry::used);
     if is_local_only(row) {
         return used.any(|instance| {
-            let on_local_node = plane.appliance.is_local(instance.placement.as_deref());
-            on_local_node && instance.effective() == State::Active
+            let is_local = plane.appliance.is_local(instance.placement.as_deref());
+            is_local && instance.effective() == State::Active
         });
     }
     let serves = |state| matches!(state, State::Active | State::Terminating);
@@ -280,8 +280,8 @@ fn route_attributes(
     all
 }
 
-/// Returns the next hop for routes of a family: the neighbor's `next_hop`, or the data port's
-/// address of the family. Without either, IPv4 routes get the data port's IPv6 address if the
+/// Returns the next hop for routes of a family: the neighbor's `next_hop`, or the ingress port's
+/// address of the family. Without either, IPv4 routes get the ingress port's IPv6 address if the
 /// neighbor has `extended_next_hop` (RFC 8950).
 ///
 /// # Errors

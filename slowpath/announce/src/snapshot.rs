@@ -31,9 +31,9 @@ pub struct ControlPlaneState {
     pub annotations: BTreeMap<u32, RouterAnnotation>,
     /// Configured router ID (`bgp.router_id`).
     pub router_id: Option<Ipv4Addr>,
-    /// IPv4 address of the data port.
+    /// First IPv4 address of the ingress port.
     pub ipv4: Option<Ipv4Addr>,
-    /// IPv6 address of the data port.
+    /// First IPv6 address of the ingress port.
     pub ipv6: Option<Ipv6Addr>,
     /// State of the data plane.
     pub plane: Plane,
@@ -45,17 +45,17 @@ pub struct Plane {
     /// The data plane takes traffic: lcores poll, links are up, tables are acknowledged.
     /// Independent of a drain.
     pub forwarding: bool,
-    /// The appliance is being drained.
+    /// The appliance is being drained, or this process announces graceful shutdown before it stops.
     pub draining: bool,
     /// End-of-RIB may be sent: all sources have delivered their objects and no frontend is pending.
     /// Also true if the data plane is known not to take traffic, so that neighbors drop the routes
     /// that they kept during a graceful restart.
     pub complete: bool,
-    /// Addresses that the data plane owns; next hops must be among them.
+    /// Addresses of the data plane's ports; next hops must be among them.
     pub owned: BTreeSet<IpAddr>,
     /// Desired tables.
     pub tables: Tables,
-    /// Settings of the appliance, such as which nodes are local.
+    /// Settings of the appliance, such as which nodes and zones are local.
     pub appliance: Arc<Appliance>,
     /// Frontends that are in force on every lcore.
     pub acknowledged: Arc<HashSet<Address>>,

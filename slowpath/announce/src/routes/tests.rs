@@ -271,8 +271,8 @@ fn next_hop_must_be_owned_by_the_data_plane() {
     };
     let (four, six) = ("192.0.2.10".to_owned(), "2001:db8::10".to_owned());
     assert_eq!(next_hops(json!({}), &both), (vec![four.clone(), six.clone()], vec![]));
-    // If the data port has no address of a family, only routes of this family are missing, and the
-    // defect is reported.
+    // If the ingress port has no address of a family, only routes of this family are missing, and
+    // the defect is reported.
     let missing = |family| vec![DefectKind::NoNextHop { neighbor, family }];
     let v4 = next_hops(json!({}), &without(Family::Ipv4Unicast));
     assert_eq!(v4, (vec![six.clone()], missing(Family::Ipv4Unicast)));
