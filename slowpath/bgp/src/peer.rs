@@ -59,11 +59,12 @@ pub struct Peer {
     /// The desired routes were declared complete, so that End-of-RIB may be sent.
     complete: bool,
     shutting_down: bool,
-    /// BFD failed and has neither come up nor been held in AdminDown by the neighbor since.
+    /// BFD has failed. Cleared when BFD comes up, or when the neighbor holds it in AdminDown.
     bfd_down: bool,
-    /// Failed sessions since the start or since one lasted [`STABLE`]; determines the backoff.
+    /// Number of failed sessions since the start or since one lasted [`STABLE`]; determines the
+    /// backoff.
     failures: u32,
-    /// Attempts to connect since the last connection.
+    /// Number of attempts to connect since the last connection was opened.
     attempts: u32,
     /// The next OPEN has the R bit of graceful restart.
     restarted: bool,
@@ -183,7 +184,8 @@ impl Peer {
         }
     }
 
-    /// Ends every connection and attempt; `reason` returns the reason for each.
+    /// Ends all connections and the attempt to connect; `reason` returns the reason for each
+    /// connection.
     fn halt(&mut self, now: Instant, reason: impl Fn(&Session) -> CloseReason) {
         while let Some(session) = self.sessions.pop() {
             let close_reason = reason(&session);

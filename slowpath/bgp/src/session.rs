@@ -328,6 +328,7 @@ impl Session {
         self.hold = hold.map(|hold| now + hold);
     }
 
+    /// Returns when the send hold timer expires; `None` if it does not run.
     fn send_deadline(&self) -> Option<Instant> {
         let hold = self.negotiated.as_ref().map(|n| n.hold).filter(|hold| !hold.is_zero())?;
         Some(self.unwritten? + SEND_HOLD_TIME_MIN.max(2 * hold))

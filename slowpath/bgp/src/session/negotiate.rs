@@ -104,6 +104,7 @@ pub fn local_open(
         Capability::EnhancedRefresh,
     ]);
     if settings.extended_next_hop && settings.families.contains(&Family::Ipv4Unicast) {
+        // IPv4 unicast prefixes with IPv6 next hops.
         capabilities.push(Capability::ExtendedNextHop(vec![(1, 1, 2)]));
     }
     if let Some(restart) = &settings.graceful_restart {
@@ -141,9 +142,11 @@ pub fn negotiate(
     let internal = settings.is_internal(peer_asn);
     let same = remote.identifier == settings.identifier;
     if remote.identifier.is_unspecified() || (internal && same) {
+        // Bad BGP Identifier.
         return Err(Notification::new(2, 3, Vec::new()));
     }
     if matches!(remote.hold_time, 1 | 2) {
+        // Unacceptable Hold Time.
         return Err(Notification::new(2, 6, Vec::new()));
     }
     let hold = Duration::from_secs(local.hold_time.min(remote.hold_time).into());
@@ -178,6 +181,7 @@ fn check_asn(settings: &Settings, remote: &Open) -> Result<u32, Notification> {
     let accepted = settings.peer_asn == 0 || settings.peer_asn == asn;
     // AS 0 and AS_TRANS are reserved (RFC 7607, RFC 6793).
     if !accepted || asn == 0 || remote.asn == 0 || asn == u32::from(AS_TRANS) {
+        // Bad Peer AS.
         return Err(Notification::new(2, 2, Vec::new()));
     }
     Ok(asn)
@@ -221,7 +225,8 @@ fn agreed_families(local: &Open, remote: &Open) -> Result<Vec<Family>, Notificat
     let common = families(local).into_iter().filter(|family| remote.contains(family));
     let agreed: Vec<Family> = common.filter_map(|(afi, safi)| Family::of(afi, safi)).collect();
     if agreed.is_empty() {
-        // The data lists the families that the local side requires (RFC 5492 section 5).
+        // Unsupported Capability: the data lists the families that the local side requires (RFC
+        // 5492 section 5).
         let mut data = Vec::new();
         for (afi, safi) in families(local) {
             Capability::Multiprotocol(afi, safi).write(&mut data);

@@ -56,7 +56,7 @@ struct Inner {
     bfd: Option<BfdStatus>,
 }
 
-/// Output queue of a connection.
+/// Output queue and keys of a connection.
 struct Connection {
     unwritten: VecDeque<u8>,
     /// Set once the state machine has closed the connection: the socket is closed when all is

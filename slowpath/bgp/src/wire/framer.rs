@@ -35,12 +35,14 @@ impl Framer {
     pub fn next_message(&mut self) -> Result<Option<(Kind, Bytes)>, Notification> {
         let Some(&head) = self.octets.first_chunk::<HEADER_SIZE>() else { return Ok(None) };
         if head[..16] != [0xff; 16] {
+            // Connection Not Synchronized.
             return Err(Notification::new(1, 1, Vec::new()));
         }
         let length = usize::from(u16::from_be_bytes([head[16], head[17]]));
         if !(HEADER_SIZE..=self.limit).contains(&length) {
             return Err(Notification::message_length(length));
         }
+        // Bad Message Type.
         let kind = Kind::of(head[18]).ok_or_else(|| Notification::new(1, 3, vec![head[18]]))?;
         let (min, max) = kind.lengths(self.limit);
         if !(min..=max).contains(&length) {

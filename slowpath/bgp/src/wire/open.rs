@@ -60,7 +60,7 @@ impl Open {
         let mut reader = Reader(body);
         let short = || Notification::message_length(HEADER_SIZE + body.len());
         if reader.u8().ok_or_else(short)? != VERSION {
-            // The data is the highest supported version.
+            // Unsupported Version Number: the data is the highest supported version.
             return Err(Notification::new(2, 1, vec![0, VERSION]).into());
         }
         let asn = reader.u16().ok_or_else(short)?;
@@ -95,6 +95,7 @@ fn read_parameters(mut reader: Reader<'_>, to: &mut Vec<Capability>) -> Result<(
         };
         let value = reader.take(length.ok_or_else(malformed)?.into()).ok_or_else(malformed)?;
         if kind != CAPABILITIES {
+            // Unsupported Optional Parameter.
             return Err(Notification::new(2, 4, Vec::new()).into());
         }
         Capability::read_all(value, to)?;

@@ -52,6 +52,7 @@ impl EncodeContext {
         prefixes: &mut Vec<IpNet>,
     ) -> Option<(Vec<u8>, Vec<IpNet>)> {
         let rest = self.attributes(family, attributes);
+        // Whether the prefixes are in the fields of RFC 4271.
         let classic = family == Family::Ipv4Unicast && attributes.next_hop.is_ipv4();
         let next_hop = match attributes.next_hop {
             IpAddr::V4(address) => address.octets().to_vec(),

@@ -40,7 +40,7 @@ fn expected_rich(next_hop: &str, med: u32) -> Route {
 }
 
 /// The speaker and the neighbor, with an IPv4 and an IPv6 session.
-struct Both {
+struct Sessions {
     local: LocalSpeaker,
     neighbor: Neighbor,
     before: [Session; 2],
@@ -50,7 +50,7 @@ struct Both {
     flaps: Vec<u64>,
 }
 
-impl Both {
+impl Sessions {
     fn wait_for(&self, prefix: &str, expected: &Route) -> Outcome {
         self.neighbor.wait_for(prefix, &format!("{expected:?}"), |route| {
             // Only some routers show a local preference for routes of external peers.
@@ -78,7 +78,7 @@ fn flaps(local: &LocalSpeaker) -> Vec<u64> {
 }
 
 /// Establishes both sessions with a hold time of 9 s and checks that all attributes arrive.
-fn establish(kind: Kind) -> Outcome<Both> {
+fn establish(kind: Kind) -> Outcome<Sessions> {
     let (local_ns, remote_ns) = neighbors()?;
     let neighbor = Neighbor::start(kind, &remote_ns, &Plan::default())?;
     let mut local = LocalSpeaker::start(&local_ns)?;
@@ -105,20 +105,22 @@ fn establish(kind: Kind) -> Outcome<Both> {
     let before = [neighbor.wait_until_up("10.0.0.1")?, neighbor.wait_until_up("fd00::1")?];
     assert_eq!([before[0].hold, before[1].hold], [9, 9]);
     let flaps = flaps(&local);
-    let both = Both { local, neighbor, before, flaps };
-    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 7))?;
-    both.wait_for("2001:db8::1/128", &expected_rich("fd00::1", 7))?;
-    both.wait_for("2001:db8::6/128", &expected_rich("fd00::1", 8))?;
+    let sessions = Sessions { local, neighbor, before, flaps };
+    sessions.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 7))?;
+    sessions.wait_for("2001:db8::1/128", &expected_rich("fd00::1", 7))?;
+    sessions.wait_for("2001:db8::6/128", &expected_rich("fd00::1", 8))?;
     if kind != Kind::Gobgp {
-        both.wait_for("192.0.2.6/32", &expected_rich("fd00::1", 8))?;
+        sessions.wait_for("192.0.2.6/32", &expected_rich("fd00::1", 8))?;
     }
     // The neighbor's routes are counted. GoBGP announces none.
     if kind != Kind::Gobgp {
-        both.local.wait(key(NEIGHBOR_V4), "a route of the neighbor in each family", |status| {
-            status.peer.families.iter().all(|family| family.received.prefixes >= 1)
-        })?;
+        sessions.local.wait(
+            key(NEIGHBOR_V4),
+            "a route of the neighbor in each family",
+            |status| status.peer.families.iter().all(|family| family.received.prefixes >= 1),
+        )?;
     }
-    Ok(both)
+    Ok(sessions)
 }
 
 /// Returns `count` prefixes, half of each family. 64 prefixes share attributes, so that many
@@ -149,55 +151,62 @@ fn wait_for_count(neighbor: &Neighbor, count: usize) -> Outcome {
 
 /// Tests both sessions from the first route to the end, with changes, a refresh and a drain.
 fn full_lifecycle(kind: Kind) -> Outcome {
-    let mut both = establish(kind)?;
+    let mut sessions = establish(kind)?;
 
     // Changed attributes and a withdrawn route arrive without an end of the session.
     let other = [("192.0.2.1/32", rich("10.0.0.1", 9)), ("2001:db8::1/128", via("fd00::1"))];
-    both.local.speaker.set_routes(key(NEIGHBOR_V4), &table(other));
-    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
+    sessions.local.speaker.set_routes(key(NEIGHBOR_V4), &table(other));
+    sessions.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
     let bare = Route { next_hop: "fd00::1".into(), path: vec![OUR_ASN], ..Route::default() };
     let is_bare = |route: Option<&Route>| {
         let observed = route.map(|r| (&r.next_hop, &r.path, &r.communities, &r.large));
         observed == Some((&bare.next_hop, &bare.path, &bare.communities, &bare.large))
     };
-    both.neighbor.wait_for("2001:db8::1/128", "without attributes", is_bare)?;
-    both.neighbor.wait_until_gone("198.51.100.0/24")?;
-    both.assert_still_up()?;
+    sessions.neighbor.wait_for("2001:db8::1/128", "without attributes", is_bare)?;
+    sessions.neighbor.wait_until_gone("198.51.100.0/24")?;
+    sessions.assert_still_up()?;
 
     // All routes are sent again on request. GoBGP never requests them, because it stores all routes
     // that it received.
-    both.neighbor.request_refresh("10.0.0.1")?;
-    both.local.wait(key(NEIGHBOR_V4), "all routes sent again after a route refresh", |status| {
-        let connection = status.peer.connection.as_ref();
-        let requested = |refreshes: u64| refreshes > 0 || kind == Kind::Gobgp;
-        connection.is_some_and(|it| requested(it.messages.refreshes) && it.all_sent)
-    })?;
-    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
-    both.assert_still_up()?;
+    sessions.neighbor.request_refresh("10.0.0.1")?;
+    sessions.local.wait(
+        key(NEIGHBOR_V4),
+        "all routes sent again after a route refresh",
+        |status| {
+            let connection = status.peer.connection.as_ref();
+            let requested = |refreshes: u64| refreshes > 0 || kind == Kind::Gobgp;
+            connection.is_some_and(|it| requested(it.messages.refreshes) && it.all_sent)
+        },
+    )?;
+    sessions.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
+    sessions.assert_still_up()?;
 
-    both.local.speaker.set_routes(key(NEIGHBOR_V4), &many(20_000));
-    wait_for_count(&both.neighbor, 10_000)?;
-    both.local.wait_until_all_sent()?;
-    both.assert_still_up()?;
+    sessions.local.speaker.set_routes(key(NEIGHBOR_V4), &many(20_000));
+    wait_for_count(&sessions.neighbor, 10_000)?;
+    sessions.local.wait_until_all_sent()?;
+    sessions.assert_still_up()?;
 
     // A drain: graceful shutdown, withdrawal, and the end of the session with a message.
-    both.local.speaker.set_routes(key(NEIGHBOR_V4), &table([("192.0.2.1/32", via("10.0.0.1"))]));
-    both.local.speaker.graceful_shutdown(true);
-    both.neighbor.wait_for("192.0.2.1/32", "graceful shutdown", |route| {
+    sessions
+        .local
+        .speaker
+        .set_routes(key(NEIGHBOR_V4), &table([("192.0.2.1/32", via("10.0.0.1"))]));
+    sessions.local.speaker.graceful_shutdown(true);
+    sessions.neighbor.wait_for("192.0.2.1/32", "graceful shutdown", |route| {
         route.is_some_and(|route| route.communities.contains(&GRACEFUL_SHUTDOWN))
     })?;
     for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
-        both.local.speaker.set_routes(key(address), &Arc::default());
+        sessions.local.speaker.set_routes(key(address), &Arc::default());
     }
-    both.local.wait_until_all_sent()?;
+    sessions.local.wait_until_all_sent()?;
     for prefix in ["192.0.2.1/32", "2001:db8::6/128", "11.0.0.0/32"] {
-        both.neighbor.wait_until_gone(prefix)?;
+        sessions.neighbor.wait_until_gone(prefix)?;
     }
-    both.assert_still_up()?;
-    both.end()
+    sessions.assert_still_up()?;
+    sessions.end()
 }
 
-impl Both {
+impl Sessions {
     /// Ends the sessions with a message; the neighbor keeps no routes, even with graceful restart.
     fn end(mut self) -> Outcome {
         self.local

@@ -11,7 +11,7 @@ use crate::plan::Topology;
 const LINK_LOCAL: &str = "fe80::2";
 
 /// Returns the configuration of a link-local peer on the interface `here`.
-fn near(key: PeerKey) -> PeerConfig {
+fn link_local_peer(key: PeerKey) -> PeerConfig {
     let mut config = peer_config(key);
     config.settings.transport.local = Some("fe80::1".parse().expect("an address"));
     PeerConfig { interface: Some("here".to_owned()), bfd: None, ..config }
@@ -50,7 +50,7 @@ fn link_local(kind: Kind) -> Outcome {
     // gateway does not send: with FRR, only the speaker connects.
     let directions: &[_] = if kind == Kind::Frr { &[Outbound] } else { &[Inbound, Outbound] };
     for &direction in directions {
-        let mut config = near(key);
+        let mut config = link_local_peer(key);
         config.bfd = with_bfd.then(peer_bfd);
         match direction {
             Inbound => config.settings.passive = true,
@@ -96,7 +96,7 @@ fn missing_interface_is_reported_until_it_appears() -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let mut local = LocalSpeaker::start(&local_ns)?;
     let key = key(LINK_LOCAL);
-    let mut config = near(key);
+    let mut config = link_local_peer(key);
     config.interface = Some("later".to_owned());
     config.bfd = Some(peer_bfd());
     local.speaker.add(key, config);

@@ -16,7 +16,7 @@ const LLGR_STALE: u32 = 0xffff_0006;
 
 /// The speaker is killed and stays away for longer than the restart time. The neighbor keeps the
 /// route as a last resort, marked with LLGR_STALE, until the speaker announces it again.
-fn away_for_longer(kind: Kind) -> Outcome {
+fn restart_after_the_restart_time(kind: Kind) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let plan = Plan { long_lived: true, ..Plan::default() };
     let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
@@ -56,17 +56,17 @@ fn away_for_longer(kind: Kind) -> Outcome {
 
 #[test]
 fn frr_keeps_routes_with_long_lived_graceful_restart() -> Outcome {
-    away_for_longer(Kind::Frr)
+    restart_after_the_restart_time(Kind::Frr)
 }
 
 #[test]
 fn bird_keeps_routes_with_long_lived_graceful_restart() -> Outcome {
-    away_for_longer(Kind::Bird)
+    restart_after_the_restart_time(Kind::Bird)
 }
 
 #[test]
 fn gobgp_keeps_routes_with_long_lived_graceful_restart() -> Outcome {
-    away_for_longer(Kind::Gobgp)
+    restart_after_the_restart_time(Kind::Gobgp)
 }
 
 /// Drops BFD packets in both directions; other packets pass.

@@ -16,7 +16,7 @@ const PREFIXES: [&str; 2] = ["192.0.2.1/32", "2001:db8::1/128"];
 
 /// Returns the configuration of a peer at most `hops` away, with multihop BFD if `minimum_ttl` is
 /// given.
-fn far(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConfig {
+fn multihop_peer(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConfig {
     let mut config = peer_config(key);
     config.settings.transport.local = Some(local.parse().expect("an address"));
     config.settings.transport.hops = Some(hops);
@@ -38,7 +38,9 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
 
     for ((own, _), key) in ends.into_iter().zip(keys) {
         // The neighbor must not connect, so that all observed packets are the speaker's.
-        local.speaker.add(key, PeerConfig { listen_port: None, ..far(1, own, key, None) });
+        local
+            .speaker
+            .add(key, PeerConfig { listen_port: None, ..multihop_peer(1, own, key, None) });
     }
     wait_for("packets that end at the router", DEFAULT_TIMEOUT, || {
         let four = counter(&middle.command("cat", &["/proc/net/snmp"])?, "OutTimeExcds");
@@ -50,7 +52,7 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     }
 
     for ((own, _), key) in ends.into_iter().zip(keys) {
-        local.speaker.add(key, far(2, own, key, minimum_ttl));
+        local.speaker.add(key, multihop_peer(2, own, key, minimum_ttl));
     }
     let rows = || [(PREFIXES[0], via("10.0.1.1")), (PREFIXES[1], via("fd01::1"))];
     keys.iter().for_each(|key| local.speaker.set_routes(*key, &table(rows())));

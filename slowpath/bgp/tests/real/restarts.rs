@@ -92,7 +92,7 @@ fn restart_both(kind: Kind) -> Outcome {
         assert_eq!(output["ipv4Unicast"]["fBit"], true, "{output}");
     }
 
-    // Then the neighbor dies, comes back, and gets all routes again.
+    // Then the neighbor's daemon is killed and starts again, and receives all routes again.
     neighbor.kill()?;
     local.wait(key(NEIGHBOR_V4), "down", |status| status.peer.state != State::Established)?;
     neighbor.restart()?;
@@ -123,8 +123,9 @@ fn gobgp_keeps_routes_over_our_restart_and_gets_them_after_its_own() -> Outcome 
 /// for busy machines. Without BFD, detection takes the hold time of 90 s.
 pub const DETECTION_LIMIT: Duration = Duration::from_secs(10);
 
-/// Cuts the path while all links stay up, so that only BFD detects the cut.
-fn cut(kind: Kind) -> Outcome {
+/// Tests that both ends detect by BFD that the path is cut while all links stay up, and that the
+/// sessions come back after the cut.
+fn cut_path(kind: Kind) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let neighbor = Neighbor::start(kind, &remote_ns, &Plan { bfd: true, ..Plan::default() })?;
     let mut local = LocalSpeaker::start(&local_ns)?;
@@ -189,6 +190,6 @@ fn cut(kind: Kind) -> Outcome {
 
 #[test]
 fn bfd_ends_the_session_of_a_cut_path_long_before_the_hold_timer() -> Outcome {
-    cut(Kind::Frr)?;
-    cut(Kind::Bird)
+    cut_path(Kind::Frr)?;
+    cut_path(Kind::Bird)
 }
