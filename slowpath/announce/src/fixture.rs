@@ -84,7 +84,7 @@ pub fn backends(service: &str, all: &[(&str, &str, &str)]) -> Value {
 
 /// Returns the tables of these objects, with all frontends acknowledged by the data plane.
 pub fn tables(objects: &[Value]) -> Tables {
-    let tables = pending(objects);
+    let tables = pending_tables(objects);
     for row in tables.frontends() {
         row.set_status(Progress::Done, None, SystemTime::UNIX_EPOCH);
     }
@@ -92,7 +92,7 @@ pub fn tables(objects: &[Value]) -> Tables {
 }
 
 /// Returns the tables of these objects, with all frontends pending.
-pub fn pending(objects: &[Value]) -> Tables {
+pub fn pending_tables(objects: &[Value]) -> Tables {
     let (mut all, writer) = (Objects::default(), Writer::new());
     let mut events = Vec::new();
     for object in objects {

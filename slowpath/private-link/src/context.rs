@@ -107,6 +107,7 @@ impl Side<'_> {
         }
     }
 
+    /// Writes a resource; with `etag`, only if the resource still has this ETag.
     pub(crate) async fn put(
         &self,
         request: &ArmRequest,
@@ -124,11 +125,13 @@ impl Side<'_> {
         }
     }
 
+    /// Reads the progress of a long operation.
     async fn poll(&self, handle: &OperationHandle) -> Result<Progress, AttemptError> {
         let operation = Operation::new("", "Operation");
         self.with_timeout(operation, self.arm.poll(handle)).await
     }
 
+    /// Awaits a call, and returns an error at its time limit.
     async fn with_timeout<T>(
         &self,
         operation: Operation,

@@ -130,6 +130,7 @@ impl Controller {
         }
     }
 
+    /// Runs rounds as they are due; does not return.
     async fn rounds(&self, mut role: watch::Receiver<Role>) {
         let mut queue: BTreeMap<String, QueueEntry> = BTreeMap::new();
         let mut rounds: PendingCalls<String, (String, Next)> = PendingCalls::default();

@@ -144,6 +144,7 @@ fn clear_service(round: &mut RoundState<'_>) -> Outcome<()> {
     Continue(())
 }
 
+/// Reports that a resource stays because Weir did not create it for this object.
 fn note_foreign(round: &mut RoundState<'_>, id: &str) {
     let message = format!("{id} is not deleted: Weir did not create it for this object");
     round.events.push(Event::note("NotDeleted", message));

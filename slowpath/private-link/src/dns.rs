@@ -216,6 +216,8 @@ fn note_linked_elsewhere(round: &mut RoundState<'_>, zone: &str) {
     }
 }
 
+/// Returns true if the network was found linked to another zone of that name within
+/// [`ELSEWHERE_RECHECK`].
 fn is_linked_elsewhere(round: &RoundState<'_>, zone: &ResourceId) -> bool {
     let zone_status = round.status.endpoint.zones.get(&zone.name().to_ascii_lowercase());
     let since = zone_status.and_then(|zone_status| zone_status.elsewhere);

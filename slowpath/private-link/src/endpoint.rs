@@ -163,6 +163,7 @@ fn unreachable_reason(body: &Value, alias: &str) -> Option<String> {
     })
 }
 
+/// Continues if the service's owner has approved the endpoint's connection.
 fn check_approved(body: &Value) -> Outcome<()> {
     let state = &connection(body)["privateLinkServiceConnectionState"];
     let status = state["status"].as_str().unwrap_or("unknown");

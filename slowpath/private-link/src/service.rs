@@ -74,6 +74,7 @@ pub(crate) fn is_own(round: &RoundState<'_>, body: &Value) -> bool {
         )
 }
 
+/// Returns the stop because another service has the name of this object's service.
 fn foreign_service(round: &RoundState<'_>, id: &ResourceId) -> Stop {
     let tags = [(names::FLEET, &round.context.settings.fleet), (names::OBJECT, &round.object.name)];
     let [fleet, object] = tags.map(|(key, value)| format!("{key}={value}"));

@@ -173,7 +173,8 @@ struct Prefix {
 }
 
 impl Prefix {
-    fn read(text: &str) -> Option<Prefix> {
+    /// Parses `address/length`, and clears the host bits.
+    fn parse(text: &str) -> Option<Prefix> {
         let (address, length) = text.split_once('/')?;
         let address: Ipv4Addr = address.parse().ok()?;
         let length: u8 = length.parse().ok().filter(|length| *length <= 32)?;
@@ -199,7 +200,7 @@ impl Prefix {
 fn parse_prefixes(json: &Value) -> Vec<Prefix> {
     let listed = json["addressPrefixes"].as_array().into_iter().flatten();
     let all = listed.chain([&json["addressPrefix"]]).filter_map(Value::as_str);
-    all.filter_map(Prefix::read).collect()
+    all.filter_map(Prefix::parse).collect()
 }
 
 /// Returns the first free prefix of [`PREFERRED_LENGTH`]. If there is none, tries longer prefixes,
@@ -211,6 +212,7 @@ fn find_free(space: &[Prefix], taken: &[Prefix]) -> Option<Prefix> {
     })
 }
 
+/// Returns the first free prefix of this length in `within`.
 fn find_free_within(within: Prefix, length: u8, taken: &[Prefix]) -> Option<Prefix> {
     let mut first = u64::from(within.first);
     while first < within.end() {
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
 
     fn found(space: &[&str], taken: &[&str]) -> Option<String> {
-        let read = |list: &[&str]| list.iter().filter_map(|t| Prefix::read(t)).collect::<Vec<_>>();
+        let read = |list: &[&str]| list.iter().filter_map(|t| Prefix::parse(t)).collect::<Vec<_>>();
         let free = find_free(&read(space), &read(taken))?;
         Some(format!("{}/{}", Ipv4Addr::from(free.first), free.length))
     }
@@ -264,12 +266,12 @@ mod tests {
         let mut rng = Rng::with_seed(7);
         for _ in 0..2_000 {
             let length = 20 + rng.u8(..11);
-            let within = Prefix::read(&format!("10.1.{}.0/{length}", rng.u8(..))).unwrap();
+            let within = Prefix::parse(&format!("10.1.{}.0/{length}", rng.u8(..))).unwrap();
             let taken: Vec<Prefix> = (0..rng.u8(..12))
                 .map(|_| {
                     let address = within.first + rng.u64(..within.addresses()) as u32;
                     let text = format!("{}/{}", Ipv4Addr::from(address), 22 + rng.u8(..9));
-                    Prefix::read(&text).unwrap()
+                    Prefix::parse(&text).unwrap()
                 })
                 .collect();
             let every = (PREFERRED_LENGTH..=MAX_LENGTH).filter(|length| *length >= within.length);

@@ -203,6 +203,7 @@ struct Fixture {
     azure: Azure,
     slow: Slow,
     pause: ManualClock,
+    /// Start of the emulator's clock, in seconds since 1970.
     begun: u64,
 }
 
@@ -217,6 +218,7 @@ impl Fixture {
         Fixture { azure, slow, pause, begun }
     }
 
+    /// Starts the controller of `appliance` with this store as a task.
     fn run(&self, store: &Arc<Store>, appliance: &str, ownership: Ownership) -> JoinHandle<()> {
         let (guard, cancel) = watch::channel(false);
         let (now, begun) = (self.pause.now.subscribe(), self.begun);
@@ -262,7 +264,7 @@ impl Fixture {
     }
 }
 
-fn named() -> Ownership {
+fn owned_by_weir_0() -> Ownership {
     Ownership::Named("weir-0".to_owned())
 }
 
@@ -272,7 +274,7 @@ async fn objects_are_reconciled_concurrently_one_round_each() {
     let names: Vec<String> = (0..12).map(|n| format!("shop/web{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let store = Store::of(&names);
-    let run = fixture.run(&store, "weir-0", named());
+    let run = fixture.run(&store, "weir-0", owned_by_weir_0());
     let all = || names.iter().all(|name| store.is(name, Aspect::Available));
     fixture.until(3_600, "all are available", all).await;
     let max_in_flight = fixture.slow.max_in_flight.load(Ordering::Relaxed);
@@ -292,7 +294,7 @@ async fn objects_are_reconciled_concurrently_one_round_each() {
     run.abort();
     let service = network(PROVIDER, "privateLinkServices", "pls-shop-web3").to_string();
     fixture.azure.state().remove(&service);
-    fixture.run(&store, "weir-0", named());
+    fixture.run(&store, "weir-0", owned_by_weir_0());
     let events = || store.events.lock().unwrap().clone();
     let noticed = || events().contains(&("shop/web3".to_owned(), "ServiceDeleted"));
     fixture.until(600, "the deletion is noticed", noticed).await;
@@ -311,7 +313,7 @@ async fn failing_store_is_retried_with_backoff() {
     let fixture = Fixture::new();
     let store = Store::of(&["shop/web"]);
     store.full.store(true, Ordering::Relaxed);
-    fixture.run(&store, "weir-0", named());
+    fixture.run(&store, "weir-0", owned_by_weir_0());
     let ten_minutes = || fixture.pause.now() >= Duration::from_secs(600);
     fixture.until(1_000, "ten minutes pass", ten_minutes).await;
     let tried = store.attempted_writes.load(Ordering::Relaxed);
@@ -325,7 +327,7 @@ async fn failing_store_is_retried_with_backoff() {
 async fn events_are_stored_without_a_status_change() {
     let fixture = Fixture::new();
     let store = Store::of(&["shop/web"]);
-    fixture.run(&store, "weir-0", named());
+    fixture.run(&store, "weir-0", owned_by_weir_0());
     fixture.until(3_600, "it is available", || store.is("shop/web", Aspect::Available)).await;
     let before = store.list().remove(0).status;
     fixture.slow.denied.store(true, Ordering::Relaxed);

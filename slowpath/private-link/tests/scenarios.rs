@@ -14,6 +14,7 @@ use fixture::{Fixture, GUEST, fixture, guest, provider, sample_state};
 
 const MINUTES: u64 = 60;
 
+/// Returns a fixture whose object is available.
 async fn working() -> Fixture {
     let mut fixture = fixture(sample_state()).await;
     fixture.run_for(20 * MINUTES).await;
@@ -26,6 +27,7 @@ fn refuse(status: u16, code: &str) -> Fault {
     Fault::Refuse { status, code: code.to_owned() }
 }
 
+/// Returns how the next operation of this name ends.
 fn ends(operation: &str, end: End) -> Outcome {
     Outcome { operation: operation.to_owned(), end, times: Some(1) }
 }
@@ -81,7 +83,7 @@ async fn each_error_has_its_delay_and_condition() {
     };
     for (rule, min, max) in [
         (dated(77, false), 77, 77),
-        // A date has whole seconds, and is compared with another clock.
+        // `Retry-After` as a date has whole seconds, and the client compares it with its own clock.
         (dated(200, true), 198, 201),
         (Rule::first(1, get, refuse(429, "TooManyRequests")), 300, 300),
         (Rule::first(1, get, refuse(403, "AuthorizationFailed")), 600, 600),

@@ -108,7 +108,7 @@ impl History {
             }),
             4 => cloud.edit(&service, |body| body["tags"] = json!({})),
             5 => cloud.edit(&endpoint, |body| body["tags"] = json!({ "stripped": "yes" })),
-            6 => cloud.edit(&nat(), |body| {
+            6 => cloud.edit(&nat_subnet(), |body| {
                 body["properties"]["privateLinkServiceNetworkPolicies"] = "Enabled".into();
             }),
             7 => {
@@ -152,7 +152,7 @@ impl History {
                 // Azure keeps a subnet that is in use.
                 let services = network(PROVIDER, "privateLinkServices", "");
                 if cloud.below(services.as_str().trim_end_matches('/')).is_empty() {
-                    cloud.remove(nat().as_str());
+                    cloud.remove(nat_subnet().as_str());
                 }
             }
             14 => {
@@ -239,7 +239,7 @@ impl History {
             assert_desired(&mut cloud, object, status);
             return;
         }
-        let excuse = match reason {
+        let justified = match reason {
             Reason::NotOurs => {
                 stripped(&service)
                     || stripped(&endpoint)
@@ -255,13 +255,14 @@ impl History {
                 })
             }
             Reason::SubnetPoliciesEnabled => {
-                cloud.get(&nat()).is_some_and(|body| {
+                cloud.get(&nat_subnet()).is_some_and(|body| {
                     body["properties"]["privateLinkServiceNetworkPolicies"] == "Enabled"
-                }) && status.service.made_subnet.as_ref().map(ResourceId::to_string) != Some(nat())
+                }) && status.service.made_subnet.as_ref().map(ResourceId::to_string)
+                    != Some(nat_subnet())
             }
             _ => false,
         };
-        assert!(excuse, "{reason:?} {message}: {status:#?}\nforeign: {foreign}");
+        assert!(justified, "{reason:?} {message}: {status:#?}\nforeign: {foreign}");
     }
 
     /// Deletes all objects, and checks that only the NAT subnet and resources of others are left.
@@ -286,7 +287,7 @@ impl History {
         let mut cloud = self.azure.state();
         // Zones with records of others stay, and so do resources whose tags were removed: Weir no
         // longer recognizes them.
-        let own = cloud.resource_ids(true).into_iter().filter(|id| *id != nat());
+        let own = cloud.resource_ids(true).into_iter().filter(|id| *id != nat_subnet());
         let own = own.filter(|id| !id.contains("example.internal"));
         let left: Vec<String> = own
             .filter(|id| cloud.get(id).is_some_and(|body| body["tags"]["stripped"] != "yes"))
@@ -360,6 +361,6 @@ fn endpoint_of(object: &str) -> String {
     network(GUEST, "privateEndpoints", &format!("{}-pe", object.replace('/', "-"))).to_string()
 }
 
-fn nat() -> String {
+fn nat_subnet() -> String {
     network(PROVIDER, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
 }

@@ -38,7 +38,7 @@ fn zone(name: &str) -> String {
     network(GUEST, "privateDnsZones", name).to_string()
 }
 
-fn nat() -> String {
+fn nat_subnet() -> String {
     network(PROVIDER, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
 }
 
@@ -78,13 +78,13 @@ fn creates_service_endpoint_and_dns_names() {
         assert_eq!(made["properties"]["autoApproval"], made["properties"]["visibility"]);
         assert_eq!(made["properties"]["enableProxyProtocol"], json!(false));
         let nat_of = &made["properties"]["ipConfigurations"][0]["properties"];
-        assert_eq!(nat_of["subnet"]["id"], json!(nat()));
+        assert_eq!(nat_of["subnet"]["id"], json!(nat_subnet()));
         assert_eq!(
             (&nat_of["primary"], &nat_of["privateIPAllocationMethod"]),
             (&json!(true), &json!("Dynamic"))
         );
         assert_eq!(made["tags"], json!({ "weir-fleet": "east", "weir-object": "shop/web" }));
-        let subnet = body(&azure, &nat());
+        let subnet = body(&azure, &nat_subnet());
         assert_eq!(subnet["properties"]["addressPrefix"], "10.1.1.0/24");
         assert_eq!(subnet["properties"]["privateLinkServiceNetworkPolicies"], "Disabled");
         for (zone_name, record) in [
@@ -476,23 +476,26 @@ fn policies_are_disabled_on_own_subnets_only() {
     };
     // Found by name, created by another party.
     let (azure, mut web) = begin(0);
-    azure.state().set(&nat(), json!({ "properties": { "addressPrefix": "10.1.9.0/24" } }));
-    azure.state().edit(&nat(), on);
+    azure.state().set(&nat_subnet(), json!({ "properties": { "addressPrefix": "10.1.9.0/24" } }));
+    azure.state().edit(&nat_subnet(), on);
     web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetPoliciesEnabled)));
     let message = web.message(Aspect::Service);
     assert!(message.contains("az network vnet subnet update --ids"), "{message}");
-    azure.state().edit(&nat(), |body| {
+    azure.state().edit(&nat_subnet(), |body| {
         body["properties"]["privateLinkServiceNetworkPolicies"] = "Disabled".into();
     });
     web.run_for(&azure, 10 * MINUTES);
     assert!(web.is(Aspect::Available) && azure.state().foreign_changes.is_empty());
     // Created by Weir: it is needed again when the service is created anew.
     let (azure, mut web) = working(0);
-    azure.state().edit(&nat(), on);
+    azure.state().edit(&nat_subnet(), on);
     azure.state().remove(&service());
     web.run_for(&azure, 10 * MINUTES);
-    assert_eq!(body(&azure, &nat())["properties"]["privateLinkServiceNetworkPolicies"], "Disabled");
+    assert_eq!(
+        body(&azure, &nat_subnet())["properties"]["privateLinkServiceNetworkPolicies"],
+        "Disabled"
+    );
     assert!(web.is(Aspect::Available));
     // Configured, but absent.
     let (azure, mut web) = begin(0);
@@ -505,7 +508,7 @@ fn policies_are_disabled_on_own_subnets_only() {
     });
     azure.state().set(given.as_str(), json!({ "properties": properties }));
     web.run_for(&azure, 10 * MINUTES);
-    assert!(web.is(Aspect::Available) && !exists(&azure, &nat()));
+    assert!(web.is(Aspect::Available) && !exists(&azure, &nat_subnet()));
 }
 
 #[test]
@@ -600,7 +603,7 @@ fn shared_zones_are_deleted_with_the_last_record() {
     blog.run_for(&azure, 10 * MINUTES);
     assert!(blog.gone && !exists(&azure, &zone("example.internal")));
     // The subnet stays, because others may use it.
-    assert_eq!(azure.state().resource_ids(true), [nat()]);
+    assert_eq!(azure.state().resource_ids(true), [nat_subnet()]);
 }
 
 #[test]
@@ -703,8 +706,12 @@ fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
             web.delete(&azure);
             web.run_for(&azure, 60 * MINUTES);
             assert!(web.gone, "{operation} {fault:?}: {:#?}", web.status());
-            let left =
-                azure.state().resource_ids(true).into_iter().filter(|id| *id != nat()).count();
+            let left = azure
+                .state()
+                .resource_ids(true)
+                .into_iter()
+                .filter(|id| *id != nat_subnet())
+                .count();
             // If Azure reports a resource as absent, Weir takes it for deleted.
             let is_trusted = fault == Fault::Refused(Failure::Absent);
             assert!(left == 0 || is_trusted, "{operation} {fault:?}");

@@ -8,7 +8,7 @@ use state::appliance::Appliance;
 use state::frontend::Progress;
 
 use super::*;
-use crate::fixture::{backends, pairs, pending, policy, service, state, tables};
+use crate::fixture::{backends, pairs, pending_tables, policy, service, state, tables};
 
 const LB: &str = "LoadBalancer";
 
@@ -320,7 +320,7 @@ proptest! {
             let at = [("10.0.0.1", "active", "n1"), ("10.0.0.1", "active", "n2")];
             objects.push(backends(&name, &at[backend.saturating_sub(1)..*backend]));
         }
-        let tables = pending(&objects);
+        let tables = pending_tables(&objects);
         let mut in_force = HashSet::new();
         for row in tables.frontends() {
             let (_, _, name) = row.service.name.parts();

@@ -48,10 +48,12 @@ impl ObjectDriver {
         Duration::from_secs(self.due - azure.state().now())
     }
 
+    /// Requests the deletion of the object.
     pub fn delete(&mut self, azure: &Azure) {
         self.delete_at(azure.state().now());
     }
 
+    /// Changes the desired state, and makes a round due.
     pub fn change(&mut self, azure: &Azure, change: impl FnOnce(&mut Object)) {
         change(&mut self.object);
         self.object.generation += 1;

@@ -50,7 +50,7 @@ impl ObjectDriver {
         self.object.status.is(aspect)
     }
 
-    /// Returns status and reason of an aspect.
+    /// Returns whether the condition of an aspect holds, and its reason.
     pub fn why(&self, aspect: Aspect) -> Option<(bool, Reason)> {
         let condition = self.object.status.condition(aspect)?;
         Some((self.is(aspect), condition.reason))
@@ -60,6 +60,7 @@ impl ObjectDriver {
         self.object.status.condition(aspect).map_or("", |condition| &condition.message)
     }
 
+    /// Requests the deletion of the object, and makes a round due.
     pub fn delete_at(&mut self, now: u64) {
         self.object.deletion = Some(Time(now));
         self.due = now;
