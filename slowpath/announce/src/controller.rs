@@ -226,11 +226,11 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
         let mode = loop {
             let due = self.applier.next_due().map(|due| due.max(earliest));
             let due = self.retries.due.into_iter().chain(due).min();
-            let by_timer = tokio::select! {
+            let trigger = tokio::select! {
                 biased;
                 mode = &mut shutdown => break mode,
-                () = signal.wait() => false,
-                () = until(due) => true,
+                () = signal.wait() => Trigger::Signal,
+                () = until(due) => Trigger::Timer,
             };
             let result = self.reconcile();
             if let Err(error) = &result {
@@ -243,7 +243,7 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
             // A deadline of the applier that has passed must not trigger the next round at once
             // after a failed one.
             earliest = Instant::now() + if result.is_ok() { Duration::ZERO } else { RETRY };
-            self.retries.record(Instant::now(), result.is_ok(), by_timer);
+            self.retries.record(Instant::now(), result.is_ok(), trigger);
         };
         let mut shutdown = Shutdown::new(mode);
         while let Step::Wait(deadline) = shutdown.step(Instant::now(), &mut self.applier) {
@@ -263,6 +263,15 @@ async fn until(due: Option<Instant>) {
     }
 }
 
+/// What triggered a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trigger {
+    /// A signal.
+    Signal,
+    /// A retry that was due, or a deadline of the applier.
+    Timer,
+}
+
 /// Retries of a failed round.
 #[derive(Debug)]
 pub struct Retries {
@@ -279,10 +288,9 @@ impl Retries {
         Retries { due: None, tried: 0, rng: Rng::with_seed(seed) }
     }
 
-    /// Records the result of a round and schedules a retry if it failed. `by_timer`: a timer
-    /// triggered the round, not a signal.
-    pub fn record(&mut self, now: Instant, succeeded: bool, by_timer: bool) {
-        if succeeded || !by_timer {
+    /// Records the result of a round and schedules a retry if it failed.
+    pub fn record(&mut self, now: Instant, succeeded: bool, trigger: Trigger) {
+        if succeeded || trigger == Trigger::Signal {
             self.tried = 0;
         }
         self.due = (!succeeded && self.tried < RETRIES).then(|| {

@@ -305,7 +305,7 @@ async fn objects_are_reconciled_concurrently_one_round_each() {
     fixture.until(7_200, "all are gone", || store.list().is_empty()).await;
     let cloud = fixture.azure.state();
     assert!(cloud.foreign_changes.is_empty());
-    assert_eq!(cloud.resource_ids(true).len(), 1, "only the subnet is left");
+    assert_eq!(cloud.own_ids().len(), 1, "only the subnet is left");
 }
 
 #[tokio::test]

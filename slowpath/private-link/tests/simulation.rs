@@ -268,7 +268,7 @@ impl History {
     /// Deletes all objects, and checks that only the NAT subnet and resources of others are left.
     fn end(&mut self) {
         let others = |azure: &Azure| {
-            let mut foreign = azure.state().resource_ids(false);
+            let mut foreign = azure.state().foreign_ids();
             foreign.sort_unstable();
             foreign
         };
@@ -287,7 +287,7 @@ impl History {
         let mut cloud = self.azure.state();
         // Zones with records of others stay, and so do resources whose tags were removed: Weir no
         // longer recognizes them.
-        let own = cloud.resource_ids(true).into_iter().filter(|id| *id != nat_subnet());
+        let own = cloud.own_ids().into_iter().filter(|id| *id != nat_subnet());
         let own = own.filter(|id| !id.contains("example.internal"));
         let left: Vec<String> = own
             .filter(|id| cloud.get(id).is_some_and(|body| body["tags"]["stripped"] != "yes"))

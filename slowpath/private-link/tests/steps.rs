@@ -603,7 +603,7 @@ fn shared_zones_are_deleted_with_the_last_record() {
     blog.run_for(&azure, 10 * MINUTES);
     assert!(blog.gone && !exists(&azure, &zone("example.internal")));
     // The subnet stays, because others may use it.
-    assert_eq!(azure.state().resource_ids(true), [nat_subnet()]);
+    assert_eq!(azure.state().own_ids(), [nat_subnet()]);
 }
 
 #[test]
@@ -698,20 +698,15 @@ fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
             Fault::Lost,
             Fault::NoHandle,
             Fault::Fails,
-            Fault::Ends(true),
-            Fault::Ends(false),
+            Fault::EndsAfter,
+            Fault::EndsBefore,
         ] {
             let (azure, mut web) = working(10);
             azure.state().script = vec![(operation, fault)];
             web.delete(&azure);
             web.run_for(&azure, 60 * MINUTES);
             assert!(web.gone, "{operation} {fault:?}: {:#?}", web.status());
-            let left = azure
-                .state()
-                .resource_ids(true)
-                .into_iter()
-                .filter(|id| *id != nat_subnet())
-                .count();
+            let left = azure.state().own_ids().into_iter().filter(|id| *id != nat_subnet()).count();
             // If Azure reports a resource as absent, Weir takes it for deleted.
             let is_trusted = fault == Fault::Refused(Failure::Absent);
             assert!(left == 0 || is_trusted, "{operation} {fault:?}");
@@ -776,8 +771,9 @@ fn invalid_objects_are_reported_with_backoff() {
 fn observer_never_writes() {
     let (azure, web) = working(0);
     let observer = |candidate| Role::Observer { owner: "weir-1".to_owned(), candidate };
+    let (candidate_role, bystander_role) = (observer(true), observer(false));
     let mut other = ObjectDriver::new(sample::object("shop/web"));
-    assert!(matches!(other.round(&azure, &observer(true)), Some(Next::After(_))));
+    assert!(matches!(other.round(&azure, &candidate_role), Some(Next::After(_))));
     assert_eq!(other.why(Aspect::Observed), Some((true, Reason::OtherOwner)));
     assert!(other.message(Aspect::Observed).contains("weir-1"));
     assert_eq!(other.status().service.alias, web.status().service.alias);
@@ -785,17 +781,17 @@ fn observer_never_writes() {
     // An observer reads no more often than the owner, and obeys delays requested by Azure.
     assert_eq!(other.pause(&azure), Duration::from_secs(300));
     let mut early = ObjectDriver::new(sample::object("shop/early"));
-    early.round(&azure, &observer(true));
+    early.round(&azure, &candidate_role);
     assert_eq!(early.pause(&azure), Duration::from_secs(120));
     for (failure, pause) in [(Failure::Throttled, 1_234), (Failure::Denied, 600)] {
         azure.state().retry_after = Some(Duration::from_secs(1_234));
         azure.state().script = vec![("PrivateLinkServices_Get", Fault::Refused(failure))];
-        other.round(&azure, &observer(true));
+        other.round(&azure, &candidate_role);
         assert_eq!(other.pause(&azure), Duration::from_secs(pause));
         azure.state().calls.clear();
         let now = azure.state().now();
         azure.state().pass(now + pause / 2);
-        other.round(&azure, &observer(true));
+        other.round(&azure, &candidate_role);
         assert_eq!(
             azure.state().calls,
             Vec::<String>::new(),
@@ -803,20 +799,20 @@ fn observer_never_writes() {
         );
         assert_eq!(other.pause(&azure), Duration::from_secs(pause - pause / 2));
         azure.state().pass(now + pause);
-        other.round(&azure, &observer(true));
+        other.round(&azure, &candidate_role);
         assert_eq!(other.pause(&azure), Duration::from_secs(300));
     }
     // An appliance that may become the owner keeps the object until the service is gone; another
     // one releases it at once.
     let mut candidate = ObjectDriver::new(web.object.clone());
     candidate.delete(&azure);
-    assert!(matches!(candidate.round(&azure, &observer(true)), Some(Next::After(_))));
+    assert!(matches!(candidate.round(&azure, &candidate_role), Some(Next::After(_))));
     assert!(candidate.object.has_finalizer);
     let mut never = ObjectDriver::new(web.object.clone());
     never.delete(&azure);
-    assert_eq!(never.round(&azure, &observer(false)), Some(Next::Never));
+    assert_eq!(never.round(&azure, &bystander_role), Some(Next::Never));
     assert!(never.gone);
     azure.state().remove(&service());
-    assert_eq!(candidate.round(&azure, &observer(true)), Some(Next::Never));
+    assert_eq!(candidate.round(&azure, &candidate_role), Some(Next::Never));
     assert!(candidate.gone);
 }

@@ -211,20 +211,21 @@ fn failures_are_counted_by_router() {
 fn retries_back_off_and_end() {
     for seed in 0..200 {
         let (mut retries, now) = (Retries::new(seed), Instant::now());
+        let (failed, succeeded) = (false, true);
         // After the failed round of a signal, five retries follow, after 500 ms, 1 s and so on,
         // each with up to 50 % jitter.
-        retries.record(now, false, false);
+        retries.record(now, failed, Trigger::Signal);
         for n in 0..5 {
             let wait = retries.due.unwrap() - now;
             let min = RETRY * 2_u32.pow(n);
             assert!(wait >= min && wait < min * 3 / 2, "{wait:?}");
-            retries.record(now, false, true);
+            retries.record(now, failed, Trigger::Timer);
         }
         assert_eq!(retries.due, None);
         // The next signal starts over, and a successful round is not retried.
-        retries.record(now, false, false);
+        retries.record(now, failed, Trigger::Signal);
         assert!(retries.due.is_some());
-        retries.record(now, true, true);
+        retries.record(now, succeeded, Trigger::Timer);
         assert_eq!(retries.due, None);
     }
 }

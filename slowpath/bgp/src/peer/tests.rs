@@ -6,7 +6,8 @@ pub(crate) mod simulation;
 
 use super::settings::GracefulRestart;
 use super::*;
-use crate::wire::{Attributes, Message};
+use crate::session::negotiate::local_open;
+use crate::wire::{Attributes, Message, Open};
 use std::net::Ipv4Addr;
 
 /// Address and port of the first speaker.
@@ -37,6 +38,16 @@ pub(crate) fn graceful_restart() -> GracefulRestart {
 /// Returns the settings of [`graceful_restart`] with the R bit.
 pub(crate) fn after_restart() -> GracefulRestart {
     GracefulRestart { restarted: true, ..graceful_restart() }
+}
+
+/// Returns the OPEN of a speaker with these settings, without the R bit.
+pub(crate) fn open_of(settings: &Settings) -> Open {
+    local_open(settings, &OmitCapabilities::default(), false)
+}
+
+/// Returns the OPEN of a speaker with these settings, with the R bit of graceful restart.
+pub(crate) fn restarted_open_of(settings: &Settings) -> Open {
+    local_open(settings, &OmitCapabilities::default(), true)
 }
 
 /// Returns `count` prefixes of each family, with attributes that depend on `salt`.

@@ -36,7 +36,8 @@ fn restart_after_the_restart_time(kind: Kind) -> Outcome {
         local.wait_until_all_sent()?;
         Ok(local)
     };
-    let local = start_speaker(false)?;
+    let (first, restarted) = (false, true);
+    let local = start_speaker(first)?;
     neighbor.wait_for(RETAINED, "present", |route| {
         route.is_some_and(|route| !route.communities.contains(&LLGR_STALE))
     })?;
@@ -48,7 +49,7 @@ fn restart_after_the_restart_time(kind: Kind) -> Outcome {
         Ok((marked, format!("{route:?}")))
     })?;
     assert!(!neighbor.session("10.0.0.1")?.up);
-    let _local = start_speaker(true)?;
+    let _local = start_speaker(restarted)?;
     neighbor.wait_for(RETAINED, "as before", |route| {
         route.is_some_and(|route| !route.communities.contains(&LLGR_STALE) && !route.stale)
     })

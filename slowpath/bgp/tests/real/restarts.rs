@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bgp::peer::State;
+use bgp::peer::settings::GracefulRestart;
+use bgp::speaker::PeerBfd;
 use routers::{DEFAULT_TIMEOUT, wait_for};
 
 use crate::neighbor::{Kind, Neighbor, Plan};
@@ -14,13 +16,11 @@ const RETAINED_V6: &str = "2001:db8::1/128";
 /// A route that is not announced any more after the restart.
 const OLD: &str = "192.0.2.2/32";
 
-/// Adds the IPv4 peer with graceful restart, with BFD if `bfd`, and with the R bit if `restarted`.
-fn add_peer(local: &mut LocalSpeaker, restarted: bool, bfd: bool) {
-    let mut restart = graceful_restart();
-    restart.restarted = restarted;
+/// Adds the IPv4 peer with these settings of graceful restart and BFD.
+fn add_peer(local: &mut LocalSpeaker, graceful_restart: GracefulRestart, bfd: Option<PeerBfd>) {
     let mut config = peer_config(key(NEIGHBOR_V4));
-    config.settings.graceful_restart = Some(restart);
-    config.bfd = bfd.then(peer_bfd);
+    config.settings.graceful_restart = Some(graceful_restart);
+    config.bfd = bfd;
     local.speaker.add(key(NEIGHBOR_V4), config);
 }
 
@@ -33,7 +33,7 @@ fn restart_both(kind: Kind) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let mut neighbor = Neighbor::start(kind, &remote_ns, &Plan { bfd, ..Plan::default() })?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    add_peer(&mut local, false, bfd);
+    add_peer(&mut local, graceful_restart(), bfd.then(peer_bfd));
     let rows = || [(RETAINED, via("10.0.0.1")), (RETAINED_V6, via("fd00::1"))];
     local
         .speaker
@@ -64,7 +64,8 @@ fn restart_both(kind: Kind) -> Outcome {
     assert!(!neighbor.session("10.0.0.1")?.up);
 
     let mut local = LocalSpeaker::start(&local_ns)?;
-    add_peer(&mut local, true, bfd);
+    let restarted = GracefulRestart { restarted: true, ..graceful_restart() };
+    add_peer(&mut local, restarted, bfd.then(peer_bfd));
     local.speaker.set_routes(key(NEIGHBOR_V4), &table(rows()));
     for prefix in [RETAINED, RETAINED_V6] {
         wait_for(&format!("{prefix} advertised again"), DEFAULT_TIMEOUT, || {

@@ -34,8 +34,10 @@ pub enum Fault {
     Hangs,
     /// The call takes effect, but no response arrives.
     Lost,
-    /// The process ends during the call, which takes effect only if true.
-    Ends(bool),
+    /// The process ends during the call, before the call takes effect.
+    EndsBefore,
+    /// The process ends during the call, after the call has taken effect.
+    EndsAfter,
     /// A write continues as a long operation without a URL for polling.
     NoHandle,
     /// A write continues as a long operation and fails.
@@ -195,9 +197,19 @@ impl FaultyAzure {
         self.made.contains(&key(id))
     }
 
-    /// Returns the ids of the resources that Weir (`by_weir`) or others created, without
-    /// connections and resources that Azure creates by itself.
-    pub fn resource_ids(&self, by_weir: bool) -> Vec<String> {
+    /// Returns the ids of the resources that Weir created, without connections and resources that
+    /// Azure creates by itself.
+    pub fn own_ids(&self) -> Vec<String> {
+        self.resource_ids().into_iter().filter(|id| self.is_own(id)).collect()
+    }
+
+    /// Returns the ids of the resources that others created, without connections and resources that
+    /// Azure creates by itself.
+    pub fn foreign_ids(&self) -> Vec<String> {
+        self.resource_ids().into_iter().filter(|id| !self.is_own(id)).collect()
+    }
+
+    fn resource_ids(&self) -> Vec<String> {
         let of_azure = ["/networkInterfaces/", "/SOA/"];
         let own = self.azure.resources.iter();
         let own = own.filter(|of| !of_azure.iter().any(|kind| of.id.contains(kind)));
@@ -206,8 +218,7 @@ impl FaultyAzure {
             let names = list.filter_map(|subnet| subnet["name"].as_str());
             names.map(|name| format!("{}/subnets/{name}", network.id))
         });
-        let all = own.map(|of| of.id.clone()).chain(subnets);
-        all.filter(|id| self.is_own(id) == by_weir).collect()
+        own.map(|of| of.id.clone()).chain(subnets).collect()
     }
 
     fn fault(&mut self, name: &str) -> Option<Fault> {
@@ -228,8 +239,8 @@ impl FaultyAzure {
             4 => Fault::Refused(Failure::Invalid),
             5 => Fault::Hangs,
             6 => Fault::Lost,
-            7 => Fault::Ends(true),
-            8 => Fault::Ends(false),
+            7 => Fault::EndsAfter,
+            8 => Fault::EndsBefore,
             9 => Fault::NoHandle,
             10 => Fault::Fails,
             _ => Fault::Never,
@@ -299,7 +310,7 @@ impl FaultyAzure {
     /// Returns the records of a zone that others created.
     fn foreign_records(&self, zone: &str) -> Vec<String> {
         let within = key(zone) + "/";
-        let all = self.resource_ids(false).into_iter();
+        let all = self.foreign_ids().into_iter();
         all.filter(|id| key(id).starts_with(&within)).collect()
     }
 }
@@ -385,12 +396,12 @@ impl Azure {
                 CallEnd::Returns(Err(AttemptError { after, ..refused }))
             }
             Some(Fault::Hangs) => CallEnd::Hangs,
-            Some(Fault::Ends(false)) => CallEnd::Killed,
+            Some(Fault::EndsBefore) => CallEnd::Killed,
             _ => {
                 let result = act(&mut cloud, fault);
                 match fault {
                     Some(Fault::Lost) => CallEnd::Hangs,
-                    Some(Fault::Ends(_)) => CallEnd::Killed,
+                    Some(Fault::EndsAfter) => CallEnd::Killed,
                     _ => CallEnd::Returns(result),
                 }
             }

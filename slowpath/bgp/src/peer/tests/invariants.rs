@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 
 use super::*;
-use crate::session::negotiate::{OmitCapabilities, local_open};
 use crate::wire::write::end_of_rib;
 use crate::wire::{Family, Framer, Kind, Notification, Refresh, RefreshKind, frame};
 
@@ -102,14 +101,14 @@ impl Observer {
 /// Returns valid and invalid messages that a peer may send.
 fn messages() -> Vec<Vec<u8>> {
     let mut remote = settings(2, 1, 64_501, 64_500);
-    let plain = local_open(&remote, &OmitCapabilities::default(), false).write();
+    let plain = open_of(&remote).write();
     remote.graceful_restart = Some(graceful_restart());
-    let graceful = local_open(&remote, &OmitCapabilities::default(), true).write();
+    let graceful = restarted_open_of(&remote).write();
     remote.identifier = Ipv4Addr::new(1, 1, 1, 1);
     remote.hold = Duration::from_secs(3);
-    let lower_identifier = local_open(&remote, &OmitCapabilities::default(), true).write();
+    let lower_identifier = restarted_open_of(&remote).write();
     remote.local_asn = 1;
-    let other_as = local_open(&remote, &OmitCapabilities::default(), true).write();
+    let other_as = restarted_open_of(&remote).write();
     vec![
         plain,
         graceful,

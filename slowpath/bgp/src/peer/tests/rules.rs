@@ -1,7 +1,6 @@
 //! Tests of single rules: one state machine against handwritten messages.
 
 use super::*;
-use crate::session::negotiate::{OmitCapabilities, local_open};
 use crate::wire::capability::{Capability, code};
 use crate::wire::notification::cease;
 use crate::wire::{Family, Framer, Kind, Notification, Open, Refresh, RefreshKind, frame};
@@ -31,7 +30,7 @@ fn router_open(change: impl FnOnce(&mut Settings)) -> Open {
     let mut remote = settings(2, 1, 64_501, 64_500);
     remote.graceful_restart = Some(graceful_restart());
     change(&mut remote);
-    local_open(&remote, &OmitCapabilities::default(), false)
+    open_of(&remote)
 }
 
 impl Fixture {

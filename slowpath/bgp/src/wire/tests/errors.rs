@@ -14,11 +14,18 @@ fn assert_rejected(kind: u8, body: &str, code: u8, subcode: u8, data: &str) {
 }
 
 /// Returns the type of the first message in `octets`; `None` if it is incomplete.
-fn framed(octets: &[u8], extended: bool) -> Result<Option<Kind>, Notification> {
+fn framed(octets: &[u8]) -> Result<Option<Kind>, Notification> {
+    first_kind(Framer::default(), octets)
+}
+
+/// Does the same as [`framed`], but accepts extended messages.
+fn framed_extended(octets: &[u8]) -> Result<Option<Kind>, Notification> {
     let mut framer = Framer::default();
-    if extended {
-        framer.accept_extended_messages();
-    }
+    framer.accept_extended_messages();
+    first_kind(framer, octets)
+}
+
+fn first_kind(mut framer: Framer, octets: &[u8]) -> Result<Option<Kind>, Notification> {
     framer.push(octets);
     Ok(framer.next_message()?.map(|(kind, _)| kind))
 }
@@ -35,7 +42,7 @@ fn marker_other_than_all_ones_is_rejected() {
     for at in 0..16 {
         let mut octets = message(4, "");
         octets[at] = 0xfe;
-        assert_eq!(framed(&octets, false), Err(Notification::new(1, 1, vec![])));
+        assert_eq!(framed(&octets), Err(Notification::new(1, 1, vec![])));
     }
 }
 
@@ -45,18 +52,18 @@ fn invalid_message_length_is_reported() {
         [(18, 4), (0, 2), (20, 4), (28, 1), (22, 2), (20, 3), (22, 5), (4097, 2), (4097, 1)];
     for (length, kind) in wrong {
         let error = Notification::new(1, 2, u16::to_be_bytes(length).to_vec());
-        assert_eq!(framed(&header(length, kind), false), Err(error), "{length} of {kind}");
+        assert_eq!(framed(&header(length, kind)), Err(error), "{length} of {kind}");
     }
     // Extended messages may be of any type but OPEN and KEEPALIVE (RFC 8654).
-    for (kind, taken) in [(1, false), (2, true), (3, true), (4, false), (5, true)] {
-        assert_eq!(framed(&header(65_535, kind), true).is_ok(), taken, "{kind}");
+    for (kind, accepted) in [(1, false), (2, true), (3, true), (4, false), (5, true)] {
+        assert_eq!(framed_extended(&header(65_535, kind)).is_ok(), accepted, "{kind}");
     }
 }
 
 #[test]
 fn unknown_message_type_is_reported() {
     for kind in [0, 6, 255] {
-        assert_eq!(framed(&header(19, kind), false), Err(Notification::new(1, 3, vec![kind])));
+        assert_eq!(framed(&header(19, kind)), Err(Notification::new(1, 3, vec![kind])));
     }
 }
 
