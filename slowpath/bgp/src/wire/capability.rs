@@ -51,7 +51,8 @@ pub enum Capability {
 /// Value of the graceful restart capability.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GracefulRestart {
-    /// R: the speaker has restarted; the peer must not wait for its End-of-RIB.
+    /// R: the speaker has restarted; the peer must not wait for its End-of-RIB before it sends
+    /// routes.
     pub restarted: bool,
     /// N: graceful restart also applies to NOTIFICATIONs other than a hard reset (RFC 8538).
     pub notification: bool,
