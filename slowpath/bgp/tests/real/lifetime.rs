@@ -13,6 +13,7 @@ use routers::{DEFAULT_TIMEOUT, Daemon, wait_for};
 use crate::neighbor::{Kind, Neighbor, Plan, Route, Session};
 use crate::network::*;
 
+/// Well-known community NO_EXPORT (RFC 1997).
 const NO_EXPORT: u32 = 0xffff_ff01;
 
 /// Returns attributes with all values that an external peer can be sent.
@@ -43,6 +44,7 @@ fn expected_rich(next_hop: &str, med: u32) -> Route {
 struct Sessions {
     local: LocalSpeaker,
     neighbor: Neighbor,
+    /// The neighbor's status of both sessions once they were established.
     before: [Session; 2],
     /// Number of sessions that ended before both were established: if both sides connect at once,
     /// each may close the connection that the other already counts as established (RFC 4271 section

@@ -8,6 +8,7 @@ use crate::neighbor::{Kind, Neighbor, Plan};
 use crate::network::*;
 use crate::plan::Topology;
 
+/// Link-local address of the neighbor.
 const LINK_LOCAL: &str = "fe80::2";
 
 /// Returns the configuration of a link-local peer on the interface `here`.

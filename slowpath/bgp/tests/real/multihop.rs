@@ -12,6 +12,7 @@ use crate::network::*;
 use crate::plan::Topology;
 use crate::restarts::DETECTION_LIMIT;
 
+/// Announced prefixes, of IPv4 and IPv6.
 const PREFIXES: [&str; 2] = ["192.0.2.1/32", "2001:db8::1/128"];
 
 /// Returns the configuration of a peer at most `hops` away, with multihop BFD if `minimum_ttl` is

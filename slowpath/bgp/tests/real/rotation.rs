@@ -14,8 +14,10 @@ use crate::lifetime::counter;
 use crate::neighbor::{Kind, Neighbor, Plan};
 use crate::network::*;
 
+/// Routes announced before the key is replaced.
 const BEFORE: &str = "192.0.2.1/32";
 const BEFORE_V6: &str = "2001:db8::1/128";
+/// Route announced with the new key.
 const AFTER: &str = "192.0.2.2/32";
 
 fn md5(key: &str) -> Transport {
