@@ -240,6 +240,7 @@ struct Request {
     /// because the new object is derived from the stored one.
     pinned: bool,
     dry_run: bool,
+    /// How long to wait until the change is in force; `None` without `?wait=`.
     timeout: Option<Duration>,
 }
 

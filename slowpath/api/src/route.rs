@@ -35,7 +35,8 @@ pub(crate) trait Describe {
     fn describe(operation: &mut Operation<'_>);
 }
 
-/// A handler whose arguments and response describe themselves.
+/// A handler whose arguments and response describe themselves. `Arguments` is the tuple of their
+/// types: it tells the implementations for different numbers of arguments apart.
 pub(crate) trait Described<Arguments> {
     fn describe(operation: &mut Operation<'_>);
 }
@@ -180,7 +181,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         Routes(self.0.into_iter().map(wrap).collect())
     }
 
-    /// Returns the calls, each with its gate, and the declarations with their paths.
+    /// Returns the calls, each with its role check, and the declarations with their paths.
     pub fn into_parts(self) -> (Calls<S>, Vec<(String, Declaration)>) {
         let (mut calls, mut declared) = (Calls::default(), Vec::new());
         for (path, Route { handler, declaration }) in self.0 {
@@ -437,7 +438,7 @@ impl<T: JsonSchema> Describe for Created<T> {
 
 /// A response to a stored change: 202 if it was still being applied when `wait` elapsed, else 200.
 pub(crate) struct Stored<T> {
-    /// The change is in force, or `wait` was not given.
+    /// The change is in force, or the request did not wait for that.
     pub in_force: bool,
     pub body: T,
 }

@@ -1,5 +1,5 @@
-//! Tests of the endpoints of sources: their responses, except that of `confirm`, and random
-//! histories checked against the model of the state machine.
+//! Tests of the endpoints of sources: their responses, and random histories checked against the
+//! model of the state machine. `slowpath/tests/process/removal.rs` tests `confirm`.
 
 use axum::http::StatusCode;
 use config::checked::OnExpiry;
@@ -189,6 +189,7 @@ fn failed_disk_write_changes_nothing_and_can_be_repeated() {
     assert_eq!(fixture.commit("k8s", id), Ok(json!({ "written": 2, "released": 0 })));
     fixture.restart();
     assert_eq!(fixture.names("k8s").len(), 2, "the list was stored");
+    // The lease of 5 s expires, and storing that fails twice.
     fixture.fail_disk(2);
     fixture.pass(6);
     assert_eq!((&*fixture.report("k8s").lease_status, fixture.names("k8s").len()), ("valid", 2));
