@@ -82,7 +82,7 @@ const REQUIRED: &[&str] = &[
 ];
 
 /// Runs all cases over one kind of plane.
-fn all(plane_kind: PlaneKind) {
+fn run_all(plane_kind: PlaneKind) {
     let cases = Case::all();
     let missing: Vec<&&str> =
         REQUIRED.iter().filter(|name| !cases.iter().any(|case| case.name == **name)).collect();
@@ -114,20 +114,20 @@ fn memory() {
             case.write(&check::actual_sections(&case, &plain.shown, &region.shown));
         }
     }
-    all(PlaneKind::Memory);
+    run_all(PlaneKind::Memory);
 }
 
 #[test]
 fn faulty_memory() {
-    all(PlaneKind::Faulty);
+    run_all(PlaneKind::Faulty);
 }
 
 #[test]
 fn region_in_a_file() {
-    all(PlaneKind::File);
+    run_all(PlaneKind::File);
 }
 
 #[test]
 fn region_in_kernel_maps() {
-    all(PlaneKind::KernelMaps);
+    run_all(PlaneKind::KernelMaps);
 }

@@ -14,7 +14,7 @@ pub fn mismatches(case: &Case, shown: &[ObservedState], plane_kind: PlaneKind) -
     let nothing = Vec::new();
     for (number, (step, now)) in case.steps.iter().zip(shown).enumerate() {
         let before = number.checked_sub(1).map_or(&nothing, |before| &shown[before].lines);
-        let region = plane_kind.is_region().then(|| Region::of(step));
+        let region = plane_kind.is_region().then(|| RegionDifferences::of(step));
         let refused = region.as_ref().map(|region| region.refuses.clone()).unwrap_or_default();
         let mut complain = |title: &str, expected: &[String], actual: &[String]| {
             if expected != actual {
@@ -72,14 +72,14 @@ fn difference(expected: &[String], actual: &[String]) -> String {
 }
 
 /// The expected differences of the region in a step.
-struct Region {
+struct RegionDifferences {
     refuses: BTreeMap<String, String>,
     lacks: Vec<String>,
     adds: Vec<String>,
 }
 
-impl Region {
-    fn of(step: &Step) -> Region {
+impl RegionDifferences {
+    fn of(step: &Step) -> RegionDifferences {
         let lines = |title: &str| -> Vec<String> {
             step.expected(title).iter().flat_map(|s| s.lines()).map(str::to_owned).collect()
         };
@@ -88,7 +88,7 @@ impl Region {
             (at.to_owned(), why.to_owned())
         });
         let refuses = refuses.collect();
-        Region { refuses, lacks: lines("region lacks"), adds: lines("region adds") }
+        RegionDifferences { refuses, lacks: lines("region lacks"), adds: lines("region adds") }
     }
 
     /// Returns the lines that the region is expected to have, given the lines expected of maps

@@ -77,7 +77,7 @@ struct Process {
 
 impl Process {
     fn new(precedence: &Precedence) -> Process {
-        // No periodic passes: the stage requests full passes and pruning.
+        // No periodic passes within a case: the stage requests full passes and pruning.
         let long = Duration::from_secs(100 * 86_400);
         let settings = Settings { pass: long, prune: long, ..Settings::default() };
         Process {
@@ -385,12 +385,12 @@ fn configured(written: &Value) -> Appliance {
         // JSON strings, numbers, booleans and lists of strings are valid TOML.
         text += &format!("{key} = {value}\n");
     }
-    let nothing = addresses.is_empty();
-    let addresses = if nothing { vec!["192.0.2.1/24".to_owned()] } else { addresses };
+    let has_none = addresses.is_empty();
+    let addresses = if has_none { vec!["192.0.2.1/24".to_owned()] } else { addresses };
     text += &format!("[ingress]\ndevice = \"net_null0\"\naddress = {}\n", json!(addresses));
     text += "[fastpath]\nlcores = [1]\n";
     let config = config::from_toml(&text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
     let appliance = Appliance { zone_aware, ..desired::appliance(&config) };
     // Every configuration has an address; a case without addresses has none.
-    if nothing { Appliance { addresses: Vec::new(), ..appliance } } else { appliance }
+    if has_none { Appliance { addresses: Vec::new(), ..appliance } } else { appliance }
 }

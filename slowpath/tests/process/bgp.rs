@@ -17,8 +17,10 @@ use crate::check_with_promtool;
 
 /// Address of the ingress port, at which the neighbor reaches the appliance.
 const LOCAL: &str = "10.97.1.10";
+/// Address of the neighbor.
 const PEER: &str = "10.97.1.1";
 
+/// Configuration of the neighbor's FRR.
 const FRR: &str = "\
 router bgp 65002
  no bgp ebgp-requires-policy
@@ -27,14 +29,15 @@ router bgp 65002
  neighbor 10.97.1.10 bfd
 ";
 
-/// An lcore that only polls and acknowledges, with its links up.
-struct Polling {
+/// An lcore without packets, emulated by a thread of the test: it polls and acknowledges
+/// generations, and its links are up.
+struct Lcore {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Polling {
-    fn start(folder: &Folder) -> Polling {
+impl Lcore {
+    fn start(folder: &Folder) -> Lcore {
         let region = Region::open(folder.path.join("region/file").as_path()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -49,11 +52,11 @@ impl Polling {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        Polling { stop, thread: Some(thread) }
+        Lcore { stop, thread: Some(thread) }
     }
 }
 
-impl Drop for Polling {
+impl Drop for Lcore {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // A panic in the thread has been printed already.
@@ -65,7 +68,7 @@ impl Drop for Polling {
 struct Stage {
     folder: Folder,
     neighbor: Arc<Netns>,
-    _polling: Polling,
+    _lcore: Lcore,
     _slowpath: Running,
     _local: Arc<Netns>,
 }
@@ -93,9 +96,9 @@ impl Stage {
         let slowpath = local.spawn(env!("CARGO_BIN_EXE_slowpath"), &args, &[], log).unwrap();
         let slowpath = Running(slowpath);
         folder.until(&["status"], |status| status["generation"].as_u64() > Some(0));
-        let _polling = Polling::start(&folder);
+        let _lcore = Lcore::start(&folder);
         folder.until(&["status"], |status| status["able"] == true);
-        Stage { folder, neighbor, _polling, _slowpath: slowpath, _local: local }
+        Stage { folder, neighbor, _lcore, _slowpath: slowpath, _local: local }
     }
 
     fn write(&self, name: &str, routers: &Value) {
@@ -245,10 +248,10 @@ fn check_routes(stage: &Stage) {
     assert_eq!(of[0]["prefix"], advertised[0]["prefix"]);
     let status = get("").json();
     assert_eq!((&status["policy"], &status["established"]), (&"edge".into(), &1.into()));
-    let refused = get("/routes/available?family=ipv5");
-    assert_eq!((refused.status, &refused.json()["type"]), (400, &"urn:weir:request".into()));
-    let refused = get("/routes/available?peer=10.97.1.2");
-    assert_eq!((refused.status, &refused.json()["type"]), (404, &"urn:weir:not-found".into()));
+    let rejected = get("/routes/available?family=ipv5");
+    assert_eq!((rejected.status, &rejected.json()["type"]), (400, &"urn:weir:request".into()));
+    let rejected = get("/routes/available?peer=10.97.1.2");
+    assert_eq!((rejected.status, &rejected.json()["type"]), (404, &"urn:weir:not-found".into()));
 }
 
 fn check_details(stage: &Stage) {

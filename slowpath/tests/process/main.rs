@@ -143,9 +143,9 @@ fn the_configuration_reloads_and_names_keys_that_need_a_restart() {
         Command::new("kill").args(["-HUP", &pid]).status().unwrap()
     };
     assert!(hangup().success());
-    let refused = |s: &serde_json::Value| s["config_file"]["error"].as_str().map(str::to_owned);
-    let status = folder.until(&["status"], |s| refused(s).is_some());
-    let text = refused(&status).unwrap();
+    let file_error = |s: &serde_json::Value| s["config_file"]["error"].as_str().map(str::to_owned);
+    let status = folder.until(&["status"], |s| file_error(s).is_some());
+    let text = file_error(&status).unwrap();
     assert!(text.contains("ingress.device = \"net_null5\"") && text.contains("restart fastpath"));
     assert_eq!(generation(&status), at + 1);
     let shown = folder.weir(&["--socket", &folder.socket(), "status"]);
@@ -153,7 +153,7 @@ fn the_configuration_reloads_and_names_keys_that_need_a_restart() {
     assert!(shown.contains("the configuration was rejected:") && shown.contains("net_null5"));
     folder.write("weir.toml", &other.replace("net_null5", "net_null0"));
     // The timeout is applied now.
-    folder.until(&["status"], |s| refused(s).is_none() && generation(s) == at + 2);
+    folder.until(&["status"], |s| file_error(s).is_none() && generation(s) == at + 2);
     assert!(slowpath.0.try_wait().unwrap().is_none(), "SIGHUP ends no process");
 }
 
@@ -261,21 +261,21 @@ fn xdp_tables_are_kernel_maps_and_each_plane_takes_over_from_the_other() {
     let dpdk = folder.config();
     let xdp = format!("plane = \"xdp\"\n{}", dpdk.replace("net_null", "wsp-none"));
     let (mut before, mut ids) = (folder.path.join("region/file"), Vec::new());
-    for (config, place) in
+    for (config, location) in
         [(&xdp, folder.maps()), (&dpdk, (&before.clone()).into()), (&xdp, folder.maps())]
     {
         folder.write("weir.toml", config);
         let slowpath = folder.slowpath();
         let status = folder.until(&["status"], |s| generation(s) > 0);
-        assert_eq!(status["region"], place.path().display().to_string());
+        assert_eq!(status["region"], location.path().display().to_string());
         assert!(!before.exists(), "{}", before.display());
         let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
         assert_eq!(log.contains("taken over from the region"), !ids.is_empty());
         let second = folder.slowpath().0.wait().unwrap();
         assert!(!second.success(), "a second writer is rejected, in maps as in a file");
-        ids.push(Region::open(&place).unwrap().tables(1).services().next().map(|(id, _)| id));
+        ids.push(Region::open(&location).unwrap().tables(1).services().next().map(|(id, _)| id));
         drop(slowpath);
-        before = place.path().to_owned();
+        before = location.path().to_owned();
     }
     assert!(ids[0].is_some() && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
 }

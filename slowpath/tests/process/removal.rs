@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::{Answer, Folder};
 use crate::command::with_an_lcore;
 use crate::generation;
@@ -52,7 +52,7 @@ fn shown(folder: &Folder, args: &[&str]) -> String {
     String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
 }
 
-/// Returns an appliance with these services in force.
+/// Returns the folder of an appliance with this services file.
 fn with_services(name: &str, text: &str) -> Folder {
     let folder = Folder::new(name);
     folder.write("services.toml", text);
@@ -115,7 +115,7 @@ fn an_empty_commented_out_or_truncated_file_removes_no_service() {
 }
 
 #[test]
-fn a_non_regular_or_vanished_file_in_a_folder_changes_nothing() {
+fn a_non_regular_file_or_a_large_removal_in_a_folder_changes_nothing() {
     let files = [("a.toml", text(1, 8)), ("b.toml", text(21, 2))];
     let (folder, services) = with_folder("removal-folder", &files);
     let _slowpath = folder.slowpath();
@@ -246,7 +246,7 @@ fn session(folder: &Folder, objects: &Value) -> String {
 #[test]
 fn a_session_that_lost_its_services_is_held_but_single_deletes_are_applied() {
     let folder = Folder::new("removal-session");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |_| true);
     let service = |n: usize| {

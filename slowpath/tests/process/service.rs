@@ -13,7 +13,7 @@ use crate::stall::Ext4;
 
 /// Upper bound of any wait.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The watchdog's timeout; beats are due four times as often.
+/// The watchdog's timeout. slowpath sends `WATCHDOG=1`, a beat, four times as often.
 const WATCHDOG: Duration = Duration::from_secs(1);
 /// Debian's user and group without privileges.
 const NOBODY: u32 = 65_534;
@@ -112,7 +112,7 @@ fn readiness_reload_and_shutdown_are_reported() {
     signal(&slowpath, "-HUP");
     manager.wait_for("RELOADING=1");
     manager.wait_for("READY=1");
-    // A rejected file ends it too.
+    // A reload with a rejected file ends too.
     folder.until(&["status"], |status| status["services_file"]["error"].is_string());
 
     signal(&slowpath, "-TERM");
@@ -181,7 +181,8 @@ fn slowpath_runs_as_another_user_and_as_root_on_the_same_files() {
         let line = status.lines().find_map(|line| line.strip_prefix(set)).unwrap();
         u64::from_str_radix(line.trim(), 16).unwrap()
     };
-    // Without the capability to reach files, which it needs only to open the region.
+    // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN. slowpath drops CAP_DAC_READ_SEARCH when it has opened
+    // the region.
     for set in ["CapEff:", "CapPrm:", "CapAmb:"] {
         assert_eq!(capabilities(set), 1 << 10 | 1 << 12, "{set} {status}");
     }
