@@ -119,7 +119,7 @@ impl Condition {
         if matches && differs && (self.body_revision == 0 || self.body_revision == revision) {
             return Ok(());
         }
-        Err(Problem::changed(match revision {
+        Err(Problem::precondition_failed(match revision {
             0 => "the object does not exist; read the current state and try again".to_owned(),
             at => format!("the object is at revision {at}; read it again and change that"),
         }))

@@ -303,7 +303,7 @@ impl Request {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Problem::changed("the object changed at every attempt; try again"))
+        Err(Problem::precondition_failed("the object changed at every attempt; try again"))
     }
 
     fn dry_run(

@@ -191,7 +191,7 @@ impl Problem {
         Problem { field: Some("source".into()), ..Problem::new("foreign", detail) }
     }
 
-    pub(crate) fn changed(detail: impl Into<String>) -> Problem {
+    pub(crate) fn precondition_failed(detail: impl Into<String>) -> Problem {
         Problem::new("precondition-failed", detail)
     }
 

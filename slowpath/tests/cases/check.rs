@@ -27,11 +27,11 @@ pub fn mismatches(case: &Case, shown: &[ObservedState], plane_kind: PlaneKind) -
                 ));
             }
         };
-        let others: BTreeMap<_, _> =
+        let unlisted: BTreeMap<_, _> =
             now.refused.iter().filter(|(at, why)| refused.get(*at) != Some(why)).collect();
-        let gone = refused.iter().filter(|(at, _)| !now.refused.contains_key(*at));
-        let gone: Vec<String> = gone.map(|(at, why)| format!("{at} {why}")).collect();
-        complain("region refuses (these are not refused: delete the lines)", &gone, &[]);
+        let accepted = refused.iter().filter(|(at, _)| !now.refused.contains_key(*at));
+        let accepted: Vec<String> = accepted.map(|(at, why)| format!("{at} {why}")).collect();
+        complain("region refuses (these are not refused: delete the lines)", &accepted, &[]);
         for section in &step.expected {
             match section.words().as_slice() {
                 ["maps", kinds @ ..] => {
@@ -53,11 +53,12 @@ pub fn mismatches(case: &Case, shown: &[ObservedState], plane_kind: PlaneKind) -
                 }
             }
         }
-        // Sections of frontends show errors. Without one, `region refuses` must list them.
+        // A section `frontends` shows errors. A step without one must have no errors but those in
+        // `region refuses`.
         if step.expected.iter().all(|section| section.words()[0] != "frontends") {
-            let others: Vec<String> =
-                others.iter().map(|(at, why)| format!("{at} {why}")).collect();
-            complain("region refuses", &[], &others);
+            let unlisted: Vec<String> =
+                unlisted.iter().map(|(at, why)| format!("{at} {why}")).collect();
+            complain("region refuses", &[], &unlisted);
         }
     }
     wrong

@@ -39,6 +39,7 @@ pub struct ObservedState {
 
 /// The result of a case.
 pub struct Run {
+    /// State after each step.
     pub shown: Vec<ObservedState>,
     /// Number of injected write errors.
     pub faults: u64,
@@ -72,6 +73,7 @@ struct Process {
     writer: Writer,
     reflector: Reflector,
     reconciler: Reconciler,
+    /// The source whose list is not complete yet, after `restart waiting`.
     waiting: Option<Initializer>,
 }
 

@@ -68,6 +68,7 @@ impl Drop for OwnAddresses {
     }
 }
 
+/// Returns the generation of the tables in the output of `weir status`; 0 before the first commit.
 fn generation(status: &serde_json::Value) -> u64 {
     status["generation"].as_u64().unwrap()
 }
@@ -235,21 +236,21 @@ fn the_control_socket_belongs_to_root_or_the_configured_group() {
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!(about(&folder).mode() & 0o7777, 0o600);
     slowpath.kill();
-    let named = |group: &str| {
+    let configure_group = |group: &str| {
         let config = folder.config();
         folder.write("weir.toml", &config.replace("[control]", &format!("[control]\n{group}")));
     };
-    named("group = \"nogroup\"");
+    configure_group("group = \"nogroup\"");
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!((about(&folder).mode() & 0o7777, about(&folder).gid()), (0o660, 65_534));
     slowpath.kill();
-    named("group = \"weir-none\"");
+    configure_group("group = \"weir-none\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(1));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     let message = r#"control.group = \"weir-none\""#;
     assert!(log.contains(message) && log.contains("groupadd"), "{log}");
-    named("group = \"weir\"");
+    configure_group("group = \"weir\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(log.contains("the same group as region.group"), "{log}");

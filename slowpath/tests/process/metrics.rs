@@ -246,7 +246,7 @@ fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
         s["services"] == 5_000 && generation(s) > 0
     });
     let before = generation(&status);
-    // As many as one source may have.
+    // As many connections as the listener permits one source.
     let stuck: Vec<TcpStream> = (0..4)
         .map(|_| {
             let mut stream = connect_from(Ipv4Addr::new(127, 9, 0, 2), folder.ports[2]).unwrap();
@@ -267,7 +267,7 @@ fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
             let began = Instant::now();
             (scrape(&folder, OPEN), began.elapsed())
         };
-        // With the scrape below, at most as many as one source may have.
+        // Together with the last scrape of the test no more connections than one source may have.
         let all: Vec<_> = (0..3).map(|_| scope.spawn(timed)).collect();
         // A change while they run: it is in force only if the loop iterates.
         many_services(&folder, 4_999);

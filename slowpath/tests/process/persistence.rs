@@ -63,7 +63,7 @@ fn a_missing_services_file_keeps_its_services_until_it_returns() {
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!(names(&folder.until(&["services"], both)), ["shop/a", "shop/b"]);
 
-    // A backend was removed while slowpath was down.
+    // The service `shop/a` was removed from the file while slowpath was down.
     slowpath.kill();
     folder.write("services.toml", &service("shop/b", 12));
     let mut slowpath = folder.slowpath();

@@ -209,24 +209,24 @@ fn the_removal_limit_is_reloaded_at_run_time() {
     let folder = with_services("removal-share", &text(1, 10));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| status["services"] == 10);
-    let share = |percent: u8, taken: usize| {
+    let set_limit = |percent: u8, times: usize| {
         let config = folder.config();
         let control = "[control]\n";
         assert!(config.contains(control));
         let changed = format!("{control}max_removal_percent = {percent}\n");
         folder.write("weir.toml", &config.replace(control, &changed));
-        let is_taken = |_: &Value| {
+        let is_applied = |_: &Value| {
             let log = fs::read_to_string(folder.path.join("log")).unwrap();
-            log.matches("configuration applied").count() == taken
+            log.matches("configuration applied").count() == times
         };
-        folder.until(&["status"], is_taken);
+        folder.until(&["status"], is_applied);
     };
-    share(0, 1);
+    set_limit(0, 1);
     folder.write("services.toml", &text(1, 9));
     assert_held(&folder, "more than the 0 % of control.max_removal_percent");
     folder.write("services.toml", &text(1, 10));
     assert_applied(&folder);
-    share(80, 2);
+    set_limit(80, 2);
     folder.write("services.toml", &text(1, 2));
     folder.until(&["status"], |status| status["services"] == 2);
 }
