@@ -29,15 +29,14 @@ router bgp 65002
  neighbor 10.97.1.10 bfd
 ";
 
-/// An lcore without packets, emulated by a thread of the test: it polls and acknowledges
-/// generations, and its links are up.
-struct Lcore {
+/// An lcore that only polls and acknowledges, with its links up.
+struct Polling {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Lcore {
-    fn start(folder: &Folder) -> Lcore {
+impl Polling {
+    fn start(folder: &Folder) -> Polling {
         let region = Region::open(folder.path.join("region/file").as_path()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -52,11 +51,11 @@ impl Lcore {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        Lcore { stop, thread: Some(thread) }
+        Polling { stop, thread: Some(thread) }
     }
 }
 
-impl Drop for Lcore {
+impl Drop for Polling {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // A panic in the thread has been printed already.
@@ -68,7 +67,7 @@ impl Drop for Lcore {
 struct Stage {
     folder: Folder,
     neighbor: Arc<Netns>,
-    _lcore: Lcore,
+    _lcore: Polling,
     _slowpath: Running,
     _local: Arc<Netns>,
 }
@@ -96,7 +95,7 @@ impl Stage {
         let slowpath = local.spawn(env!("CARGO_BIN_EXE_slowpath"), &args, &[], log).unwrap();
         let slowpath = Running(slowpath);
         folder.until(&["status"], |status| status["generation"].as_u64() > Some(0));
-        let _lcore = Lcore::start(&folder);
+        let _lcore = Polling::start(&folder);
         folder.until(&["status"], |status| status["able"] == true);
         Stage { folder, neighbor, _lcore, _slowpath: slowpath, _local: local }
     }
