@@ -176,16 +176,30 @@ fn slowpath_runs_as_another_user_and_as_root_on_the_same_files() {
     let mut slowpath = as_nobody(&folder, CAPABILITIES);
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!(owner("control.sock"), NOBODY);
-    let status = std::fs::read_to_string(format!("/proc/{}/status", slowpath.0.id())).unwrap();
-    let capabilities = |set: &str| {
+    let capabilities = |status: &str, set: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(set)).unwrap();
         u64::from_str_radix(line.trim(), 16).unwrap()
     };
-    // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN. slowpath drops CAP_DAC_READ_SEARCH when it has opened
-    // the region.
+    let process = format!("/proc/{}", slowpath.0.id());
+    let status = std::fs::read_to_string(format!("{process}/status")).unwrap();
+    // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN. Each thread has dropped CAP_DAC_READ_SEARCH, which is
+    // needed only to open the region.
+    let granted = 1 << 10 | 1 << 12;
     for set in ["CapEff:", "CapPrm:", "CapAmb:"] {
-        assert_eq!(capabilities(set), 1 << 10 | 1 << 12, "{set} {status}");
+        assert_eq!(capabilities(&status, set), granted, "{set} {status}");
     }
+    let mut without_capabilities = 0;
+    for thread in std::fs::read_dir(format!("{process}/task")).unwrap() {
+        // A thread may end meanwhile.
+        let Ok(status) = std::fs::read_to_string(thread.unwrap().path().join("status")) else {
+            continue;
+        };
+        for set in ["CapEff:", "CapPrm:", "CapAmb:"] {
+            assert_eq!(capabilities(&status, set) & !granted, 0, "{set} {status}");
+        }
+        without_capabilities += u32::from(capabilities(&status, "CapPrm:") == 0);
+    }
+    assert_eq!(without_capabilities, 2, "the threads of the log and of the event history");
     slowpath.kill();
 
     // As root, by hand, and then as the user again.
