@@ -98,7 +98,7 @@ impl Identity {
         Ok(Identity { acceptor: TlsAcceptor::from(Arc::new(config)), validity, leaf })
     }
 
-    /// Returns whether the certificate names the DNS name, itself or by a wildcard.
+    /// Returns whether the certificate is valid for a DNS name, by that name or by a wildcard.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         let (leaf, name) = (ParsedCertificate::try_from(&self.leaf), ServerName::try_from(name));
         leaf.is_ok_and(|leaf| name.is_ok_and(|name| verify_server_name(&leaf, &name).is_ok()))

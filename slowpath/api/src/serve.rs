@@ -1,6 +1,6 @@
-//! TCP listeners whose calls need a role: the API and the metrics. They use TLS if a certificate is
-//! configured, and authenticate every request by a bearer token, unless the metrics listener
-//! requires none.
+//! TCP listeners whose calls need a role: the API, with the page for browsers, and the metrics.
+//! They use TLS if a certificate is configured. A bearer token authenticates every request, except
+//! those of the page (browser.rs), and those to a metrics listener that requires none.
 //!
 //! Connections are bounded in total and by source, and each of their phases has a timeout
 //! (handshake, head, body, response; see `listeners`). A request without an accepted token is
