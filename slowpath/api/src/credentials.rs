@@ -62,7 +62,8 @@ pub struct CredentialStatus {
     pub path: PathBuf,
     /// Why the present content of the file is not in force; `None` if it is.
     pub error: Option<String>,
-    /// Conditions that should be mended although the credential is in force.
+    /// Problems that should be fixed although the credential is in force: an expired certificate, a
+    /// file that other users may read.
     pub warnings: Vec<String>,
     /// Validity of the certificate; `None` for tokens, or if it cannot be parsed.
     pub validity: Option<Validity>,
@@ -123,7 +124,7 @@ impl Settings {
 struct ListenerIdentity {
     keys: TlsKeys,
     files: Tls,
-    /// `None` until the files were read.
+    /// `None` until usable files were read.
     identity: RwLock<Option<Identity>>,
     watch: Mutex<Watch>,
 }

@@ -45,7 +45,7 @@ const KILLED_AT: [&str; 25] = [
     "sendmsg",
     "flock",
 ];
-/// System calls of Linux that change files or send data, except those that open files.
+/// System calls of Linux that change files or send data, except `openat` and `open`.
 const CHANGES: [&str; 48] = [
     "chmod",
     "chown",

@@ -21,8 +21,8 @@ const MAX_TEXT: usize = 512;
 pub struct Entry {
     /// When the call ended, to the millisecond (RFC 3339).
     pub time: String,
-    /// Name of the token, also of one that has ended, or user: `uid=1000(name)`; `unknown` with
-    /// another token or none.
+    /// Name of the token, even if it has ended, or user of the process: `uid=1000(name)`. `unknown`
+    /// if the request has no token or one that was never in force.
     pub who: String,
     /// Role of the caller; empty without one.
     pub role: String,
