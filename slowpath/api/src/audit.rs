@@ -55,15 +55,18 @@ struct Shared {
     rejected: Mutex<Rejected>,
 }
 
+/// The writer's thread, as its senders see it.
 struct Writer {
     files: AuditFiles,
+    /// Lines to write, each with a sender for its result.
     queue: SyncSender<(String, Done)>,
 }
 
 /// Reports to a request that its entry is on disk, or could not be written.
 type Done = oneshot::Sender<()>;
 
-/// Rejected requests of the current minute.
+/// Rejected requests of the current minute. A minute begins with the first rejected request after
+/// the previous minute.
 #[derive(Default)]
 struct Rejected {
     began: Option<Instant>,

@@ -142,6 +142,7 @@ impl Describe for Condition {
     }
 }
 
+/// Adds a header with ETags to the parameters of an operation.
 fn describe(operation: &mut Operation<'_>, header: &str) {
     let about = "`*`, or the ETag of an earlier response, with its quotes.".into();
     let schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}")$"# });

@@ -102,6 +102,7 @@ impl Describe for WritableKey {
     }
 }
 
+/// Parses the kind in a path; an unknown one is not found.
 pub(crate) fn kind(text: &str) -> Result<Kind, Problem> {
     text.parse().map_err(|wrong| Problem::not_found(format!("{wrong}")))
 }

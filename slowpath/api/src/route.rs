@@ -41,6 +41,8 @@ pub(crate) trait Described<Arguments> {
     fn describe(operation: &mut Operation<'_>);
 }
 
+/// Implements [`Described`] for handlers with this number of arguments that return a response or a
+/// [`Problem`].
 macro_rules! described {
     ($($argument:ident)*) => {
         impl<F, Answer, Good, $($argument),*> Described<($($argument,)*)> for F
@@ -106,21 +108,25 @@ impl<S> Route<S> {
         Route { handler, declaration }
     }
 
+    /// Sets the description of the successful response.
     pub fn good(mut self, good: &'static str) -> Route<S> {
         self.declaration.good = good;
         self
     }
 
+    /// Sets the description of the operation, beside its summary.
     pub fn detail(mut self, detail: &'static str) -> Route<S> {
         self.declaration.detail = detail;
         self
     }
 
+    /// Adds types of errors.
     pub fn fails(mut self, problems: &[&'static str]) -> Route<S> {
         self.declaration.problems.extend(problems);
         self
     }
 
+    /// Sets [`Declaration::more`].
     pub fn with(mut self, more: fn(&mut Operation<'_>)) -> Route<S> {
         self.declaration.more = more;
         self
@@ -316,6 +322,7 @@ impl<'d> Operation<'d> {
         response
     }
 
+    /// Adds the successful JSON response, with the description of the declaration.
     fn good(&mut self, status: u16, schema: Value) -> &mut Value {
         self.content(status, self.declaration.good, schema)
     }
@@ -334,6 +341,7 @@ impl<'d> Operation<'d> {
         self.with_etag(status, about, schema);
     }
 
+    /// Sets the request body.
     pub fn body(&mut self, media: &str, is_required: bool, schema: Value) {
         let content = json!({ media: { "schema": schema } });
         self.body = Some(json!({ "required": is_required, "content": content }));
