@@ -156,10 +156,12 @@ fn split_rejected(
     })
 }
 
+/// Returns the word that follows a space and `key` in a line.
 fn word_after<'l>(line: &'l str, key: &str) -> Option<&'l str> {
     line.split(&format!(" {key}")).nth(1)?.split(' ').next()
 }
 
+/// Returns the lines of these kinds (`SVC`, `BE`); all lines if no kinds are given.
 fn of_kinds(lines: &[String], kinds: &[&str]) -> Vec<String> {
     let is_of = |line: &&String| {
         kinds.is_empty() || kinds.iter().any(|kind| line.starts_with(&format!("{kind}:")))
@@ -172,6 +174,8 @@ fn of_listed_kinds(lines: Vec<String>, kinds: &[&str]) -> Vec<String> {
     if kinds.is_empty() { Vec::new() } else { of_kinds(&lines, kinds) }
 }
 
+/// Returns the table and the columns that the title of a section names; without columns, all but
+/// `since`.
 fn columns(section: &Section) -> (Table, Vec<String>) {
     let words = section.words();
     let table = Table::named(words[0]).expect("a title of expected state");
@@ -198,6 +202,7 @@ fn cells(section: &Section, shown: &ObservedState) -> Vec<Vec<String>> {
     std::iter::once(columns.clone()).chain(rows).collect()
 }
 
+/// Returns lines in which columns are aligned and separated by two spaces.
 fn aligned(cells: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
     let line = |row: &Vec<String>| {

@@ -104,6 +104,7 @@ impl Stage {
         }
     }
 
+    /// Performs the action of a section.
     fn act(&mut self, section: &Section) {
         match section.words().as_slice() {
             ["appliance"] => self.set_appliance(&section.body),
@@ -148,6 +149,7 @@ impl Stage {
         changes.into_iter().filter_map(apply).collect()
     }
 
+    /// Derives the rows of the tables from changed objects.
     fn reflect(&mut self, events: &[Event]) {
         let Process { writer, reflector, .. } = &mut self.process;
         let mut to = writer.begin(self.now.wall);
@@ -156,6 +158,7 @@ impl Stage {
         self.record_verdicts(changes);
     }
 
+    /// Sets the precedence of sources, highest first.
     fn prefer(&mut self, section: &Section) {
         self.precedence = Precedence::new(section.body.split_whitespace().map(Source::new));
         let Process { writer, reflector, .. } = &mut self.process;
@@ -171,6 +174,7 @@ impl Stage {
         self.apply(conditions);
     }
 
+    /// Sets the health verdicts of backends.
     fn health(&self, section: &Section) {
         let mut to = self.process.writer.begin(self.now.wall);
         for line in section.lines() {
@@ -190,6 +194,7 @@ impl Stage {
         to.commit();
     }
 
+    /// Redirects frontends to the backends of other services, or ends that.
     fn redirect(&self, section: &Section) {
         let mut to = self.process.writer.begin(self.now.wall);
         for line in section.lines() {
@@ -232,6 +237,7 @@ impl Stage {
         }
     }
 
+    /// Runs two steps of the reconciler, each followed by the work of other processes.
     fn step(&mut self) {
         let reconciler = &mut self.process.reconciler;
         let changes = self.process.writer.changes_since(reconciler.observed());
@@ -242,6 +248,7 @@ impl Stage {
         self.test_plane.between_steps(self.now.steady);
     }
 
+    /// Runs the reconciler until it has no work at the current time.
     fn steps(&mut self) {
         self.step();
         while self.process.reconciler.has_work(self.now.steady) {
@@ -249,6 +256,7 @@ impl Stage {
         }
     }
 
+    /// Advances the simulated clock, and runs the reconciler.
     fn advance(&mut self, time: Duration) {
         self.now = Now { steady: self.now.steady + time, wall: self.now.wall + time };
         self.steps();
@@ -294,6 +302,7 @@ impl Stage {
         dump::text(&self.test_plane.plane().dump(), &TextFormat::default())
     }
 
+    /// Returns the current state of the tables and the plane.
     fn shown(&mut self) -> ObservedState {
         let tables = self.process.writer.tables();
         let refused = tables.frontends().filter_map(|row| match row.status().progress {
@@ -323,6 +332,8 @@ fn documents(text: &str) -> Vec<Value> {
     Documents::new(text).map(one).filter(|value| !value.is_null()).collect()
 }
 
+/// Returns the changes that create or replace the objects of YAML documents. If one of them is a
+/// Kubernetes object, all are read as such.
 fn puts(text: &str) -> Vec<Change> {
     let all = documents(text);
     let objects = if all.iter().any(|value| value["apiVersion"].is_string()) {

@@ -45,6 +45,7 @@ fn lines() -> String {
     ROLES.iter().map(|role| line(role.as_str(), *role, None)).collect()
 }
 
+/// Returns a configuration with the groups of `GROUPS` and the API on a port.
 fn configuration(folder: &Folder, port: u16) -> String {
     let path = folder.path.display();
     let [(admin, _), (operate, _), (read, _), _] = GROUPS;
@@ -89,6 +90,7 @@ impl Appliance {
         Answer::read(&text).unwrap_or_else(|| panic!("{call:?}: {text}"))
     }
 
+    /// Lists services with a token.
     fn list(&self, token: &str) -> Answer {
         self.ask(("GET", "/v1/objects/services"), token)
     }
@@ -145,6 +147,7 @@ fn as_user(groups: &[&str], program: &str) -> Command {
     command
 }
 
+/// Reads lines until one contains `part`, and returns that line.
 fn read_until(lines: &mut BufReader<TcpStream>, part: &str) -> String {
     let mut line = String::new();
     loop {
@@ -454,6 +457,7 @@ fn metrics_have_tls_and_tokens_and_a_busy_port_stops_nothing_else() {
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
+/// Returns the body of a request that writes a service.
 fn service(mss: u16) -> String {
     json!({ "spec": { "mss": mss } }).to_string()
 }

@@ -28,16 +28,19 @@ pub fn config_without_services(folder: &Folder) -> String {
     folder.config().replace(&file, "services = \"\"")
 }
 
+/// Returns a service with the frontend 203.0.113.HOST.
 fn service(host: u8, port: u16) -> Value {
     let address = format!("203.0.113.{host}");
     json!({ "spec": { "frontends": [{ "address": address, "port": port, "protocol": "tcp" }] } })
 }
 
+/// Returns a list with one backend of the service `of`.
 fn backends(of: &str) -> Value {
     let endpoint = json!({ "address": "10.97.2.11", "port": 80, "protocol": "tcp" });
     json!({ "spec": { "service": of, "endpoints": [endpoint] } })
 }
 
+/// Writes an object through the API.
 fn put(folder: &Folder, path: &str, body: &Value) -> Answer {
     folder.request("PUT", &format!("/v1/objects/{path}"), &[JSON], &body.to_string())
 }
@@ -361,6 +364,7 @@ fn wait_returns_when_lcores_serve_the_change_or_it_is_rejected_or_on_timeout() {
     });
 }
 
+/// Returns an object named `e` with the spec of another one.
 fn object(kind: &str, spec: &Value) -> Value {
     json!({ "kind": kind, "name": "e", "spec": spec["spec"] })
 }

@@ -76,6 +76,7 @@ impl Stage {
         })
     }
 
+    /// Sends a signal, given as for `kill`: `-TERM`.
     fn signal(&self, slowpath: &Running, signal: &str) {
         let id = slowpath.0.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());

@@ -100,6 +100,7 @@ impl Stage {
         Stage { folder, neighbor, _lcore, _slowpath: slowpath, _local: local }
     }
 
+    /// Writes the file of a BGP peering policy with these routers.
     fn write(&self, name: &str, routers: &Value) {
         let policy = json!({ "kind": "BgpPeeringPolicy", "name": name,
             "spec": { "routers": routers } });
@@ -137,12 +138,14 @@ fn router(asn: u32, neighbor: &Value) -> Value {
         "advertisements": [{ "services": {}, "attributes": { "communities": ["65001:7"] } }] })
 }
 
+/// Returns the neighbor of the test in the form of a policy.
 fn neighbor() -> Value {
     let families = [json!({ "family": "ipv4-unicast" })];
     json!({ "address": PEER, "asn": 65002, "connect_retry_s": 1, "families": families,
         "bfd": { "enabled": true } })
 }
 
+/// Returns the elements of an array; none of any other value.
 fn rows(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }

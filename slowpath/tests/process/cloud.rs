@@ -24,6 +24,7 @@ pub struct Cloud {
 }
 
 impl Cloud {
+    /// Creates an appliance with this section `[aws]`, and an emulator for it.
     pub fn new(name: &str, section: &str) -> Cloud {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
@@ -33,6 +34,7 @@ impl Cloud {
         Cloud { folder, aws, _runtime: runtime }
     }
 
+    /// Returns a command that runs a program against the emulator.
     fn program(&self, path: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut program = Command::new(path);
         program
@@ -63,6 +65,7 @@ impl Cloud {
         (document.unwrap_or_else(|e| panic!("{args:?}: {e}: {out:?}")), out.status.code())
     }
 
+    /// Returns the target of the default route in the first route table.
     fn default_route(&self) -> String {
         self.aws.with(|state| state.tables[0].routes["0.0.0.0/0"].clone())
     }

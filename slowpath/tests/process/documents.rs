@@ -95,6 +95,7 @@ fn inline(text: &str) -> Vec<String> {
     pieces.filter(is_command).map(str::to_owned).collect()
 }
 
+/// Returns the commands of all documents and examples.
 fn all_commands() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for text in documents() {

@@ -54,6 +54,7 @@ impl OwnAddresses {
         own
     }
 
+    /// Runs `ip addr` with a command, `replace` or `del`, for each address.
     fn each(&self, what: &str) {
         for address in self.0 {
             let mut ip = Command::new("ip");

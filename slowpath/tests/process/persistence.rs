@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::appliance::{Folder, Tmpfs};
 use crate::generation;
 
+/// Returns a service of the services file. `last` is the last byte of its address and of its
+/// backend's.
 fn service(name: &str, last: u8) -> String {
     format!(
         "[[service]]\nname = \"{name}\"\nmode = \"nat\"\n\

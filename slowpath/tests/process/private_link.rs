@@ -61,6 +61,7 @@ impl Stage {
         folder
     }
 
+    /// Writes the appliance's configuration.
     fn configure(&self, folder: &Folder, name: &str, owner: &str) {
         let config = folder.config().replace("name = \"weir-p\"", &format!("name = \"{name}\""));
         let (resources, metadata) = (&self.azure.url, &self.azure.imds);
@@ -122,6 +123,7 @@ fn until(folder: &Folder, args: &[&str], fits: impl Fn(&Value) -> bool) -> Value
     folder.until_within(TIMEOUT, &[&["pls"], args].concat(), fits)
 }
 
+/// Returns the condition of a type.
 fn condition<'v>(shown: &'v Value, aspect: &str) -> Option<&'v Value> {
     let conditions = shown["status"]["conditions"].as_array();
     conditions.into_iter().flatten().find(|condition| condition["type"] == aspect)
@@ -192,6 +194,7 @@ fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     assert_eq!(folder.request("GET", path, &[], "").status, 404);
 }
 
+/// Creates the link through the API as well, and asserts that the file's object has precedence.
 fn assert_second_object_is_shadowed(folder: &Folder) {
     let path = "/v1/objects/private-link-services/shop/web";
     let put = folder.request("PUT", path, &[("Content-Type", "application/json")], &link());
@@ -249,6 +252,7 @@ fn alias(shown: &Value) -> String {
     shown["status"]["service"]["alias"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Returns whether the appliance only observes the link, which `owner` owns.
 fn observes(shown: &Value, owner: &str) -> bool {
     is_true(shown, "Observed")
         && condition(shown, "Observed").unwrap()["message"].as_str().unwrap().contains(owner)

@@ -47,6 +47,7 @@ fn assert_applied(folder: &Folder) {
     });
 }
 
+/// Returns the output of `weir`, with its errors.
 fn shown(folder: &Folder, args: &[&str]) -> String {
     let out = folder.weir(args);
     String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
@@ -231,6 +232,7 @@ fn the_removal_limit_is_reloaded_at_run_time() {
     folder.until(&["status"], |status| status["services"] == 2);
 }
 
+/// Sends a request below `/v1/sources`.
 fn request(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
     folder.request(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
 }

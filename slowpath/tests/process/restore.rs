@@ -118,6 +118,7 @@ impl Machine {
         Machine { folder, name }
     }
 
+    /// Returns the configuration that all machines share, with further lines.
     fn configuration(more: &str) -> String {
         format!(
             "name = \"auto\"\n[fastpath]\nhugepages = false\nlcores = [1]\n[region]\n\
@@ -126,6 +127,7 @@ impl Machine {
         )
     }
 
+    /// Returns the environment variables with the machine's own settings.
     fn environment(&self) -> Vec<(&'static str, String)> {
         let path = |name: &str| self.folder.path.join(name).display().to_string();
         let [http, tcp, metrics] = self.folder.ports;
@@ -206,6 +208,7 @@ fn add(folder: &Folder, name: &str) {
     run(folder, &[&["service", "add", name][..], &frontend, &["--wait", "0"]].concat(), 0);
 }
 
+/// Returns a services file with one service.
 fn service_file(name: &str, address: &str) -> String {
     format!(
         "[[service]]\nname = \"{name}\"\nmode = \"nat\"\n\

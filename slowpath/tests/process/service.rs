@@ -75,6 +75,7 @@ impl Manager {
     }
 }
 
+/// Sends a signal, given as for `kill`: `-HUP`.
 fn signal(slowpath: &Running, signal: &str) {
     let pid = slowpath.0.id().to_string();
     assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());

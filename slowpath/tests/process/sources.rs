@@ -21,12 +21,14 @@ fn appliance(name: &str, sources: &[&str]) -> Folder {
     folder
 }
 
+/// Writes a configuration with these sources, as for `appliance`.
 fn configure(folder: &Folder, sources: &[&str]) {
     let sources: String =
         sources.iter().map(|rest| format!("[[source]]\nname = {rest}\n")).collect();
     folder.write("weir.toml", &(config_without_services(folder) + &sources));
 }
 
+/// Starts slowpath, and waits until it responds.
 fn start(folder: &Folder) -> Running {
     let running = folder.slowpath();
     folder.until(&["status"], |_| true);
@@ -50,6 +52,7 @@ fn web(name: &str, frontend: &str, hosts: &[(u8, bool)]) -> Value {
     ])
 }
 
+/// Sends a request below `/v1/sources`.
 fn request(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
     folder.request(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
 }
@@ -72,6 +75,7 @@ fn commit(folder: &Folder, path: &str) -> Value {
     answer.json()
 }
 
+/// Returns the report of a source.
 fn report(folder: &Folder, source: &str) -> Value {
     folder.request("GET", &format!("/v1/sources/{source}"), &[], "").json()
 }

@@ -40,6 +40,7 @@ fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
 pub struct Ext4(PathBuf);
 
 impl Ext4 {
+    /// Creates the file system in a file, and mounts it at a path below the folder.
     pub fn mount(folder: &Folder, at: &str) -> Ext4 {
         let (image, at) = (folder.path.join("image"), folder.path.join(at));
         std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
@@ -156,10 +157,12 @@ fn recovers(folder: &Folder) {
     assert_eq!(status(folder).0, Some(0));
 }
 
+/// Returns the error of the services file in the output of `weir status`; empty without one.
 fn services_error(status: &Value) -> String {
     status["services_file"]["error"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Writes a service through the API.
 fn put(folder: &Folder, name: &str) -> Answer {
     let frontend = json!({ "address": "203.0.113.9", "port": 1000, "protocol": "udp" });
     let body = json!({ "spec": { "frontends": [frontend] } }).to_string();
@@ -167,6 +170,7 @@ fn put(folder: &Folder, name: &str) -> Answer {
     folder.request("PUT", &path, &[("Content-Type", "application/json")], &body)
 }
 
+/// Returns whether a service of the API exists.
 fn exists(folder: &Folder, name: &str) -> bool {
     folder.request("GET", &format!("/v1/objects/services/{name}"), &[], "").status == 200
 }

@@ -75,15 +75,18 @@ impl Collector {
         *self.behavior.lock().unwrap() = behavior;
     }
 
+    /// Returns the number of requests to a path.
     fn count(&self, path: &str) -> usize {
         self.received.lock().unwrap().requests.iter().filter(|one| one.0 == path).count()
     }
 
+    /// Returns the bodies of all requests to a path.
     fn bodies(&self, path: &str) -> Vec<Vec<u8>> {
         let received = self.received.lock().unwrap();
         received.requests.iter().filter(|one| one.0 == path).map(|one| one.2.clone()).collect()
     }
 
+    /// Returns the spans of all requests.
     fn spans(&self) -> Vec<Span> {
         let mut spans = Vec::new();
         for body in self.bodies("/v1/traces") {
@@ -179,6 +182,7 @@ fn value(text: &str, series: &str) -> f64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{series} in\n{text}"))
 }
 
+/// Returns the number of lost spans (`traces`) or points (`metrics`).
 fn lost(folder: &Folder, signal: &str) -> f64 {
     value(&scrape(folder), &format!("weir_telemetry_lost_total{{signal=\"{signal}\"}}"))
 }
