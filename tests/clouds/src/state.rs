@@ -15,7 +15,7 @@ pub type StringMap = BTreeMap<String, String>;
 /// One region of an account. All of it can be read and set, also over HTTP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AwsState {
-    /// Current time; changed by `advance` only.
+    /// Time since the start; changed by `advance` only.
     pub now: Duration,
     /// Region, `eu-central-1` for instance.
     pub region: String,
@@ -23,9 +23,9 @@ pub struct AwsState {
     pub account: String,
     /// Access keys and their secrets.
     pub keys: StringMap,
-    /// Maximum length of a page of any list.
+    /// Maximum length of a page of any list; `None` for no limit.
     pub page: Option<usize>,
-    /// Initial probe result of new targets.
+    /// True if the probes of new targets succeed.
     pub good: bool,
     /// Target groups.
     pub groups: Vec<Group>,

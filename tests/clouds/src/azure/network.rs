@@ -73,7 +73,8 @@ pub fn subnet(cloud: &AzureState, from: &str, id: &str) -> ServiceResult<Value> 
     found.cloned().map_or_else(|| missing(id, from), Ok)
 }
 
-/// Returns a free address of a subnet; Azure reserves the first four and the last.
+/// Returns a free address of a subnet's first prefix, without the addresses that Azure reserves:
+/// the first four and the last. Only the lowest 65,536 others are searched.
 pub fn find_free_address(cloud: &AzureState, id: &str, taken: &[String]) -> ServiceResult<String> {
     let found = subnet(cloud, id, id)?;
     let first = prefixes(&found).first().copied().and_then(range);

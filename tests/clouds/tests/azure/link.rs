@@ -60,6 +60,7 @@ async fn test(approved: &[&str]) -> (TestAzure, HttpResponse) {
     (test, response)
 }
 
+/// Returns the path of an endpoint in the second subscription.
 fn path_of(name: &str) -> String {
     format!("{OTHER}/providers/Microsoft.Network/privateEndpoints/{name}")
 }
