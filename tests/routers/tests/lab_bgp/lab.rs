@@ -23,9 +23,10 @@ pub const OUR_ASN: u32 = 65_001;
 pub const THEIR_ASN: u32 = 65_002;
 /// The data port's addresses, which routes must have as next hops.
 pub const HOPS: [&str; 2] = ["10.0.1.10", "fd00:1::10"];
-/// The frontends' prefixes, as a router shows them.
-pub const FOUR: &str = "203.0.113.10/32";
-pub const SIX: &str = "2001:db8::10/128";
+/// The prefix of the IPv4 frontend, as a router shows it.
+pub const PREFIX4: &str = "203.0.113.10/32";
+/// The prefix of the IPv6 frontend, as a router shows it.
+pub const PREFIX6: &str = "2001:db8::10/128";
 /// The IPv6 frontend.
 const FRONTEND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 /// The directory of object files, below the lab's directory.
