@@ -29,9 +29,9 @@ const PALETTE = [
 const escape = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
 /**
- * Returns the distance of the lines of an axis up to `most`: 1, 2, 2.5 or 5 times a power of ten,
- * in the unit that is shown, so that there are three to five lines. An axis of whole numbers has
- * no fractions.
+ * Returns the distance between the grid lines of an axis up to `most`: 1, 2, 2.5 or 5 times a power
+ * of ten, in the unit that is shown, so that there are three to five lines. An axis of whole
+ * numbers has no fractions.
  */
 function axisStep(most, unit, whole) {
   let scale = 1;
@@ -98,7 +98,7 @@ export function format(value, unit) {
 const legendOf = (template, labels) =>
   template.replace(/\{\{(\w+)\}\}/g, (_, name) => labels[name] ?? '').trim();
 
-const step = (thresholds, value) =>
+const thresholdColor = (thresholds, value) =>
   thresholds.steps.filter(({ value: least }) => least === null || value >= least).at(-1).color;
 
 function colorOf(panel, legend, index) {
@@ -179,7 +179,7 @@ function drawSeries(panel, answers, [width, height], range) {
   shown.forEach((line, index) => {
     const color = colorOf(panel, line.legend, index);
     line.color = color;
-    // In a stack, a line without values would cover the one below.
+    // In a stack, a line whose values are all zero would cover the one below.
     if (stack && line.points.every(([, value, low]) => value === low)) return;
     // A line ends where samples are missing.
     for (const points of segments(line.points)) {
@@ -212,7 +212,7 @@ function drawStat(panel, answers, [, height]) {
   const { defaults } = panel.fieldConfig;
   const value = Number(answers[0].series[0]?.value[1] ?? Number.NaN);
   const mapped = defaults.mappings[0]?.options[value];
-  const color = mapped?.color ?? step(defaults.thresholds, value);
+  const color = mapped?.color ?? thresholdColor(defaults.thresholds, value);
   const text = mapped?.text ?? format(value, defaults.unit);
   return `<div class="stat" style="background:${HEX[color]};height:${height}px">${escape(text)}</div>`;
 }
@@ -244,7 +244,7 @@ function drawTable(panel, answers) {
     const property = (id) => override?.properties.find((one) => one.id === id)?.value;
     const steps = property('thresholds');
     const color =
-      steps && row.values[n] !== undefined ? HEX[step(steps, row.values[n])] : 'inherit';
+      steps && row.values[n] !== undefined ? HEX[thresholdColor(steps, row.values[n])] : 'inherit';
     return `<td style="color:${color}">${format(row.values[n], property('unit'))}</td>`;
   };
   const body = [...rows.values()].map(
