@@ -12,7 +12,8 @@ import { azureHasVersion, azureMappers, azurePropertyType, azureValues } from '.
 
 const require = createRequire(import.meta.url);
 
-// The SDK and the type for each type of resource. The SDK is of the version of the API after it.
+// For each type of resource: the SDK, its type there, and the version of the API, which must be that
+// of the SDK.
 const TYPES = {
   'Microsoft.Network/loadBalancers': ['network', 'LoadBalancer', '2024-05-01'],
   'Microsoft.Network/natGateways': ['network', 'NatGateway', '2024-05-01'],

@@ -401,8 +401,9 @@ export async function checkValidations(root, directory, values) {
 }
 
 /**
- * Returns the files that cloud-init writes, by path, as the module in `directory` renders them.
- * `known` has values of resources, by the expression that reads them.
+ * Returns the user data, a text for cloud-init, as the module in `directory` renders it (its local
+ * `user_data`). `known` has values of resources that are otherwise unknown before `apply`, by type
+ * and name.
  */
 export async function renderedConfiguration(root, directory, given, known) {
   const module = await parseModule(join(root, directory));
