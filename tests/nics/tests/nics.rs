@@ -268,8 +268,8 @@ impl IngressCount {
     }
 }
 
-/// Puts frames for the ingress NIC on its wire, each pair being a length and a number of copies, and
-/// one broadcast behind them; then waits until the emulator has taken all.
+/// Puts frames for the ingress NIC on its wire (pairs of a length and a number of copies), and one
+/// broadcast behind them; then waits until the emulator has taken all.
 fn inject(machine: &mut Machine, frames: &[(usize, usize)]) -> Result {
     let received = |machine: &Machine| -> Result<u64> {
         Ok(kernel_counts(&machine.guest, DataNic::Ingress)?.packets_from_weir)

@@ -27,7 +27,8 @@ use tests::lab::topology::{FRONTEND, INGRESS, Lab};
 const MEMORY_MIB: u32 = 1536;
 
 /// The kernel's parameters without those about the IOMMU. `no_timer_check` is set because the check
-/// counts timer ticks during a number of CPU cycles, and panics if the emulator gets too little CPU.
+/// counts timer ticks during a number of CPU cycles, and ends in a panic if the emulator gets too
+/// little CPU time.
 const KERNEL: &str = "root=/dev/nvme0n1 rw console=ttyS0 quiet panic=-1 no_timer_check";
 
 /// The time limit of a boot until the appliance forwards. On idle CPUs a boot takes 40 s, with XDP

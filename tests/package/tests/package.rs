@@ -340,8 +340,8 @@ fn network(lab: &Lab) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// Restores the network to what it was `before`, as the reboot of a machine would. Without this, the
-/// lab's network outlives the container.
+/// Restores the network to what it was `before`, as the reboot of a machine would: the lab's
+/// network outlives the container.
 fn clear_network(lab: &Lab, before: &BTreeSet<String>) -> Result {
     for command in network(lab)?.difference(before) {
         // Fails for the second interface of a veth pair, which was deleted with the first.
