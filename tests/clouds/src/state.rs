@@ -143,11 +143,11 @@ pub struct SecurityGroup {
     /// Group id: `sg-...`.
     pub id: String,
     /// Inbound rules.
-    pub ingress: Vec<Rule>,
+    pub ingress: Vec<IngressRule>,
 }
 
 /// A rule: protocol, first and last port (`None` for all), prefix.
-pub type Rule = (String, Option<(u16, u16)>, String);
+pub type IngressRule = (String, Option<(u16, u16)>, String);
 
 /// A route table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

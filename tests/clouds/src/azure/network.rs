@@ -130,9 +130,9 @@ pub fn check_subnet(
     path: &Path,
     body: &mut Value,
 ) -> ServiceResult<Vec<String>> {
-    let home = path.parent().and_then(|home| cloud.find(&home.id()));
+    let holder = path.parent().and_then(|holder| cloud.find(&holder.id()));
     let empty = Value::Null;
-    let network = home.map_or(&empty, |home| &home.body);
+    let network = holder.map_or(&empty, |holder| &holder.body);
     let requested = prefixes(body);
     if requested.is_empty() {
         let why = format!("Subnet '{}' needs an address prefix.", path.name());

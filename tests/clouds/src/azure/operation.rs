@@ -19,7 +19,8 @@ pub struct Plan {
     /// Ids of the resources that no other operation may change meanwhile. The first is that of the
     /// item, or of the resource in which the item is stored.
     pub resources: Vec<String>,
-    /// Resources before the write, which are restored unless the operation succeeds.
+    /// Resources before the write, which are restored if the operation ends with another result
+    /// than [`End::Succeed`].
     pub before: Vec<Resource>,
     /// Result, if the write itself determines it; otherwise it is configured ([`Outcome`]).
     pub end: Option<End>,

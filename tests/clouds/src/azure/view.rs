@@ -111,7 +111,7 @@ fn show_balancer(cloud: &AzureState, resource: &Resource, body: &mut Value) {
 }
 
 /// Adds the derived members of a pool.
-fn show_pool(cloud: &AzureState, home: &Resource, sku: &str, pool: &mut Value) {
+fn show_pool(cloud: &AzureState, balancer: &Resource, sku: &str, pool: &mut Value) {
     let id = text(pool, "/id").to_owned();
     let members = members(cloud, &id);
     let state = text(pool, "/properties/provisioningState").to_owned();
@@ -126,7 +126,7 @@ fn show_pool(cloud: &AzureState, home: &Resource, sku: &str, pool: &mut Value) {
             put(&mut properties, "adminState", admin(pool, &name).cloned());
             json!({
                 "name": name, "id": format!("{id}/loadBalancerBackendAddresses/{name}"),
-                "etag": home.etag(), "properties": properties,
+                "etag": balancer.etag(), "properties": properties,
                 "type":
                     "Microsoft.Network/loadBalancers/backendAddressPools/loadBalancerBackendAddresses",
             })

@@ -61,7 +61,8 @@ pub struct Operation {
     pub end: End,
     /// True if the result has been applied.
     pub settled: bool,
-    /// Resources before the write, which are restored unless the operation succeeds.
+    /// Resources before the write, which are restored if the operation ends with another result
+    /// than [`End::Succeed`].
     pub before: Vec<Resource>,
     /// Body of the final response at `Location`, and `properties` of that at
     /// `Azure-AsyncOperation`.
