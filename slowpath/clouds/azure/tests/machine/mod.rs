@@ -148,7 +148,7 @@ impl Begin {
     }
 
     pub fn again(before: &Machine) -> Begin {
-        let clock = before.clock.again();
+        let clock = before.clock.for_another_process();
         let begin = Begin::for_vm(before.azure.clone(), before.vm);
         Begin { clock, journal: before.journal.clone(), lines: before.lines.clone(), ..begin }
     }
