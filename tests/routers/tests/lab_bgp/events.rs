@@ -5,7 +5,7 @@ use routers::Daemon;
 use serde_json::{Value, json};
 use tests::lab::settings::{Plane, write_services};
 
-use crate::lab::{BgpLab, Network, Outcome, PREFIX4, Plan, alone, neighbor, policy, served};
+use crate::lab::{BgpLab, Network, Outcome, PREFIX4, Plan, alone, neighbor, policy, services_with};
 use crate::routes::{frr, wait_until_present};
 
 /// Returns the records of `weir events`, which reads the history's files if slowpath does not run.
@@ -42,7 +42,7 @@ fn the_history_has_drains_backends_sessions_and_restarts_also_after_a_kill() -> 
     // Nothing listens on this port of the backends.
     let checked =
         "health = { kind = \"tcp\", port = 9, interval_ms = 200, timeout_ms = 100, fall = 1 }";
-    write_services(&bgp_lab.lab.folder, &served(&bgp_lab.lab, checked, &[0], "active"))?;
+    write_services(&bgp_lab.lab.folder, &services_with(&bgp_lab.lab, checked, &[0], "active"))?;
     let unhealthy = recorded(&bgp_lab, "backend_unhealthy")?;
     assert!(
         unhealthy["fields"]["service"].as_str().is_some_and(|name| name.starts_with("lab/web"))

@@ -228,11 +228,11 @@ pub fn assert_no_failures(stats: &ClientStats) {
 /// both services.
 pub fn services(lab: &Lab, more: &str) -> Vec<Service> {
     let hosts: Vec<usize> = (0..lab.hosts.len()).collect();
-    served(lab, more, &hosts, "active")
+    services_with(lab, more, &hosts, "active")
 }
 
 /// Returns a service of each family with these hosts as backends, in this state.
-pub fn served(lab: &Lab, more: &str, hosts: &[usize], state: &'static str) -> Vec<Service> {
+pub fn services_with(lab: &Lab, more: &str, hosts: &[usize], state: &'static str) -> Vec<Service> {
     let backend = |address| Backend { address, port: HTTP, weight: 100, state };
     let one = |name: &str, frontend: IpAddr, addresses: Vec<String>| Service {
         name: format!("lab/{name}"),

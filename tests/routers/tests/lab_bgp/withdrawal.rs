@@ -9,7 +9,8 @@ use serde_json::json;
 use tests::lab::settings::{Plane, write_services};
 
 use crate::lab::{
-    BgpLab, Network, Outcome, PREFIX4, PREFIX6, Plan, alone, neighbor, policy, served, services,
+    BgpLab, Network, Outcome, PREFIX4, PREFIX6, Plan, alone, neighbor, policy, services,
+    services_with,
 };
 use crate::routes::{
     assert_within, frr, session_number, shown_for, wait_until_gone, wait_until_present,
@@ -112,7 +113,7 @@ fn a_local_service_is_advertised_while_it_has_a_local_backend() -> Outcome {
     let (mut bgp_lab, frr) = bgp_lab(Plane::from_env(), "")?;
     let local = "external_policy = \"local\"";
     let write = |bgp_lab: &BgpLab, hosts: &[usize], state| {
-        write_services(&bgp_lab.lab.folder, &served(&bgp_lab.lab, local, hosts, state))
+        write_services(&bgp_lab.lab.folder, &services_with(&bgp_lab.lab, local, hosts, state))
     };
     write(&bgp_lab, &[0], "active")?;
     wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
@@ -134,7 +135,7 @@ fn a_service_without_backends_is_advertised_as_configured() -> Outcome {
     let _alone = alone();
     for (config, stays) in [("", true), ("[bgp]\nno_backends = \"withdraw\"\n", false)] {
         let (mut bgp_lab, frr) = bgp_lab(Plane::from_env(), config)?;
-        let mut all = served(&bgp_lab.lab, "", &[], "active");
+        let mut all = services_with(&bgp_lab.lab, "", &[], "active");
         all[1] = services(&bgp_lab.lab, "").remove(1);
         let generation = bgp_lab.weir.status()?.generation;
         write_services(&bgp_lab.lab.folder, &all)?;
