@@ -70,21 +70,20 @@ fn no_unfinished_code_no_long_lines_and_every_ignored_test_names_its_make_target
     let mut complaints = Vec::new();
     for path in files(&[".rs", ".c", ".h"]) {
         for (n, line) in read(&path).lines().enumerate() {
-            let location = format!("{path}:{}", n + 1);
+            let at = format!("{path}:{}", n + 1);
             for mark in UNFINISHED.iter().filter(|mark| line.contains(**mark)) {
-                complaints.push(format!("{location}: {mark}: finish it, or move it to an issue"));
+                complaints.push(format!("{at}: {mark}: finish it, or move it to an issue"));
             }
             if line.trim_start().starts_with("#[ignore") && !line.contains(": make ") {
                 complaints.push(format!(
-                    "{location}: no reason or make target; write #[ignore = \"needs X: make target\"]"
+                    "{at}: no reason or make target; write #[ignore = \"needs X: make target\"]"
                 ));
             }
             let width = line.chars().count();
             // Lines that end with a string in a table, and lines with a URL, cannot be broken.
             let exempt = line.ends_with("\",") || line.contains("://");
             if width > COLUMNS && !exempt {
-                complaints
-                    .push(format!("{location}: {width} columns; break the line at {COLUMNS}"));
+                complaints.push(format!("{at}: {width} columns; break the line at {COLUMNS}"));
             }
         }
     }

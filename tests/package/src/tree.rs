@@ -31,8 +31,8 @@ const TRANSIENT: [&str; 15] = [
     "/var/tmp/",
 ];
 
-/// Backups and lock of the account files, which also differ: the package's user remains after a
-/// purge.
+/// Further paths that are not compared: backups and lock of the account files, which change because
+/// the package's user remains after a purge.
 const ACCOUNTS: [&str; 5] =
     ["/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/.pwd.lock"];
 
