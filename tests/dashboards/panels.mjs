@@ -145,7 +145,7 @@ export const FLEET = {
       [
         table(
           'Appliances',
-          'One row per appliance; the name leads to its dashboard.',
+          'One row per appliance; the name links to its dashboard.',
           { instance: 'Appliance' },
           [
             [

@@ -272,24 +272,24 @@ function instancesPage(table) {
 async function checkInstances(root) {
   const table = JSON.parse(read(root, 'config/instances.json'));
   const complaints = [];
-  const say = (type, text) => complaints.push(`config/instances.json: ${type}: ${text}`);
+  const complain = (type, text) => complaints.push(`config/instances.json: ${type}: ${text}`);
   const recorded = instanceTypes();
   const known = serviceValues('ec2', 'InstanceType');
   const drivers = [
     ...read(root, 'docs/src/reference/nics.md').matchAll(/^## (?:net_)?(\w+?)(?:_pci)?$/gm),
   ].map(found => found[1]);
   for (const [type, facts] of [...Object.entries(table.aws), ...Object.entries(table.azure)]) {
-    if (!table.sources[facts.source]) say(type, `no source ${facts.source}`);
+    if (!table.sources[facts.source]) complain(type, `no source ${facts.source}`);
     for (const driver of facts.drivers) {
       if (!drivers.includes(driver))
-        say(type, `docs/src/reference/nics.md has no driver ${driver}`);
+        complain(type, `docs/src/reference/nics.md has no driver ${driver}`);
     }
   }
   for (const [type, facts] of Object.entries(table.aws)) {
-    if (!known.includes(type)) say(type, 'EC2 has no such type');
+    if (!known.includes(type)) complain(type, 'EC2 has no such type');
     const record = recorded[type];
     if (!record) {
-      say(type, 'EC2 has no record of this type');
+      complain(type, 'EC2 has no record of this type');
       continue;
     }
     const expected = {
@@ -302,10 +302,10 @@ async function checkInstances(root) {
       source: 'describe-instance-types',
     };
     if (typeof facts.run !== 'string')
-      say(type, 'run: write how Weir was run on this type, or "never"');
+      complain(type, 'run: write how Weir was run on this type, or "never"');
     for (const [key, value] of Object.entries(expected)) {
       if (JSON.stringify(facts[key]) !== JSON.stringify(value)) {
-        say(type, `${key} is ${JSON.stringify(facts[key])}, EC2 says ${JSON.stringify(value)}`);
+        complain(type, `${key} is ${JSON.stringify(facts[key])}, EC2 says ${JSON.stringify(value)}`);
       }
     }
   }

@@ -98,10 +98,10 @@ impl Faults {
     pub fn rule(&mut self, operation: &str) -> Option<Rule> {
         for rule in &mut self.rules {
             let start = rule.operation.strip_suffix('*');
-            let meant = rule.operation == operation
+            let matches = rule.operation == operation
                 || start.is_some_and(|start| operation.starts_with(start))
                 || (rule.operation.starts_with('/') && operation.starts_with(&rule.operation));
-            if !meant || rule.times == Some(0) {
+            if !matches || rule.times == Some(0) {
                 continue;
             }
             if self.rng.f64() >= rule.chance {

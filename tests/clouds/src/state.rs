@@ -15,7 +15,7 @@ pub type StringMap = BTreeMap<String, String>;
 /// One region of an account. All of it can be read and set, also over HTTP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AwsState {
-    /// Time since the start; changed by `advance` only.
+    /// Time since the emulator's start; changed by `advance` only.
     pub now: Duration,
     /// Region, `eu-central-1` for instance.
     pub region: String,
@@ -173,7 +173,7 @@ pub struct Scaling {
     pub instances: StringMap,
     /// Lifecycle hooks: name, transition, heartbeat and global timeout (seconds).
     pub hooks: Vec<(String, String, u64, u64)>,
-    /// Heartbeat deadlines by instance.
+    /// Heartbeat deadlines by instance, as times since the emulator's start.
     pub deadlines: BTreeMap<String, Duration>,
 }
 
@@ -194,7 +194,7 @@ pub struct Command {
     pub output: String,
     /// Standard error.
     pub errors: String,
-    /// Time before which the invocation is not visible.
+    /// Time before which the invocation is not visible, since the emulator's start.
     pub visible: Duration,
 }
 

@@ -92,9 +92,9 @@ pub struct Target {
     pub state: State,
     /// Number of consecutive probes with the same result; positive for success.
     pub streak: i64,
-    /// Time of the next probe.
+    /// Time of the next probe, since the emulator's start.
     pub next: Duration,
-    /// End of draining.
+    /// Time at which draining ends, since the emulator's start; `None` unless the target drains.
     pub until: Option<Duration>,
 }
 

@@ -428,11 +428,11 @@ impl Wire {
 /// equal, so that no packet is on its way.
 pub fn wires_at_rest(guest: &Guest) -> Result<[Wire; 2]> {
     let mut last = read_wires(guest)?;
-    let rest = poll("wires without traffic", TIMEOUT, || {
+    let wires = poll("wires without traffic", TIMEOUT, || {
         let before = std::mem::replace(&mut last, read_wires(guest).map_err(|e| e.to_string())?);
         check(before == last, || format!("{before:?}, then {last:?}")).map(|()| last)
     })?;
-    Ok(rest)
+    Ok(wires)
 }
 
 fn read_wires(guest: &Guest) -> Result<[Wire; 2]> {

@@ -18,8 +18,8 @@ const REQUESTS: usize = 30;
 /// The time limit of a command for the logs.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// The number of frames that arrive while the poll loop is stopped: more than the receive queue has
-/// descriptors (1024) and the emulator's queue in front of a NIC has places (10,000).
+/// The number of frames that arrive while the poll loop is stopped: more than the 1,024 descriptors
+/// of the receive queue and the 10,000 frames that the emulator queues in front of a NIC.
 const FLOOD: usize = 12_000;
 
 /// The number of bad frames of each kind.

@@ -98,10 +98,11 @@ fn user_data(key: &str) -> Result<String> {
     assert!(page.contains(example), "{page}");
     let unit = "/etc/systemd/system/test-shell.service";
     let shell = indented(SHELL);
-    let kept = "$nrconf{override_rc}{qr(^test-shell)} = 0;";
+    // needrestart must not restart the test's shell.
+    let setting = "$nrconf{override_rc}{qr(^test-shell)} = 0;";
     Ok(page.replace(example, key.trim())
         + &format!("  - path: {unit}\n    content: |\n{shell}")
-        + &format!("  - path: /etc/needrestart/conf.d/test.conf\n    content: {kept}\n")
+        + &format!("  - path: /etc/needrestart/conf.d/test.conf\n    content: {setting}\n")
         + "runcmd:\n  - [systemctl, enable, --now, test-shell]\n")
 }
 

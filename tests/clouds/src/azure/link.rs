@@ -256,11 +256,11 @@ pub fn disconnect(cloud: &mut AzureState, endpoint: &Resource) {
 
 /// Fails if a private link service points to a frontend of the load balancer.
 pub fn check_unused(cloud: &AzureState, balancer: &str) -> ServiceResult<()> {
-    let leads = |resource: &&Resource| {
+    let refers = |resource: &&Resource| {
         let to = list(&resource.body, "/properties/loadBalancerFrontendIpConfigurations");
         to.iter().any(|f| same(parent(text(f, "/id")), balancer))
     };
-    let Some(found) = cloud.resources.iter().find(leads) else { return Ok(()) };
+    let Some(found) = cloud.resources.iter().find(refers) else { return Ok(()) };
     let why = format!(
         "Cannot delete load balancer {balancer} since private link service {} refers to it.",
         name(&found.id)

@@ -57,11 +57,11 @@ impl AzureState {
     /// Takes the configured result of the next operation of this name; success if there is none.
     fn take_outcome(&mut self, name: &str) -> End {
         let found = self.outcomes.iter_mut().find(|outcome| {
-            let meant = match outcome.operation.strip_suffix('*') {
+            let matches = match outcome.operation.strip_suffix('*') {
                 Some(start) => name.starts_with(start),
                 None => outcome.operation == name,
             };
-            meant && outcome.times != Some(0)
+            matches && outcome.times != Some(0)
         });
         found.map_or(End::Succeed, |outcome| {
             outcome.times = outcome.times.map(|left| left - 1);

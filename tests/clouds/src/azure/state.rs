@@ -23,9 +23,9 @@ pub use resource::{Resource, guid};
 /// State of the emulator. All of it can be read and set, also over HTTP.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AzureState {
-    /// Time since the start; changed by `advance` only.
+    /// Time since the emulator's start; changed by `advance` only.
     pub now: Duration,
-    /// Time of the start, in seconds since 1970.
+    /// Time of the emulator's start, in seconds since 1970.
     pub epoch: u64,
     /// Error of the emulated Azure clock (`Date`, times of tokens), in seconds; positive if it is
     /// ahead.

@@ -20,7 +20,7 @@ pub struct Backend {
     pub up: bool,
     /// Consecutive failed probes.
     pub bad: u32,
-    /// Time of the next probe.
+    /// Time of the next probe, since the emulator's start.
     pub next: Duration,
 }
 

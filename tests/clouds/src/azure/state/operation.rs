@@ -55,7 +55,7 @@ pub struct Operation {
     /// Ids of the resources that cannot be written meanwhile. The first is that of the item, or of
     /// the resource in which the item is stored.
     pub resources: Vec<String>,
-    /// Time at which the operation ends; `None` for never.
+    /// Time at which the operation ends, since the emulator's start; `None` for never.
     pub over: Option<Duration>,
     /// Result.
     pub end: End,
