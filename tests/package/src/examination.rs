@@ -254,7 +254,7 @@ fn examine_sandbox(guest: &Guest, expected: &Expected) -> Result {
     for (name, value) in lines.into_iter().chain([("Seccomp", "2")]) {
         assert!(status.contains(&format!("{name}:\t{value}\n")), "{name} {value}: {status}");
     }
-    // Each thread has capabilities of its own, and none has more.
+    // Linux keeps capabilities per thread: no thread may have others than the expected ones.
     let threads = run(guest, &format!("cat /proc/{pid}/task/*/status"))?;
     let permitted = threads.lines().filter_map(|line| line.strip_prefix("CapPrm:"));
     for set in permitted.map(str::trim) {
