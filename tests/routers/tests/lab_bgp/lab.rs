@@ -22,7 +22,7 @@ pub const OUR_ASN: u32 = 65_001;
 /// The router's AS number.
 pub const THEIR_ASN: u32 = 65_002;
 /// The data port's addresses, which routes must have as next hops.
-pub const HOPS: [&str; 2] = ["10.0.1.10", "fd00:1::10"];
+pub const NEXT_HOPS: [&str; 2] = ["10.0.1.10", "fd00:1::10"];
 /// The prefix of the IPv4 frontend, as a router shows it.
 pub const PREFIX4: &str = "203.0.113.10/32";
 /// The prefix of the IPv6 frontend, as a router shows it.
@@ -58,7 +58,7 @@ impl Network {
     /// Returns the appliance's address.
     pub fn appliance(self) -> &'static str {
         match self {
-            Network::DataPort => HOPS[0],
+            Network::DataPort => NEXT_HOPS[0],
             Network::Management => "10.0.9.10",
         }
     }

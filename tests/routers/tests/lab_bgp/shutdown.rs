@@ -17,14 +17,14 @@ use crate::routes::{
 };
 
 /// The network of the session.
-const OVER: Network = Network::DataPort;
+const SESSION_NETWORK: Network = Network::DataPort;
 
 /// Starts the appliance, and FRR with graceful restart, and waits until FRR has both routes.
 fn begin(config: &'static str) -> Outcome<(BgpLab, Frr)> {
     let graceful = json!({"graceful_restart": {"enabled": true}});
-    let plan = Plan { config, ..Plan::new(policy(&neighbor(OVER, &graceful))) };
+    let plan = Plan { config, ..Plan::new(policy(&neighbor(SESSION_NETWORK, &graceful))) };
     let mut bgp_lab = BgpLab::new(&plan)?;
-    let frr = frr(&bgp_lab, OVER, &[])?;
+    let frr = frr(&bgp_lab, SESSION_NETWORK, &[])?;
     wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
     wait_until_present(&mut bgp_lab, &frr, PREFIX6)?;
     Ok((bgp_lab, frr))
@@ -34,7 +34,7 @@ fn begin(config: &'static str) -> Outcome<(BgpLab, Frr)> {
 fn a_drain_withdraws_routes_and_keeps_forwarding_until_undone() -> Outcome {
     let _alone = alone();
     let (mut bgp_lab, frr) = begin("")?;
-    let before = session_number(&frr, OVER)?;
+    let before = session_number(&frr, SESSION_NETWORK)?;
     // The client's packets still arrive by a static route, and are served.
     bgp_lab.router.ip(&["route add 203.0.113.0/24 via 10.0.1.10 dev data"])?;
     let client = bgp_lab.load(400, Duration::from_millis(5))?;
@@ -48,12 +48,16 @@ fn a_drain_withdraws_routes_and_keeps_forwarding_until_undone() -> Outcome {
     bgp_lab.weir.kill_slowpath()?;
     bgp_lab.weir.start_slowpath()?;
     assert_stays_withdrawn(&mut bgp_lab, &frr)?;
-    let again = session_number(&frr, OVER)?;
+    let again = session_number(&frr, SESSION_NETWORK)?;
     assert_ne!(again, before);
     bgp_lab.command(&["drain", "--undo"])?;
     wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
     wait_until_present(&mut bgp_lab, &frr, PREFIX6)?;
-    assert_eq!(session_number(&frr, OVER)?, again, "undoing a drain does not restart the session");
+    assert_eq!(
+        session_number(&frr, SESSION_NETWORK)?,
+        again,
+        "undoing a drain does not restart the session"
+    );
     bgp_lab.check_responses()
 }
 
@@ -67,7 +71,7 @@ fn has_graceful_shutdown(path: Option<&Value>) -> bool {
 fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
     let _alone = alone();
     let (mut bgp_lab, frr) = begin("[bgp]\ngraceful_shutdown_s = 4\n")?;
-    let before = session_number(&frr, OVER)?;
+    let before = session_number(&frr, SESSION_NETWORK)?;
     let begun = Instant::now();
     bgp_lab.command(&["drain"])?;
     for prefix in [PREFIX4, PREFIX6] {
@@ -89,7 +93,7 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
     wait_for_path(&mut bgp_lab, &frr, PREFIX4, "without GRACEFUL_SHUTDOWN", |path| {
         path.is_some() && !has_graceful_shutdown(path)
     })?;
-    assert_eq!(session_number(&frr, OVER)?, before, "the session did not restart");
+    assert_eq!(session_number(&frr, SESSION_NETWORK)?, before, "the session did not restart");
 
     // A restart in the middle of a drain announces nothing.
     bgp_lab.command(&["drain"])?;
@@ -107,7 +111,7 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
 /// for two seconds.
 fn assert_stays_withdrawn(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
     wait_for("a new session", TIMEOUT, || {
-        Ok((session_number(frr, OVER)?.is_some(), String::new()))
+        Ok((session_number(frr, SESSION_NETWORK)?.is_some(), String::new()))
     })?;
     bgp_lab.weir.wait_for("tables in force", TIMEOUT, |weir| {
         let now = weir.status()?;
@@ -126,7 +130,7 @@ fn assert_stays_withdrawn(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
 /// Returns whether FRR received the NOTIFICATION of the shutdown, a hard reset (RFC 8538) with the
 /// message of RFC 9003, and FRR's status of the session.
 fn received_shutdown_notification(frr: &Frr) -> routers::Result<(bool, String)> {
-    let state = session(frr, OVER)?;
+    let state = session(frr, SESSION_NETWORK)?;
     let right = state["lastResetDueTo"] == "BGP Notification received"
         && state["lastNotificationHardReset"] == true
         && state["lastNotificationReason"] == "Cease/Administrative Shutdown"
@@ -139,12 +143,12 @@ fn shutdown_withdraws_routes_and_waits_before_it_ends_the_session() -> Outcome {
     let _alone = alone();
     let (mut bgp_lab, frr) = begin("[bgp]\nsettle_s = 3\n")?;
     let mut slowpath = bgp_lab.weir.slowpath.take().ok_or("no slowpath")?;
-    let before = session_number(&frr, OVER)?;
+    let before = session_number(&frr, SESSION_NETWORK)?;
     slowpath.signal(Signal::SIGTERM)?;
     let gone = wait_until_gone(&mut bgp_lab, &frr, PREFIX4)?;
     wait_until_gone(&mut bgp_lab, &frr, PREFIX6)?;
     assert_eq!(
-        session_number(&frr, OVER)?,
+        session_number(&frr, SESSION_NETWORK)?,
         before,
         "the session stays while routers move the traffic"
     );
