@@ -14,7 +14,7 @@ pub enum Fault {
         /// Error code of the cloud.
         code: String,
     },
-    /// This status, with a page as from a proxy.
+    /// This status, with an HTML page as a proxy returns it.
     Status(u16),
     /// No response.
     Hang,
@@ -25,7 +25,7 @@ pub enum Fault {
     Body(String),
     /// The response with random bytes changed, removed and duplicated.
     Garble,
-    /// The response truncated to this number of bytes, with a matching length.
+    /// The response truncated to this number of bytes, with a matching `Content-Length`.
     Shorten(usize),
 }
 
@@ -37,11 +37,11 @@ pub struct Rule {
     pub operation: String,
     /// The fault.
     pub fault: Fault,
-    /// Number of calls; `None` for all.
+    /// Number of further calls to which the fault applies; `None` for all.
     #[serde(default)]
     pub times: Option<u32>,
-    /// Probability of the fault for each call, decided by the emulator's own generator
-    /// ([`Faults::rng`]).
+    /// Probability of the fault for each call, from 0 to 1, decided by the emulator's own random
+    /// generator ([`Faults::rng`]).
     #[serde(default = "always")]
     pub chance: f64,
     /// Requested delay: AWS's header `x-amz-retry-after` in milliseconds, Azure's `Retry-After` in
@@ -98,10 +98,10 @@ impl Faults {
     pub fn rule(&mut self, operation: &str) -> Option<Rule> {
         for rule in &mut self.rules {
             let start = rule.operation.strip_suffix('*');
-            let meant = rule.operation == operation
+            let matches = rule.operation == operation
                 || start.is_some_and(|start| operation.starts_with(start))
                 || (rule.operation.starts_with('/') && operation.starts_with(&rule.operation));
-            if !meant || rule.times == Some(0) {
+            if !matches || rule.times == Some(0) {
                 continue;
             }
             if self.rng.f64() >= rule.chance {

@@ -100,8 +100,9 @@ impl Emulator {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// Probes all targets once over HTTP, as their groups require. The results become those of the
-    /// targets' next emulated probes.
+    /// Probes all targets once over HTTP, with the health check port, path and timeout of their
+    /// groups (the health check protocol is not considered). The result applies to the target's
+    /// emulated probes from now on.
     pub async fn probe(&self) {
         let targets = self.with(|cloud| {
             let mut found = Vec::new();

@@ -92,7 +92,7 @@ impl Emulator {
     }
 }
 
-/// Returns an HTTP response.
+/// Builds an HTTP response. Its content type is JSON if the text begins with `{`, else HTML.
 pub fn reply(status: u16, headers: &[(&'static str, String)], text: String) -> Response {
     let json = text.starts_with('{');
     let mut response = Response::new(Body::from(text));
