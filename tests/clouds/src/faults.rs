@@ -3,6 +3,9 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+/// Characters with a meaning in XML and JSON.
+const MARKUP: &[u8] = b"<>&/\"{}:0-";
+
 /// What happens to a call instead of its normal response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -113,6 +116,11 @@ impl Faults {
         None
     }
 
+    /// Cuts a text as `Fault::Shorten` does, at the end of a character.
+    pub fn shorten(text: &mut String, len: usize) {
+        text.truncate(text.floor_char_boundary(len));
+    }
+
     /// Garbles a text as `Fault::Garble` does.
     pub fn garble(&mut self, text: &str) -> String {
         let mut bytes = text.as_bytes().to_vec();
@@ -122,7 +130,7 @@ impl Faults {
             match (self.rng.u8(..4), at < bytes.len()) {
                 (_, false) => bytes.push(byte),
                 (0, _) => bytes[at] = byte,
-                (1, _) => bytes[at] = b"<>&/\"{}:0-"[usize::from(byte) % 11],
+                (1, _) => bytes[at] = MARKUP[usize::from(byte) % MARKUP.len()],
                 (2, _) => drop(bytes.drain(at..(at + usize::from(byte) % 20).min(bytes.len()))),
                 _ => {
                     let piece = bytes[at..(at + usize::from(byte)).min(bytes.len())].to_vec();

@@ -208,7 +208,7 @@ async fn serve(State(emulator): State<Emulator>, request: Request) -> Response {
                 Err(error) => (error.status, format.error(&error)),
             };
             if let Some((Fault::Shorten(to), _)) = other {
-                text.truncate(to.min(text.len()));
+                Faults::shorten(&mut text, to);
             }
             if let Some((Fault::Garble, _)) = other {
                 text = emulator.lock().faults.garble(&text);

@@ -165,7 +165,7 @@ async fn serve(State((emulator, side)): State<(Emulator, Side)>, request: Reques
             let answer = emulator.with(|cloud| answer(cloud, &side, &parsed));
             let mut text = answer.body.map(|body| body.to_string()).unwrap_or_default();
             match other {
-                Some(Fault::Shorten(to)) => text.truncate(to.min(text.len())),
+                Some(Fault::Shorten(to)) => Faults::shorten(&mut text, to),
                 Some(Fault::Garble) => text = emulator.lock().faults.garble(&text),
                 _ => {}
             }
