@@ -5,7 +5,7 @@
 //! addresses of servers without a service in Weir, so that a flow that the appliance returns
 //! reaches a server. The wire is an interface with one address per gateway node.
 
-mod back;
+mod incoming;
 pub mod ledger;
 pub mod report;
 mod setup;
@@ -100,8 +100,8 @@ impl Gateway {
         self.shared.ledger().admit(admits);
     }
 
-    /// Waits until no packet is sent or received for half a second, at most 30 s, so that
-    /// connections that are being closed are complete.
+    /// Waits until the gateway has sent and received no packet for half a second, at most 30 s, so
+    /// that connections that are being closed are complete.
     pub fn wait_until_at_rest(&self) {
         for _ in 0..60 {
             let before = self.report();
@@ -181,7 +181,7 @@ impl Shared {
             let right = self.ledger().incoming(frame, Instant::now());
             if let Some((side, inner)) = right {
                 let delay = self.delayed.iter().find(|(to, ..)| inner[16..20] == to.octets());
-                let taken = match (side, &self.far, delay) {
+                let accepted = match (side, &self.far, delay) {
                     (Side::Far, Some(far), _) => far.write(inner),
                     (_, _, Some((_, delay, packets))) if inner[0] >> 4 == 4 => {
                         // Counted when it is delivered.
@@ -190,7 +190,7 @@ impl Shared {
                     }
                     _ => self.near.write(inner),
                 };
-                self.ledger().delivered(taken);
+                self.ledger().delivered(accepted);
             }
         }
         Ok(())
@@ -201,8 +201,8 @@ impl Shared {
         while !self.stopped() {
             let Ok((due, packet)) = packets.recv_timeout(POLL_INTERVAL) else { continue };
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            let taken = self.near.write(&packet);
-            self.ledger().delivered(taken);
+            let accepted = self.near.write(&packet);
+            self.ledger().delivered(accepted);
         }
         Ok(())
     }

@@ -59,8 +59,8 @@ pub struct Outcome {
     pub wires: Wires,
     /// Services at the end.
     pub services: Vec<ServiceNow>,
-    /// Connections that the terminating backend accepted after all lcores had acknowledged and
-    /// connections under way had completed.
+    /// Connections that the terminating backend accepted after all lcores had acknowledged its state
+    /// and the connections that were being established at that time had completed.
     pub late_connections: u64,
     /// Requests that the terminating backend answered after that, on existing connections.
     pub later_requests: u64,
@@ -70,10 +70,10 @@ pub struct Outcome {
     /// The time from the start of the clients to the last awaited response.
     pub took: Duration,
     /// The error if a daemon did not end on SIGTERM in time and with status 0.
-    pub ended_badly: Option<String>,
+    pub shutdown_error: Option<String>,
 }
 
-/// The running parts.
+/// A run of the scenario: the lab, the appliance, the gateway and the clients.
 struct Run<'s> {
     lab: &'s Lab,
     weir: Weir,
@@ -149,7 +149,7 @@ pub fn run(lab: &mut Lab, plan: Plan, observer: &mut dyn FnMut(&Progress<'_>)) -
         later_requests: later,
         change_took: [added, ended],
         took,
-        ended_badly: weir.stop().err().map(|e| e.to_string()),
+        shutdown_error: weir.stop().err().map(|e| e.to_string()),
     })
 }
 

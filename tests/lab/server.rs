@@ -2,7 +2,7 @@
 //!
 //! `GET /SEED/LENGTH` returns LENGTH bytes derived from SEED by [`body_byte`]; the header
 //! `x-backend` contains the server's name. `GET /` returns the name as text. A connection stays
-//! open until the client closes it, requests its end, or is idle for a minute.
+//! open until the client closes it, sends `connection: close`, or is idle for a minute.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;

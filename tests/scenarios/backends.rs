@@ -245,7 +245,7 @@ fn through_the_tunnel(plane: Plane, answers: Answer) -> Outcome {
         lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
     }
     wait_for_state(&mut weir, "10.0.2.11", "healthy")?;
-    assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "probes use the tunnel");
+    assert!(decap.counts().decapsulated(TunnelKind::Vxlan) > 3, "probes use the tunnel");
     // The health check fails although the host's other server still answers on its own address:
     // probes take the path of client packets.
     drop(server);

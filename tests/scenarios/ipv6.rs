@@ -86,7 +86,7 @@ fn ipv6_is_returned_translated_and_tunneled() -> Result<(), Box<dyn Error>> {
     }
     for (port, frontend, _, counted) in MIXES {
         fetch((frontend, port))?;
-        let taken: u64 = decaps.iter().map(|decap| decap.counts().taken(counted)).sum();
+        let taken: u64 = decaps.iter().map(|decap| decap.counts().decapsulated(counted)).sum();
         assert!(taken >= 240, "{counted:?}: {taken}");
     }
     let report = gateway.stop()?;

@@ -152,8 +152,8 @@ impl Aws {
 fn admits(state: Option<State>, rebalances: bool) -> Admits {
     match state {
         Some(State::Healthy) => Admits::All,
-        Some(State::Draining) => Admits::Known,
-        Some(State::Unhealthy) if !rebalances => Admits::Known,
+        Some(State::Draining) => Admits::ExistingFlows,
+        Some(State::Unhealthy) if !rebalances => Admits::ExistingFlows,
         _ => Admits::None,
     }
 }

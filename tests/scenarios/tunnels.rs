@@ -90,7 +90,8 @@ fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
             assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why());
             assert_eq!(stats.by_backend.len(), 2, "both backends serve: {}", why());
         }
-        let taken: u64 = backends.iter().map(|(decap, _)| decap.counts().taken(counted)).sum();
+        let taken: u64 =
+            backends.iter().map(|(decap, _)| decap.counts().decapsulated(counted)).sum();
         assert!(taken >= 480, "{kind}: {taken} packets used this tunnel");
     }
     let ignored = |(decap, _): &(Decap, Server)| decap.counts().ignored.load(Ordering::Relaxed);
@@ -140,7 +141,8 @@ fn inspected(symmetric: bool) -> Outcome {
     let report = gateway.stop()?;
     assert_eq!((stats.right, stats.failed), (300, 0), "{}", why(&stats.to_string()));
     assert!(report.clean() && report.returned == report.sent, "{}", why(&report.to_string()));
-    let taken: u64 = chain.iter().map(|decap| decap.counts().taken(TunnelKind::Geneve)).sum();
+    let taken: u64 =
+        chain.iter().map(|decap| decap.counts().decapsulated(TunnelKind::Geneve)).sum();
     assert_eq!(taken, report.sent, "each packet passed exactly one appliance of the chain");
     weir.stop()?;
     Ok(())
@@ -181,7 +183,8 @@ fn direct_server_return_serves_plain_clients() -> Outcome {
         let stats = Client::start(&lab.cloud, load)?.finish()?;
         let why = || format!("{kind}: {stats}{:?}", weir.drops());
         assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why());
-        let taken: u64 = backends.iter().map(|(decap, _)| decap.counts().taken(counted)).sum();
+        let taken: u64 =
+            backends.iter().map(|(decap, _)| decap.counts().decapsulated(counted)).sum();
         assert!(taken >= 240, "{kind}: {taken}");
     }
     weir.stop()?;

@@ -56,7 +56,7 @@ pub struct Setup {
 pub enum Side {
     /// The clients' side.
     Near,
-    /// The side of the addresses behind the appliance.
+    /// The side of the addresses in [`Setup::far`]: servers for which Weir has no service.
     Far,
 }
 
@@ -66,7 +66,7 @@ pub enum Admits {
     /// All packets.
     All,
     /// Packets of existing flows: the target drains, or is unhealthy and keeps its flows.
-    Known,
+    ExistingFlows,
     /// No packets: no target is left.
     None,
 }
