@@ -44,7 +44,8 @@ struct Arguments {
     /// Use this interface towards the appliance.
     #[arg(long)]
     wire: String,
-    /// Set the address of a gateway node, which the wire must have. Repeat for more nodes.
+    /// Set the address of a gateway node, which the interface of --wire must have. Repeat for more
+    /// nodes.
     #[arg(long, required = true)]
     node: Vec<Ipv4Addr>,
     /// Set the appliance's address. Repeat for more; each flow stays with one.
@@ -53,11 +54,12 @@ struct Arguments {
     /// Set the name of the TUN device for the clients' side.
     #[arg(long, default_value = "gwlb0")]
     tun: String,
-    /// Create a second TUN device, for addresses behind the appliance (needs --far).
+    /// Create a second TUN device, for the servers in the prefixes of --far (needs --far).
     #[arg(long, requires = "far")]
     far_tun: Option<String>,
-    /// Set a prefix behind the appliance: its packets must return unchanged, all others must be
-    /// answered. Repeat for more.
+    /// Set a prefix of servers that are reached through the appliance: packets to and from it must
+    /// return unchanged, all others must be answered. Repeat for more. Without this option, both
+    /// are accepted.
     #[arg(long)]
     far: Vec<Prefix>,
     /// Set a gateway endpoint's id, in hexadecimal. Repeat for more; a client's address modulo

@@ -12,7 +12,7 @@ fn returned(claim: &'static str, frame: Frame) -> Case {
 }
 
 fn elsewhere() -> Ip {
-    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
+    tcp(CLIENT, ELSEWHERE, flags::ACK).payload(b"no such service")
 }
 
 /// Builds a frame with the gateway's three options among unknown ones.
@@ -79,16 +79,16 @@ fn return_cases() -> Vec<Case> {
                 udp(CLIENT6, ELSEWHERE6)
                     .extension(0, &[1, 4, 0, 0, 0, 0])
                     .extension(60, &[1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
-                    .load(b"x"),
+                    .payload(b"x"),
             ),
         ),
         returned(
             "ESP is returned.",
-            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 50).load(&[0xe5; 60])),
+            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 50).payload(&[0xe5; 60])),
         ),
         returned(
             "GRE is returned.",
-            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 47).load(&[0, 0, 8, 0])),
+            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 47).payload(&[0, 0, 8, 0])),
         ),
         returned(
             "An inner packet with no byte after its IP header is returned.",
@@ -96,7 +96,7 @@ fn return_cases() -> Vec<Case> {
         ),
         returned(
             "An inner ping that matches no service is returned.",
-            from_gateway(1, echo("198.51.100.7:9", "192.0.2.80", true).load(b"ping")),
+            from_gateway(1, echo("198.51.100.7:9", "192.0.2.80", true).payload(b"ping")),
         ),
         returned(
             "A packet with an inner TTL of 1 is returned.",

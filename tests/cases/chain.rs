@@ -192,8 +192,8 @@ fn errors_and_fragments() -> Vec<Case> {
     let mut by_udp = aws_chain().named("chain, UDP");
     by_udp.services =
         by_udp.services.replace(r#"port = 80, protocol = "tcp""#, r#"port = 80, protocol = "udp""#);
-    let question = || udp(CLIENT, FRONTEND).id(4711).load(&[0x5a; 2_000]);
-    let answer = || udp(FRONTEND, CLIENT).id(4712).load(&[0xa5; 2_000]);
+    let question = || udp(CLIENT, FRONTEND).id(4711).payload(&[0x5a; 2_000]);
+    let answer = || udp(FRONTEND, CLIENT).id(4712).payload(&[0xa5; 2_000]);
     let first = |ip: Ip| ip.part(0, 1_480, true);
     let last = |ip: Ip| ip.part(1_480, 528, false);
     vec![

@@ -8,7 +8,7 @@ use crate::frames::{Frame, Ip, flags, tcp, udp};
 const DNS: &str = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
 const DNS_FRONTEND: &str = "203.0.113.10:53";
 
-/// Builds "web", "web6" and "dns" with these keys and two backends each, 11 in state `state` and
+/// Builds "web", "web6" and "dns" with these keys and two backends each: 11 in state `state`, and
 /// 12. With `None`, backend 11 is left out.
 fn with_first(keys: &str, state: Option<&str>) -> String {
     let keys = format!("mode = \"nat\"\n{keys}");
@@ -39,7 +39,7 @@ fn start(setup: Setup, keys: &str) -> Setup {
 }
 
 fn query() -> Ip {
-    udp(CLIENT, DNS_FRONTEND).load(b"who?")
+    udp(CLIENT, DNS_FRONTEND).payload(b"who?")
 }
 
 /// A step in which the client's packet reaches backend n at `port`, from NAT port `nat`.
@@ -78,7 +78,7 @@ fn web(client: &str, flags: u8) -> Ip {
 
 /// A case of a TCP flow: on backend 11 before and after the change.
 fn tcp_stays(claim: &'static str, keys: &str, state: Option<&str>) -> Case {
-    let push = || web(CLIENT, flags::PSH | flags::ACK).load(b"more");
+    let push = || web(CLIENT, flags::PSH | flags::ACK).payload(b"more");
     let steps = vec![
         forwarded(by_gateway, web(CLIENT, flags::SYN), 11, 8080, NAT_1),
         services(with_first(keys, state)),
@@ -111,7 +111,7 @@ fn reset(
         true => to_router(rst),
         false => by_gateway(rst).sent_back(),
     };
-    let push = web(client, flags::PSH | flags::ACK).load(b"more");
+    let push = web(client, flags::PSH | flags::ACK).payload(b"more");
     let steps = vec![
         forwarded(frame, web(client, flags::SYN), 11, 8080, NAT_1),
         services(with_first(keys, state)),

@@ -1,4 +1,5 @@
-//! The exception path: packets for the appliance itself, and packets of its kernel.
+//! The exception path: packets for the appliance itself, which are punted (passed to its kernel),
+//! and packets of its kernel.
 
 use super::addresses::*;
 use super::setups::{Setup, aws_chain, aws_nat, aws_return, plain_nat, service};
@@ -11,7 +12,7 @@ const BROADCAST: [u8; 6] = [0xff; 6];
 fn punted() -> Vec<Case> {
     let to_kernel =
         |claim, frame: Frame| case(claim, aws_nat(), vec![arrives(INGRESS, frame).punted()]);
-    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&SOLICITATION);
+    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).payload(&SOLICITATION);
     let mac = [0x33, 0x33, 0xff, 0, 0, 0x10];
     let bgp = tcp("10.0.1.1:50000", "10.0.1.10:179", flags::SYN);
     vec![
@@ -108,7 +109,7 @@ const SOLICITATION: [u8; 24] =
 fn essential(n: u16) -> Vec<Wire> {
     let (prober, router) =
         (format!("10.0.1.100:{}", 50_000 + n), format!("10.0.1.1:{}", 50_000 + n));
-    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&SOLICITATION);
+    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).payload(&SOLICITATION);
     vec![
         from_router(tcp(&prober, "10.0.1.10:8080", flags::SYN)).into(),
         from_router(tcp(&prober, "10.0.1.10:8081", flags::SYN)).into(),
@@ -126,7 +127,7 @@ fn classes() -> Vec<Case> {
     flooded.punt = "limit_per_s = 1\nicmp_limit_per_s = 1";
     flooded.routers = vec!["10.0.1.1"];
     let ping = |n: u16| from_router(echo(&format!("198.51.100.99:{n}"), "10.0.1.10", true));
-    let routed = raw("2001:db8:c::7", OUR_IN6, 58).ttl(254).load(&SOLICITATION);
+    let routed = raw("2001:db8:c::7", OUR_IN6, 58).ttl(254).payload(&SOLICITATION);
     let mut steps: Vec<Step> = vec![
         arrives(INGRESS, from_router(udp("198.51.100.99:1", "10.0.1.10:9999"))).punted(),
         arrives(INGRESS, ping(1)).punted(),
@@ -167,7 +168,7 @@ fn classes() -> Vec<Case> {
     ]
 }
 
-/// Cases of frontends that contain the appliance's own address and ports.
+/// Cases of frontends whose addresses and ports include the appliance's own.
 fn own_ports() -> Vec<Case> {
     let frontends = |list: &str| {
         let mut setup = plain_nat();

@@ -10,7 +10,7 @@ use tables::reason::DropReason;
 use tables::reason::DropReason::*;
 
 fn inner() -> Ip {
-    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
+    tcp(CLIENT, ELSEWHERE, flags::ACK).payload(b"no such service")
 }
 
 fn good() -> Frame {
@@ -121,7 +121,7 @@ fn geneve_headers() -> Vec<Case> {
         ),
         reject(
             "A truncated GENEVE header is dropped.",
-            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&[0, 0, 8, 0])),
+            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).payload(&[0, 0, 8, 0])),
             TooShort,
         ),
     ]
@@ -212,7 +212,7 @@ fn inner_packets() -> Vec<Case> {
         reject("An inner length shorter than its header is dropped.", total(12), InnerMalformed),
         reject(
             "A truncated inner TCP header is dropped.",
-            from_gateway(1, crate::frames::raw(CLIENT_ADDRESS, "192.0.2.80", 6).load(&[1; 7])),
+            from_gateway(1, crate::frames::raw(CLIENT_ADDRESS, "192.0.2.80", 6).payload(&[1; 7])),
             InnerMalformed,
         ),
         reject(
@@ -222,7 +222,7 @@ fn inner_packets() -> Vec<Case> {
         ),
         reject(
             "A tunnel packet without an inner packet is dropped.",
-            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&empty_geneve())),
+            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).payload(&empty_geneve())),
             InnerMalformed,
         ),
     ]
@@ -230,6 +230,7 @@ fn inner_packets() -> Vec<Case> {
 
 const CLIENT_ADDRESS: &str = "198.51.100.7";
 
+/// Builds a GENEVE header with the gateway's options and without an inner packet.
 fn empty_geneve() -> Vec<u8> {
     let mut bytes = vec![8, 0, 8, 0, 0, 0, 0, 0];
     bytes.extend(aws_options(ENDPOINT, 0, 1));
@@ -263,7 +264,7 @@ fn admission() -> Vec<Case> {
         ),
         azure(
             "A VXLAN packet that ends in its inner Ethernet header is dropped.",
-            from_router(udp(NODE, OUR_EXTERNAL).load(&[8, 0, 0, 0, 0, 3, 0x21, 0, 1, 2, 3])),
+            from_router(udp(NODE, OUR_EXTERNAL).payload(&[8, 0, 0, 0, 0, 3, 0x21, 0, 1, 2, 3])),
             InnerMalformed,
         ),
         azure(
@@ -327,8 +328,8 @@ fn services() -> Vec<Case> {
             "Weir answers a ping of a frontend.",
             plain_nat(),
             vec![{
-                let ping = echo("198.51.100.7:9", "203.0.113.10", true).load(b"ping");
-                let pong = echo("203.0.113.10:9", "198.51.100.7", false).load(b"ping");
+                let ping = echo("198.51.100.7:9", "203.0.113.10", true).payload(b"ping");
+                let pong = echo("203.0.113.10:9", "198.51.100.7", false).payload(b"ping");
                 assert_eq!(end("203.0.113.10:9"), pong.src);
                 arrives(INGRESS, from_router(ping)).leaves(INGRESS, to_router(pong), "reply")
             }],

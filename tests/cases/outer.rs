@@ -93,7 +93,7 @@ fn checksums() -> Vec<Case> {
             "NAT over IPv6 keeps a UDP checksum valid.",
             udp_over_six(),
             vec![{
-                let ip = udp(CLIENT6, "[2001:db8:f::20]:53").load(b"question");
+                let ip = udp(CLIENT6, "[2001:db8:f::20]:53").payload(b"question");
                 let out = ip.clone().from(OUR_NAT6).from_port(NAT_1).to("[fd00:2::11]:53").hop();
                 arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, to_backend(11, out), "nat")
             }],

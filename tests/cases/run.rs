@@ -36,6 +36,8 @@ pub fn run(case: &Case, plane: &mut dyn Plane) -> Result<(), String> {
     Ok(())
 }
 
+/// Executes a step, and compares its outgoing frames. `values` are read from these and inserted
+/// into the step's frames.
 fn play(step: &Step, plane: &mut dyn Plane, values: &mut Values) -> Result<(), String> {
     let output = match &step.act {
         Act::Arrives(arm, frame) => plane.send(*arm, &bytes(frame, values)),
@@ -142,6 +144,7 @@ fn resolve_placeholders(
     Ok(())
 }
 
+/// Executes [`Act::Until`].
 fn until(
     plane: &mut dyn Plane,
     arm: u8,

@@ -109,7 +109,7 @@ impl Ip {
         self
     }
 
-    /// Decrements the TTL or hop limit.
+    /// Decrements the TTL or hop limit, as each router does.
     pub fn hop(mut self) -> Ip {
         self.ttl -= 1;
         self
@@ -146,8 +146,8 @@ impl Ip {
         self
     }
 
-    /// Adds an IPv6 extension header of this number; `body` follows the length byte and has 6
-    /// bytes plus a multiple of 8.
+    /// Adds an IPv6 extension header with this protocol number; `body` follows the length byte and
+    /// has 6 bytes plus a multiple of 8.
     pub fn extension(mut self, number: u8, body: &[u8]) -> Ip {
         let mut bytes = vec![((body.len() + 2) / 8 - 1) as u8];
         bytes.extend(body);
@@ -156,7 +156,7 @@ impl Ip {
     }
 
     /// Sets the payload.
-    pub fn load(mut self, payload: &[u8]) -> Ip {
+    pub fn payload(mut self, payload: &[u8]) -> Ip {
         self.payload = payload.to_vec();
         self
     }

@@ -59,8 +59,8 @@ pub struct Outcome {
     pub wires: Wires,
     /// Services at the end.
     pub services: Vec<ServiceNow>,
-    /// Connections that the terminating backend accepted after all lcores had acknowledged its state
-    /// and the connections that were being established at that time had completed.
+    /// Connections that the terminating backend accepted after all lcores had acknowledged its
+    /// state and the connections that were being established at that time had completed.
     pub late_connections: u64,
     /// Requests that the terminating backend answered after that, on existing connections.
     pub later_requests: u64,

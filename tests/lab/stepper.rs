@@ -51,8 +51,8 @@ impl Stepper {
         Ok(this)
     }
 
-    /// Sets watchpoints, so that each later write of the lcore to one of these words stops the lcore.
-    /// fastpath and this process must have mapped the words from the same file.
+    /// Sets watchpoints, so that each later write of the lcore to one of these words stops the
+    /// lcore. fastpath and this process must have mapped the words from the same file.
     pub fn watch(&self, words: [&AtomicU64; WATCHED]) -> Result<()> {
         /// The fields R/W and LEN of DR7, two bits each: writes, eight bytes (Intel's manual,
         /// volume 3, "Debug Control Register").

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Unit {
     container: Arc<Container>,
     name: String,
-    /// The id of the main process in this machine's PID namespace, not in the container's; `None` if
-    /// the process ended before its id was read.
+    /// The id of the main process in this machine's PID namespace, not in the container's; `None`
+    /// if the process ended before its id was read.
     process: Option<u32>,
     /// Whether systemd was asked to stop the unit.
     is_stopping: AtomicBool,

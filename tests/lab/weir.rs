@@ -264,8 +264,8 @@ impl Weir {
         both.into_iter().flatten().try_for_each(|process| process.stop(Duration::from_secs(10)))
     }
 
-    /// Detaches the XDP programs. `more` are further arguments of the loader: `--purge` also removes
-    /// the region's maps.
+    /// Detaches the XDP programs. `more` are further arguments of the loader, such as `--purge`,
+    /// which also removes the region's maps.
     fn detach(&self, more: &[&str]) -> Result<()> {
         let loader = self.plane.program();
         let (program, config) = (find(loader, loader)?, self.folder.file("weir.toml"));

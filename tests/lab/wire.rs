@@ -87,8 +87,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses the header at the beginning of `packet`; `None` if the header is invalid or the packet
-    /// is truncated.
+    /// Parses the header at the beginning of `packet`; `None` if the header is invalid or the
+    /// packet is truncated.
     pub fn read(packet: &[u8]) -> Option<Self> {
         Self::parse(packet, false)
     }

@@ -114,7 +114,7 @@ fn claims_are_unique_sentences_and_cases_have_steps() {
 
 #[test]
 fn every_drop_reason_has_a_case_or_a_named_test() {
-    let shown = cases::reasons_shown(&cases::all());
+    let shown = cases::reasons_covered(&cases::all());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a parent of tests");
     let mut missing = Vec::new();
     for reason in DropReason::ALL.iter().filter(|reason| !shown.contains(reason)) {
@@ -145,7 +145,7 @@ fn every_drop_reason_has_a_case_or_a_named_test() {
 
 #[test]
 fn every_verdict_has_a_case() {
-    let shown = cases::verdicts_shown(&cases::all());
+    let shown = cases::verdicts_covered(&cases::all());
     let all: BTreeSet<&str> = VerdictCounter::ALL
         .iter()
         .filter(|verdict| **verdict != VerdictCounter::Drop)

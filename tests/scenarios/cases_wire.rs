@@ -36,9 +36,9 @@ fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
         for driver in drivers {
             let mut plane = Wire::new(&eal, driver);
             failed.extend(play(&mut plane, driver));
-            an_empty_pool_leaves_no_room_for_headers(&mut plane);
+            an_answer_without_headroom_is_dropped_if_the_pool_is_empty(&mut plane);
             if driver == Driver::AfPacket {
-                a_nic_that_takes_no_more_is_counted(&mut plane);
+                packets_for_a_full_transmit_ring_are_counted(&mut plane);
             }
         }
         failed
@@ -52,7 +52,7 @@ fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
 fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
     let mut all = cases::all();
     if driver == Driver::AfPacket {
-        all.retain(|case| !case.has_fragments_on_the_cable());
+        all.retain(|case| !case.has_outer_fragments());
     }
     let failed: Vec<String> = all.iter().filter_map(|case| cases::run(case, plane).err()).collect();
     println!("{} cases on {}, {} failed", all.len(), plane.name(), failed.len());
@@ -60,7 +60,7 @@ fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
 }
 
 /// An answer needs more headroom than its buffer has, and no further buffer is free.
-fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
+fn an_answer_without_headroom_is_dropped_if_the_pool_is_empty(plane: &mut Wire) {
     plane.load(&aws_nat());
     let mut options = aws_options(ENDPOINT, 0, 1);
     options.extend(option(0x0103, 2, &[7; 124]));
@@ -80,7 +80,7 @@ fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
 }
 
 /// While the link is down, the driver's transmit ring fills, and further packets are dropped.
-fn a_nic_that_takes_no_more_is_counted(plane: &mut Wire) {
+fn packets_for_a_full_transmit_ring_are_counted(plane: &mut Wire) {
     let cable = |state: &str| {
         let done = Command::new("ip").args(["link", "set", "ain0", state]).status();
         assert!(done.is_ok_and(|status| status.success()), "ip link set ain0 {state}");

@@ -118,14 +118,16 @@ impl Fixture<'_> {
         match kind {
             "syn" => drop(self.sends_request(tcp(&from, FRONTEND, flags::SYN))),
             "ack" => drop(self.sends_request(tcp(&from, FRONTEND, flags::ACK))),
-            "udp" => drop(self.sends_request(udp(&from, DNS).load(b"who?"))),
+            "udp" => drop(self.sends_request(udp(&from, DNS).payload(b"who?"))),
             "answered udp" => {
-                let Some(port) = self.sends_request(udp(&from, DNS).load(b"who?")) else { return };
+                let Some(port) = self.sends_request(udp(&from, DNS).payload(b"who?")) else {
+                    return;
+                };
                 let answer = match self.mode {
                     "nat" => udp(DNS_BACKEND, OUR_NAT).to_port(port),
                     _ => udp(DNS, &from),
                 };
-                self.is_answered(from_backend(11, answer.load(b"he!")));
+                self.is_answered(from_backend(11, answer.payload(b"he!")));
             }
             other => panic!("no kind of flood: {other}"),
         }

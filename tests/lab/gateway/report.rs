@@ -59,8 +59,8 @@ pub struct Report {
     pub answered: u64,
     /// Packets delivered to a client or server.
     pub delivered: u64,
-    /// Packets not sent: longer than [`Setup::largest_inner`](super::Setup::largest_inner). AWS drops
-    /// these without an ICMP error as well.
+    /// Packets not sent: longer than [`Setup::largest_inner`](super::Setup::largest_inner). AWS
+    /// drops these without an ICMP error as well.
     pub too_big: u64,
     /// Packets not sent: not IP, multicast (the kernel's own), or not accepted by the kernel.
     pub not_sent: u64,

@@ -103,7 +103,7 @@ fn gue_with_header(words: u8, inner: &Ip) -> Ip {
     let mut load = vec![words, 4, 0, 0];
     load.resize(4 + 4 * usize::from(words), 0x11);
     load.extend(inner.bytes());
-    udp("10.0.2.11:55555", "10.0.2.10:6080").load(&load)
+    udp("10.0.2.11:55555", "10.0.2.10:6080").payload(&load)
 }
 
 /// Builds VXLAN with an inner VLAN tag, as the bytes of a whole frame.
@@ -111,7 +111,7 @@ fn tagged_inside(inner: Ip) -> Vec<u8> {
     let mut load = vec![0x08, 0, 0, 0, 0, 3, 0x21, 0];
     let (to, from): (Mac, Mac) = (AZURE_TO, AZURE_FROM);
     load.extend(Frame::new(from, to, inner).vlan(0x0005).bytes());
-    Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_EXTERNAL).load(&load)).bytes()
+    Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_EXTERNAL).payload(&load)).bytes()
 }
 
 /// Returns frames around the maximum length that is parsed, 65,535 bytes.

@@ -51,7 +51,7 @@ fn packet(rng: &mut Rng) -> Ip {
         2 if rng.usize(..8) == 0 => raw(client, &alone, 47),
         _ => tcp(client, served, one_of(&FLAGS, rng)),
     };
-    let packet = packet.from_port(port).load(&vec![7; rng.usize(..40)]);
+    let packet = packet.from_port(port).payload(&vec![7; rng.usize(..40)]);
     let packet = match rng.usize(..32) {
         0 => packet.ttl(1),
         1 => packet.tos(rng.u8(..)),
@@ -179,7 +179,7 @@ pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
     let arms = [[("10.0.1.1", 1), ("fd00:1::1", 58)], [("10.0.2.1", 1), ("fd00:2::1", 58)]];
     let (from, proto) = arms[usize::from(arm & 1)][usize::from(six)];
     let (router, mac) = [(ROUTER, IN_MAC), (EGRESS_ROUTER, OUT_MAC)][usize::from(arm & 1)];
-    let error = raw(from, &to.to_string(), proto).load(&load);
+    let error = raw(from, &to.to_string(), proto).payload(&load);
     Some(arrives(arm, Frame::new(router, mac, error).bytes()))
 }
 

@@ -103,7 +103,7 @@ impl Appliance<'_> {
 }
 
 #[test]
-fn a_nic_in_trouble_works_again_and_every_frame_is_counted() {
+fn a_faulty_nic_works_again_and_every_frame_is_counted() {
     let arguments =
         ["--no-huge", "--no-shconf", "--no-pci", "-m", "64", "--no-telemetry", "-l", "0"];
     let more = ["--log-level", "error", "--vdev=net_ring0"];
