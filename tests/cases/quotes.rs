@@ -1,6 +1,6 @@
 //! ICMP errors about answers of flows that are not in this appliance's flow table: routers that
-//! distribute packets over several appliances may send the error and the flow's packets to different
-//! appliances.
+//! distribute packets over several appliances may send the error to another one than the flow's
+//! packets.
 
 use super::addresses::*;
 use super::setups::{Setup, WEB, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};

@@ -1,7 +1,7 @@
 //! Runs every case through real DPDK ports on veth, with the pcap and the af_packet driver.
 //!
-//! DPDK can be started once per process, so there is a single test here. It also causes the two
-//! drop reasons that need a buffer pool or a NIC.
+//! DPDK can be started once per process, so there is a single test here. It also causes the drop
+//! reasons `no_headroom` and `tx_queue_full`, which need a buffer pool and a NIC.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -81,15 +81,15 @@ fn an_answer_without_headroom_is_dropped_if_the_pool_is_empty(plane: &mut Wire) 
 
 /// While the link is down, the driver's transmit ring fills, and further packets are dropped.
 fn packets_for_a_full_transmit_ring_are_counted(plane: &mut Wire) {
-    let cable = |state: &str| {
+    let set_link = |state: &str| {
         let done = Command::new("ip").args(["link", "set", "ain0", state]).status();
         assert!(done.is_ok_and(|status| status.success()), "ip link set ain0 {state}");
     };
     plane.load(&aws_return());
     let frame = Frame::new(IN_MAC, ROUTER, tcp("10.0.1.10:179", "10.0.1.1:50000", flags::ACK));
-    cable("down");
+    set_link("down");
     plane.kernel_floods(INGRESS, &frame.bytes(), 200);
-    cable("up");
+    set_link("up");
     let counts = plane.counts();
     assert!(counts.drops[&DropReason::TxQueueFull] > 0, "a full ring drops: {counts:?}");
     assert_eq!((counts.from_kernel, counts.ended()), (200, 200));

@@ -1,6 +1,6 @@
-//! Floods of spoofed packets beside clients, on both planes: established connections lose nothing,
-//! and new ones succeed. Time is counted in packets: the rate of a flood is the number of its
-//! packets between two packets of the clients.
+//! Floods of spoofed packets beside clients, on both planes: established connections lose no
+//! packet, and new ones succeed. One test counts simulated milliseconds; the others count time in
+//! rounds with a fixed number of spoofed packets.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -32,7 +32,8 @@ const ESTABLISHED: u32 = 500;
 const NEW: u32 = 600;
 /// Packets of the flood in each round.
 const FLOOD: u32 = 20;
-/// Rounds from a client's packet to its answer, and from the answer to the client's next packet.
+/// Numbers of rounds from a client's packet to its answer, and as many from the answer to the
+/// client's next packet; each test uses all three.
 const DELAYS: [usize; 3] = [1, 10, 20];
 
 /// Creates a setup with NAT, or with a tunnel whose answers return through Weir.
@@ -74,6 +75,7 @@ fn source_port(mode: &str, frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[at], frame[at + 1]])
 }
 
+/// A plane with the tables of [`setup`].
 struct Fixture<'p> {
     plane: &'p mut dyn Plane,
     mode: &'static str,
@@ -107,7 +109,8 @@ impl Fixture<'_> {
         self.is_answered(from_backend(11, ip))
     }
 
-    /// Returns whether the client's next packet reaches the backend in the same connection.
+    /// Returns whether the client's next packet reaches the backend from the same source port, and
+    /// so in the same connection.
     fn continues(&mut self, client: Client) -> bool {
         self.sends_request(Client::packet(client.number, flags::ACK)) == Some(client.port)
     }

@@ -25,6 +25,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 /// The gateway's configuration without and with the subnet of [`NODE`].
 const SOURCES: &str = "sources = [\"10.0.1.16/28\"]";
 const BOTH: &str = "sources = [\"10.0.1.16/28\", \"10.0.1.48/28\"]";
+/// The time limit of a condition or a response.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts a second emulated gateway at [`NODE`]; returns its clients' namespace as well.

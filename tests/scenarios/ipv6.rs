@@ -86,8 +86,8 @@ fn ipv6_is_returned_translated_and_tunneled() -> Result<(), Box<dyn Error>> {
     }
     for (port, frontend, _, counted) in MIXES {
         fetch((frontend, port))?;
-        let taken: u64 = decaps.iter().map(|decap| decap.counts().decapsulated(counted)).sum();
-        assert!(taken >= 240, "{counted:?}: {taken}");
+        let packets: u64 = decaps.iter().map(|decap| decap.counts().decapsulated(counted)).sum();
+        assert!(packets >= 240, "{counted:?}: {packets}");
     }
     let report = gateway.stop()?;
     assert!(report.clean() && report.returned > 300 && report.answered > 1_000, "{report}");

@@ -1,5 +1,5 @@
-//! Daemons killed and stopped under load: slowpath's death loses no packet, and no daemon's death
-//! moves a flow.
+//! Daemons killed and stopped under load: no packet is lost while slowpath is dead, and no flow
+//! moves when either daemon is killed.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::error::Error;
@@ -23,6 +23,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// Serializes the tests: two poll loops on two cores would disturb each other's measurements.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// The pause of a client's worker after each request.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Asserts that no request failed and no connection moved to another backend.
@@ -99,8 +100,8 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcom
     Ok(())
 }
 
-/// The number of instructions to step after a bucket is locked, so that a new flow's entry is
-/// incomplete.
+/// The maximum number of instructions to step after a bucket is locked, so that a new flow's entry
+/// is incomplete.
 const DEEP: u32 = 600;
 
 /// Begins connections that are not continued, a few hundred per second, until `stop` is set.
@@ -141,7 +142,7 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
     Err(format!("the lcore never stopped in a bucket's lock, {stops} stops").into())
 }
 
-/// Returns the number in front of the last `what` in the log.
+/// Returns the number in front of the last occurrence of `what` in the log.
 fn logged_count(log: &str, what: &str) -> Option<u64> {
     let (before, _) = log.rsplit_once(what)?;
     before.trim_end().rsplit([' ', '"']).next()?.parse().ok()

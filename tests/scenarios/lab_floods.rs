@@ -3,8 +3,9 @@
 //! packets.
 //!
 //! The flow table is much smaller than the flood. The gateway's three clients have round trips of
-//! 1, 20 and 100 ms, and their flows stay unconfirmed that long. With direct server return there is
-//! one client, next to Weir, because answers do not pass the gateway, which delays them.
+//! 1, 20 and 100 ms, and their flows stay unconfirmed that long. The gateway delays the answers to
+//! cause these round trips. With direct server return, answers bypass the gateway, and there is one
+//! client, on Weir's link.
 
 use patience::{check, poll};
 use std::error::Error;
@@ -31,6 +32,7 @@ const PLANES: [Plane; 2] = [Plane::Dpdk, Plane::Xdp { native: false }];
 /// flow, so an unconfirmed flow is evicted after at least 0.4 s, which is four of the longest round
 /// trips. Even a tenth of the flood exceeds that half, should a busy machine lose the rest.
 const MAX_FLOWS: u32 = 2_048;
+/// Packets of the flood.
 const FLOOD: u32 = 20_000;
 /// Packets between two pauses of the flood; with [`PAUSE`] at most 4,000 packets per second.
 const BURST: u32 = 40;
@@ -39,9 +41,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
 /// Connections established before the flood.
 const ESTABLISHED: u64 = 12;
-/// Workers that make new connections before and during the flood.
+/// Workers that open a new connection for each request, before and during the flood.
 const NEW: u64 = 12;
-/// New connections after the flood.
+/// Connections that are opened after the flood.
 const AFTERWARDS: u64 = 40;
 /// `icmp.errors_per_s`.
 const ERRORS_PER_S: u64 = 100;
@@ -178,7 +180,8 @@ fn services(lab: &Lab, mode: &str) -> Vec<Service> {
     frontends.map(service).into()
 }
 
-/// Runs clients before, during and after a flood.
+/// Runs clients before, during and after a flood, and asserts what the file's first paragraph
+/// says.
 fn flooded(plane: Plane, mode: &str) -> Outcome {
     let fixture = Fixture::new(mode)?;
     let settings = Settings {
@@ -283,6 +286,6 @@ fn a_flood_does_not_affect_dsr_connections() -> Outcome {
 }
 
 #[test]
-fn a_flood_does_not_affect_translated_connections() -> Outcome {
+fn a_flood_does_not_affect_nat_connections() -> Outcome {
     on_both_planes("nat")
 }

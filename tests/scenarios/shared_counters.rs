@@ -30,8 +30,8 @@ fn setup(region: &'static str) -> Setup {
     Setup { services, region, ..aws_nat() }
 }
 
-/// Returns packets, new flows and bytes: of each of the two services and of all other services,
-/// then the same of backends.
+/// Returns packets, new flows and bytes of each of the two services and of all services without
+/// counters of their own; then the same of backends.
 fn counted(loaded: &Loaded) -> [[Vec<u64>; 3]; 2] {
     let kinds = [ServiceCounter::Packets, ServiceCounter::NewFlows, ServiceCounter::Bytes];
     let counters = loaded.region.counters();

@@ -10,6 +10,7 @@ use tests::lab::settings::{Plane, Settings};
 use tests::lab::topology::{FRONTEND, Lab};
 use tests::lab::weir::Weir;
 
+/// A MAC address of neither port.
 const OTHER: &str = "02:00:00:00:00:99";
 
 #[test]

@@ -90,9 +90,9 @@ fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
             assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why());
             assert_eq!(stats.by_backend.len(), 2, "both backends serve: {}", why());
         }
-        let taken: u64 =
+        let packets: u64 =
             backends.iter().map(|(decap, _)| decap.counts().decapsulated(counted)).sum();
-        assert!(taken >= 480, "{kind}: {taken} packets used this tunnel");
+        assert!(packets >= 480, "{kind}: {packets} packets used this tunnel");
     }
     let ignored = |(decap, _): &(Decap, Server)| decap.counts().ignored.load(Ordering::Relaxed);
     assert_eq!(backends.iter().map(ignored).sum::<u64>(), 0);
@@ -119,7 +119,8 @@ fn replies_may_return_without_a_tunnel() -> Outcome {
 }
 
 /// Makes requests through a chain with two inspection appliances, of which each packet passes one.
-/// The gateway checks every byte.
+/// The gateway checks every byte. If `symmetric`, both directions of a flow have the same node,
+/// port and cookie.
 fn inspected(symmetric: bool) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["look-1", "look-2"])?;
@@ -141,9 +142,9 @@ fn inspected(symmetric: bool) -> Outcome {
     let report = gateway.stop()?;
     assert_eq!((stats.right, stats.failed), (300, 0), "{}", why(&stats.to_string()));
     assert!(report.clean() && report.returned == report.sent, "{}", why(&report.to_string()));
-    let taken: u64 =
+    let packets: u64 =
         chain.iter().map(|decap| decap.counts().decapsulated(TunnelKind::Geneve)).sum();
-    assert_eq!(taken, report.sent, "each packet passed exactly one appliance of the chain");
+    assert_eq!(packets, report.sent, "each packet passed exactly one appliance of the chain");
     weir.stop()?;
     Ok(())
 }
@@ -183,9 +184,9 @@ fn direct_server_return_serves_plain_clients() -> Outcome {
         let stats = Client::start(&lab.cloud, load)?.finish()?;
         let why = || format!("{kind}: {stats}{:?}", weir.drops());
         assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why());
-        let taken: u64 =
+        let packets: u64 =
             backends.iter().map(|(decap, _)| decap.counts().decapsulated(counted)).sum();
-        assert!(taken >= 240, "{kind}: {taken}");
+        assert!(packets >= 240, "{kind}: {packets}");
     }
     weir.stop()?;
     Ok(())

@@ -8,7 +8,7 @@ use tests::cases::{Act, Case, Step, Wire, arrives, arrives_split, case, services
 use tests::frames::{Frame, Ip, Mac, aws_options, option, options, udp};
 
 /// Returns the first frame of a step, if it has one.
-pub fn shown_by(act: &Act) -> Option<Trial> {
+pub fn first_frame(act: &Act) -> Option<Trial> {
     let bytes = |wire: &Wire| match wire {
         Wire::Built(frame) => frame.bytes(),
         Wire::Raw(bytes) => bytes.clone(),
@@ -140,7 +140,7 @@ fn outer_six() -> Vec<Step> {
 }
 
 /// Returns cases of packets from backends in Weir's own tunnels.
-fn legs() -> Vec<Case> {
+fn from_backends() -> Vec<Case> {
     let backend = |ip: Ip| arrives(EGRESS, from_backend(11, ip));
     let own = |endpoint, attachment: u64| {
         let options = aws_options(endpoint, 0x5745_4952 << 32 | attachment, 5);
@@ -192,6 +192,6 @@ pub fn cases() -> Vec<Case> {
         case("seeds: segments", aws_return(), segments),
         case("seeds: giants", aws_return(), all(longest_frames())),
     ];
-    cases.extend(legs());
+    cases.extend(from_backends());
     cases
 }

@@ -105,6 +105,7 @@ fn ip_at(frame: &[u8], at: usize) -> Option<(usize, u8)> {
 fn inner_at(frame: &[u8]) -> Option<usize> {
     let (header, proto) = ip_at(frame, l3(frame))?;
     let l4 = l3(frame) + header;
+    // By the UDP destination port: GENEVE 6081, GUE 6080, VXLAN 4789, 10800 and 10801.
     match (proto, frame.get(l4 + 2..l4 + 4)) {
         (4 | 41, _) => Some(l4),
         (17, Some([0x17, 0xc1])) => Some(l4 + 16 + usize::from(frame.get(l4 + 8)? & 0x3f) * 4),
@@ -123,7 +124,8 @@ fn exchange(frame: &mut [u8], one: usize, other: usize, len: usize) -> Option<()
     Some(())
 }
 
-/// Sets the word at `at` to `new`, and updates the checksum at `sum` incrementally.
+/// Sets the 16-bit word at `at` to `new`, and updates the checksum at `sum` incrementally
+/// (RFC 1624).
 fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
     let word = |pair: &[u8]| u32::from(u16::from_be_bytes([pair[0], pair[1]]));
     let (old, was) = (word(frame.get(at..at + 2)?), word(frame.get(sum..sum + 2)?));

@@ -9,7 +9,7 @@ pub struct Difference {
     pub because: &'static str,
 }
 
-/// All such cases.
+/// All cases that fail with XDP.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         claim: "With outer_checksum = true the outer UDP checksum of GUE is valid.",

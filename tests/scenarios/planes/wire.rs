@@ -6,7 +6,7 @@
 //!   tester port 3 ---- veth ---- port 1 (egress)  /
 //! ```
 //! All four are ports of this process, in a network namespace of its own: every frame passes the
-//! kernel, a driver, and the fastpath's receive and transmit code, in both directions.
+//! kernel, a driver, and fastpath's receive and transmit code, in both directions.
 
 use super::loaded::Loaded;
 use config::checked::Idle;
@@ -27,7 +27,7 @@ use tests::cases::{Change, Counts, Exit, Plane, Setup};
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The default capacity of the exception path, in frames.
 const KERNEL_QUEUE: usize = 64;
-/// Bytes of a buffer: the frame size of the af_packet ring, which its driver requires, and
+/// Bytes of a buffer: a frame of the af_packet ring, which the driver requires to fit, and
 /// headroom.
 const BUFFER_BYTES: usize = 16_384 + 128;
 
