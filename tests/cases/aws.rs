@@ -3,7 +3,7 @@
 use super::addresses::*;
 use super::setups::{aws_nat, aws_return};
 use super::{Case, arrives, case};
-use crate::frames::{Frame, Ip, echo, flags, option, options, raw, tcp, udp};
+use crate::frames::{Frame, Ip, echo_request, flags, option, options, raw, tcp, udp};
 
 /// A case in which the frame is returned: only MACs and outer addresses are swapped.
 fn returned(claim: &'static str, frame: Frame) -> Case {
@@ -96,7 +96,7 @@ fn return_cases() -> Vec<Case> {
         ),
         returned(
             "An inner ping that matches no service is returned.",
-            from_gateway(1, echo("198.51.100.7:9", "192.0.2.80", true).payload(b"ping")),
+            from_gateway(1, echo_request("198.51.100.7:9", "192.0.2.80").payload(b"ping")),
         ),
         returned(
             "A packet with an inner TTL of 1 is returned.",

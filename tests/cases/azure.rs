@@ -3,7 +3,7 @@
 use super::addresses::*;
 use super::setups::{Setup, azure_nat, azure_return, web_by_tunnel};
 use super::{Case, Step, arrives, case, tunnels};
-use crate::frames::{Frame, Ip, echo, end, flags, tcp};
+use crate::frames::{Frame, Ip, echo_reply, echo_request, end, flags, tcp};
 
 fn elsewhere() -> Ip {
     tcp(CLIENT, ELSEWHERE, flags::ACK).payload(b"no such service")
@@ -209,12 +209,12 @@ fn chain() -> Vec<Case> {
 }
 
 fn replies() -> Vec<Case> {
-    let ping = echo("198.51.100.7:9", "203.0.113.10", true).payload(b"ping");
-    let pong = echo("203.0.113.10:9", "198.51.100.7", false).payload(b"ping");
+    let ping = echo_request("198.51.100.7:9", "203.0.113.10").payload(b"ping");
+    let pong = echo_reply("203.0.113.10:9", "198.51.100.7").payload(b"ping");
     let back = from_external(pong).sent_back();
     let back = back.with(|ip| ip.vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)));
-    let silent = echo("198.51.100.7:0", "203.0.113.10", true).numbers(0, 0);
-    let zeros = echo("203.0.113.10:0", "198.51.100.7", false).numbers(0, 0);
+    let silent = echo_request("198.51.100.7:0", "203.0.113.10").numbers(0, 0);
+    let zeros = echo_reply("203.0.113.10:0", "198.51.100.7").numbers(0, 0);
     let swapped = from_external(zeros).sent_back();
     let swapped = swapped.with(|ip| ip.vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)));
     vec![

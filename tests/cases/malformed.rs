@@ -5,7 +5,9 @@
 use super::addresses::*;
 use super::setups::{Setup, aws_nat, aws_return, azure_return, plain_nat, service};
 use super::{Case, arrives, arrives_split, case};
-use crate::frames::{Frame, Geneve, Ip, aws_options, echo, end, flags, option, options, tcp, udp};
+use crate::frames::{
+    Frame, Geneve, Ip, aws_options, echo_reply, echo_request, end, flags, option, options, tcp, udp,
+};
 use tables::reason::DropReason;
 use tables::reason::DropReason::*;
 
@@ -328,8 +330,8 @@ fn services() -> Vec<Case> {
             "Weir answers a ping of a frontend.",
             plain_nat(),
             vec![{
-                let ping = echo("198.51.100.7:9", "203.0.113.10", true).payload(b"ping");
-                let pong = echo("203.0.113.10:9", "198.51.100.7", false).payload(b"ping");
+                let ping = echo_request("198.51.100.7:9", "203.0.113.10").payload(b"ping");
+                let pong = echo_reply("203.0.113.10:9", "198.51.100.7").payload(b"ping");
                 assert_eq!(end("203.0.113.10:9"), pong.src);
                 arrives(INGRESS, from_router(ping)).leaves(INGRESS, to_router(pong), "reply")
             }],

@@ -3,7 +3,7 @@
 use super::addresses::*;
 use super::setups::{WEB, aws_nat, service};
 use super::{Case, Step, arrives, case, services, wait};
-use crate::frames::{Frame, Ip, echo, flags, tcp, udp};
+use crate::frames::{Frame, Ip, echo_reply, echo_request, flags, tcp, udp};
 use tables::reason::DropReason;
 
 /// Returns the packet as the backend of "web" receives it.
@@ -260,9 +260,9 @@ fn other_protocols() -> Vec<Case> {
         let plain = ip.clone().from("10.0.2.12:53").to(OUR_NAT).to_port(NAT_1);
         arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, to_gateway(1, ip.hop()), "answer")
     };
-    let ping = echo("198.51.100.7:77", "203.0.113.20", true).payload(b"ping");
-    let pong = echo("203.0.113.20:77", "198.51.100.7", false).payload(b"ping");
-    let pong_plain = echo("10.0.2.12", OUR_NAT, false).from_port(NAT_1).payload(b"ping");
+    let ping = echo_request("198.51.100.7:77", "203.0.113.20").payload(b"ping");
+    let pong = echo_reply("203.0.113.20:77", "198.51.100.7").payload(b"ping");
+    let pong_plain = echo_reply("10.0.2.12", OUR_NAT).from_port(NAT_1).payload(b"ping");
     vec![
         case(
             "NAT rewrites UDP in both directions.",

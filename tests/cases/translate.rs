@@ -6,7 +6,7 @@ mod errors;
 use super::addresses::*;
 use super::setups::{aws_translated, azure_translated, plain_translated};
 use super::{Case, arrives, case};
-use crate::frames::{Ip, Mac, echo, error, flags, raw, tcp, udp};
+use crate::frames::{Ip, Mac, echo_reply, echo_request, error, flags, raw, tcp, udp};
 use ends::{Ends, NAT46, NAT64, address_of};
 use tables::reason::DropReason;
 
@@ -101,9 +101,9 @@ fn other_protocols() -> Vec<Case> {
     };
     let pings = |ends: Ends| {
         let client = address_of(ends.client);
-        let ping = echo(&client, ends.any, true).from_port(77).payload(b"ping");
-        let pong = echo(ends.any, &client, false).from_port(77).payload(b"ping");
-        let plain = echo(ends.any_backend, ends.nat, false).from_port(NAT_1).payload(b"ping");
+        let ping = echo_request(&client, ends.any).from_port(77).payload(b"ping");
+        let pong = echo_reply(ends.any, &client).from_port(77).payload(b"ping");
+        let plain = echo_reply(ends.any_backend, ends.nat).from_port(NAT_1).payload(b"ping");
         vec![ends.any_forward(ping), ends.any_back(pong, plain)]
     };
     let unsummed = udp(CLIENT, "203.0.113.20:53").payload(b"question").unsummed();
@@ -169,7 +169,7 @@ fn not_forwarded() -> Vec<Case> {
     let option = error("fd00:9::9", OUR_NAT6, (4, 2), 40, NAT46.beyond(NAT46.request()).hop());
     let routed = NAT46.request().options(&[131, 7, 4, 192, 0, 2, 1]);
     let cut = udp(CLIENT, "203.0.113.20:53").id(9).payload(&[1; 600]).unsummed().part(0, 256, true);
-    let piece = echo("198.51.100.7", "203.0.113.20", true).from_port(77).payload(&[1; 600]);
+    let piece = echo_request("198.51.100.7", "203.0.113.20").from_port(77).payload(&[1; 600]);
     let authentic = raw("2001:db8:c::7", "2001:db8:f::20", 6).extension(51, &[0; 10]);
     let segment = tcp(CLIENT6, "[2001:db8:f::20]:80", flags::SYN).bytes();
     let authentic = authentic.payload(&segment[40..]);

@@ -42,7 +42,17 @@ pub fn udp(src: &str, dst: &str) -> Ip {
     new(src, dst, Body::Udp)
 }
 
-/// Creates an echo request or reply; the source's port is the identifier.
+/// Creates an echo request; the source's port is the identifier.
+pub fn echo_request(src: &str, dst: &str) -> Ip {
+    echo(src, dst, true)
+}
+
+/// Creates an echo reply; the source's port is the identifier.
+pub fn echo_reply(src: &str, dst: &str) -> Ip {
+    echo(src, dst, false)
+}
+
+/// Creates an echo request, or a reply unless `request`; the source's port is the identifier.
 pub fn echo(src: &str, dst: &str, request: bool) -> Ip {
     new(src, dst, Body::Echo { request, seq: 1 })
 }

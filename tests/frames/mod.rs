@@ -14,7 +14,7 @@ pub mod sum;
 
 pub use body::{aws_options, flags, option, options};
 pub use fields::{describe, difference};
-pub use ip::{echo, end, error, raw, tcp, udp};
+pub use ip::{echo, echo_reply, echo_request, end, error, raw, tcp, udp};
 pub use structure::{Body, Fragment, Geneve, Ip, Mac, Sum, Vxlan};
 
 /// An Ethernet frame: its link-layer addresses and its IP packet.
@@ -125,9 +125,17 @@ impl Frame {
     }
 }
 
-/// Builds a frame with an ARP request of `sender` for `target` (RFC 826), or with a reply of
-/// `sender` if `is_reply`.
-pub fn arp(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4], is_reply: bool) -> Vec<u8> {
+/// Builds a frame with an ARP request of `sender` for `target` (RFC 826).
+pub fn arp_request(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    arp(from, to, sender, target, false)
+}
+
+/// Builds a frame with an ARP reply of `sender` to `target` (RFC 826).
+pub fn arp_reply(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    arp(from, to, sender, target, true)
+}
+
+fn arp(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4], is_reply: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(60);
     out.extend(to);
     out.extend(from);

@@ -85,7 +85,7 @@ fn tcp6_hopbyhop_is_as_scapy_makes_it() {
 #[test]
 fn ping4_is_as_scapy_makes_it() {
     like_scapy(
-        Frame::new(A, B, echo("10.1.0.5:77", "10.1.0.6", true).payload(b"ping")),
+        Frame::new(A, B, echo_request("10.1.0.5:77", "10.1.0.6").payload(b"ping")),
         "02000000000202000000000108004500002000004000400126d10a0100050a010006080018e1004d00017069 \
          6e67",
     );
@@ -94,7 +94,7 @@ fn ping4_is_as_scapy_makes_it() {
 #[test]
 fn pong6_is_as_scapy_makes_it() {
     like_scapy(
-        Frame::new(A, B, echo("[2001:db8::1]:77", "2001:db8::2", false).payload(b"ping")),
+        Frame::new(A, B, echo_reply("[2001:db8::1]:77", "2001:db8::2").payload(b"ping")),
         "02000000000202000000000186dd60000000000c3a4020010db800000000000000000000000120010db80000 \
          0000000000000000000281004425004d000170696e67",
     );

@@ -40,6 +40,11 @@ const DELAY: u64 = 60;
 /// connection is closed.
 const AWS: &str = "[aws]\ncluster = \"north\"\nidle_s = 1\n\n[flows]\ntcp_closed_s = 1\n";
 
+/// Starts the daemons as children of the test, as root.
+const AS_CHILDREN: bool = false;
+/// Starts the daemons under their units.
+const UNDER_UNITS: bool = true;
+
 /// The result of one step of the emulator: the target's state, and whether its probe succeeded.
 type Observation = (State, bool);
 
@@ -59,7 +64,8 @@ fn current_thread_runtime() -> tokio::runtime::Runtime {
     runtime.expect("a runtime of one thread")
 }
 
-/// Returns the emulator's sample with the lab's appliance.
+/// Returns the emulator's sample with the lab's appliance. The target group has this failover
+/// attribute, and its targets are unhealthy after `unhealthy` failed probes.
 fn state(mac: &str, failover: &str, unhealthy: u32) -> AwsState {
     let mut state = AwsState::sample("ip");
     let ingress = &mut state.instances[0].interfaces[1];
@@ -290,14 +296,14 @@ fn shut_down(
 
 #[test]
 fn registers_recovers_from_a_kill_and_deregisters_without_packet_loss() -> Outcome {
-    complete_lifecycle(false)
+    complete_lifecycle(AS_CHILDREN)
 }
 
 /// The stop timeout of slowpath's unit is shorter than the deregistration: systemd ends the unit
 /// with an error unless slowpath extends it.
 #[test]
 fn registers_recovers_from_a_kill_and_deregisters_under_the_units() -> Outcome {
-    complete_lifecycle(true)
+    complete_lifecycle(UNDER_UNITS)
 }
 
 fn complete_lifecycle(under_units: bool) -> Outcome {
@@ -342,7 +348,7 @@ fn complete_lifecycle(under_units: bool) -> Outcome {
 fn deregisters_before_returning_503_where_unhealthy_targets_lose_flows() -> Outcome {
     let begun = Instant::now();
     let mut lab = Lab::new(&["web-1", "web-2"])?;
-    let (aws, mut weir, before) = begin(&mut lab, ("rebalance", 2), false)?;
+    let (aws, mut weir, before) = begin(&mut lab, ("rebalance", 2), AS_CHILDREN)?;
     let clients = long_lived(&lab)?;
     clients[0].wait_for(100, WAIT_LIMIT)?;
     // The first deregistration fails. The retry takes long enough for two probes: if slowpath

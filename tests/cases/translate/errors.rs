@@ -5,7 +5,7 @@ use super::super::addresses::*;
 use super::super::setups::{aws_translated, plain_translated};
 use super::super::{Case, Step, arrives, case};
 use super::ends::{Ends, NAT46, NAT64, address_of, quoted, written};
-use crate::frames::{Frame, Ip, echo, error, flags, tcp};
+use crate::frames::{Frame, Ip, echo_request, error, flags, tcp};
 use tables::reason::DropReason;
 
 /// ICMP errors of one family and their translation: type, code and the second word of the header.
@@ -97,10 +97,10 @@ fn quotes() -> Vec<Case> {
     let translated = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, NAT64.request().hop());
     let translated = translated.quoting(48);
     let pinged = |six: bool| match six {
-        true => echo(OUR_NAT6, "fd00:2::12", true).from_port(NAT_1).payload(b"ping").hop(),
-        false => echo("198.51.100.7", "203.0.113.20", true).from_port(77).payload(b"ping").hop(),
+        true => echo_request(OUR_NAT6, "fd00:2::12").from_port(NAT_1).payload(b"ping").hop(),
+        false => echo_request("198.51.100.7", "203.0.113.20").from_port(77).payload(b"ping").hop(),
     };
-    let ping = echo("198.51.100.7", "203.0.113.20", true).from_port(77).payload(b"ping");
+    let ping = echo_request("198.51.100.7", "203.0.113.20").from_port(77).payload(b"ping");
     let plain6 = error("fd00:2::12", OUR_NAT6, (1, 4), 0, pinged(true)).quoting(1_000);
     let translated4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
     vec![
