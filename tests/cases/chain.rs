@@ -35,6 +35,7 @@ fn long(node: &'static str, cookie: u32) -> GatewayPath {
 }
 
 impl GatewayPath {
+    /// Returns the frame in which the gateway sends `inner`.
     fn outer(&self, inner: Ip) -> Frame {
         let outer = inner.in_geneve(self.node, OUR_GENEVE, self.options.clone());
         Frame::new(ROUTER, IN_MAC, outer)
@@ -73,8 +74,11 @@ impl GatewayPath {
 /// of the range is used.
 const LATER: u16 = 49_152;
 
+/// The node and source port of one direction.
 const ONE: &str = NODE;
+/// The same node with another source port.
 const OTHER_PORT: &str = "10.0.1.100:60999";
+/// The node and source port of the other direction.
 const TWO: &str = OTHER_NODE;
 
 fn legs_of_both_directions() -> Vec<Case> {

@@ -37,9 +37,12 @@ fn dsr() -> Setup {
     plain_dsr("ipip", "10.0.2.11")
 }
 
+/// Backend 11.
 const ONE: &str = r#"{address = "10.0.2.11"}"#;
+/// Backend 12.
 const OTHER: &str = r#"{address = "10.0.2.12"}"#;
 
+/// Builds "web" with direct server return by IPIP, further keys and these backends.
 fn web(keys: &str, backends: &[&str]) -> String {
     let keys = format!("mode = \"dsr\"\ntunnel = \"ipip\"\n{keys}");
     service("web", &keys, WEB, &backends.join(", "))

@@ -133,7 +133,7 @@ fn other_protocols() -> Vec<Case> {
     ]
 }
 
-fn pieces() -> Vec<Case> {
+fn fragments() -> Vec<Case> {
     let parts = |ends: Ends| {
         let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(ends.any).ip(), port);
         let frontend = at(53).to_string();
@@ -206,8 +206,15 @@ fn not_forwarded() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [connections(), other_sources(), other_protocols(), pieces(), not_forwarded(), errors::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        connections(),
+        other_sources(),
+        other_protocols(),
+        fragments(),
+        not_forwarded(),
+        errors::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -40,7 +40,7 @@ const DELAY: u64 = 60;
 /// connection is closed.
 const AWS: &str = "[aws]\ncluster = \"north\"\nidle_s = 1\n\n[flows]\ntcp_closed_s = 1\n";
 
-/// Starts the daemons as children of the test, as root.
+/// Starts the daemons as children of the test, as root, unless `WEIR_LAB_UNITS` is set.
 const AS_CHILDREN: bool = false;
 /// Starts the daemons under their units.
 const UNDER_UNITS: bool = true;

@@ -16,7 +16,7 @@ use tests::lab::weir::Weir;
 /// side.
 const ROUTE: &str = "route replace default via 10.0.1.1 dev weir-in";
 
-/// Starts the daemons as children of the test, as root.
+/// Starts the daemons as children of the test, as root, unless `WEIR_LAB_UNITS` is set.
 const AS_CHILDREN: bool = false;
 /// Starts the daemons under their units.
 const UNDER_UNITS: bool = true;

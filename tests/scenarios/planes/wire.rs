@@ -135,9 +135,12 @@ struct Tester {
 pub struct Wire {
     driver: Driver,
     loaded: Option<Loaded>,
+    /// The lcore's queues of both ports, and its ends of the exception path's rings.
     ends: LcoreQueues,
     testers: Vec<Tester>,
+    /// Frames from the lcore to the kernel.
     punted: Consumer<KernelFrame>,
+    /// Frames from the kernel to the lcore.
     kernel: Producer<KernelFrame>,
     /// Whether the tester takes frames to the kernel out of the ring. If a case limits the kernel's
     /// queue, frames stay in the ring.
