@@ -5,7 +5,9 @@ use super::setups::{Setup, WEB, aws_nat, plain_nat, service};
 use super::{Case, Step, arrives, case, services};
 use crate::frames::{Frame, Ip, flags, tcp, udp};
 
+/// The frontend of service "dns".
 const DNS: &str = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
+/// The address and port of that frontend.
 const DNS_FRONTEND: &str = "203.0.113.10:53";
 
 /// Builds "web", "web6" and "dns" with these keys and two backends each: 11 in state `state`, and

@@ -21,7 +21,9 @@ struct Side {
     port: u16,
 }
 
+/// A flow from one endpoint.
 const ONE: Side = Side { endpoint: ENDPOINT, node: NODE, cookie: 1, tag: TAG_1, port: HASH_1 };
+/// The flow with the same 5-tuple from another endpoint, by another node.
 const TWO: Side =
     Side { endpoint: OTHER_ENDPOINT, node: OTHER_NODE, cookie: 2, tag: TAG_2, port: HASH_2 };
 

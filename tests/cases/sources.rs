@@ -6,6 +6,7 @@ use super::{Case, Step, arrives, case};
 use crate::frames::{Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
+/// `egress.ipip_sources`.
 const NETWORK: &str = "100.64.7.0/24";
 /// The seed of the hash; the addresses below result from it.
 const SEED: u64 = 0x5745_4952;

@@ -15,6 +15,7 @@ pub struct Field {
     pub len: usize,
 }
 
+/// A layer's fields of fixed length, in order: name and length in bytes.
 type Shape = &'static [(&'static str, usize)];
 
 const ETHERNET: Shape = &[("to", 6), ("from", 6), ("ethertype", 2)];

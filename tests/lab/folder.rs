@@ -4,6 +4,7 @@ use super::error::{LabError, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// The names of a lab's directories begin with this and the process id.
 const PREFIX: &str = "weir-lab-";
 /// The parent of the directories of kernel maps, which labs with the XDP plane use.
 const MAPS: &str = "/sys/fs/bpf";

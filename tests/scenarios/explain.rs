@@ -254,7 +254,9 @@ fn backends(mode: &str, addresses: &[&str]) -> String {
 const WEB6: &str = r#"{address = "2001:db8:f::10"}"#;
 /// The IPv4 frontend for any port.
 const ANY: &str = r#"{address = "203.0.113.20"}"#;
+/// IPv4 backends.
 const FOUR: [&str; 3] = ["10.0.2.11", "10.0.2.12", "10.0.2.13"];
+/// IPv6 backends.
 const SIX: [&str; 2] = ["fd00:2::11", "fd00:2::12"];
 
 /// Replaces the services by ones with session affinity and source ranges.

@@ -22,7 +22,9 @@ use tests::cases::{Exit, Plane};
 use tests::frames::{Frame, Ip, flags, tcp, udp};
 use tests::lab::netns::Netns;
 
+/// The frontend of the UDP service "dns".
 const DNS: &str = "203.0.113.10:53";
+/// The backend of "dns", with NAT.
 const DNS_BACKEND: &str = "10.0.2.11:5353";
 /// `region.max_flows`: half of them may be unconfirmed.
 const MAX_FLOWS: u32 = 4096;

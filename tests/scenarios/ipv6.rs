@@ -12,8 +12,11 @@ use tests::lab::settings::{Backend, Service, Settings};
 use tests::lab::topology::{AWS_SERVER6, HTTP, Host, Lab};
 use tests::lab::weir::Weir;
 
+/// The frontend of the NAT66 service.
 const NAT66: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
+/// The IPv4 frontend of the tunnel services.
 const FOUR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 30);
+/// The IPv6 frontend of the tunnel services.
 const SIX: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x30);
 
 /// The combinations: the frontend's port and address, whether the backends are IPv6, and the kind

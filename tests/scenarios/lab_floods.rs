@@ -27,6 +27,7 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 /// Serializes the tests: two labs on two cores would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// The planes on which each test runs.
 const PLANES: [Plane; 2] = [Plane::Dpdk, Plane::Xdp { native: false }];
 /// `region.max_flows`. Half of them may be unconfirmed. Five of eight packets of the flood begin a
 /// flow, so an unconfirmed flow is evicted after at least 0.4 s, which is four of the longest round
@@ -36,6 +37,7 @@ const MAX_FLOWS: u32 = 2_048;
 const FLOOD: u32 = 20_000;
 /// Packets between two pauses of the flood; with [`PAUSE`] at most 4,000 packets per second.
 const BURST: u32 = 40;
+/// The length of these pauses.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Round trips of the gateway's clients.
 const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
@@ -47,6 +49,7 @@ const NEW: u64 = 12;
 const AFTERWARDS: u64 = 40;
 /// `icmp.errors_per_s`.
 const ERRORS_PER_S: u64 = 100;
+/// The port of the web server, to which the clients connect.
 const WEB: u16 = 80;
 /// The time limit of a condition.
 const TIMEOUT: Duration = Duration::from_secs(30);

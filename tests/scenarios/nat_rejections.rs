@@ -94,7 +94,9 @@ fn finds_the_only_available_port(plane: &mut dyn Plane) {
     assert!(tries.is_some_and(|tries| tries <= RANGE / PORTS + 1), "{}: {tries:?}", plane.name());
 }
 
+/// `nat.addresses` with one IPv4 address; the cases' services also need an IPv6 address.
 const ONE: &str = r#"["10.0.2.20", "fd00:2::20"]"#;
+/// The same with seven IPv4 addresses.
 const SEVEN: &str = r#"["10.0.2.20", "10.0.2.21", "10.0.2.22", "10.0.2.23", "10.0.2.24",
     "10.0.2.25", "10.0.2.26", "fd00:2::20"]"#;
 

@@ -17,16 +17,19 @@ use tests::cases::addresses::{INGRESS, from_gateway, syn};
 use tests::cases::setups::{Setup, WEB, WEB_BACKEND, aws_nat, service};
 use tests::lab::netns::Netns;
 
-const DNS: &str = r#"{address = "203.0.113.11", port = 80, protocol = "tcp"}"#;
-const DNS_BACKEND: &str = r#"{address = "10.0.2.12", port = 8080}"#;
-/// The number of packets to each of the two services.
+/// The frontend of service "other"; that of "web" is [`WEB`].
+const OTHER: &str = r#"{address = "203.0.113.11", port = 80, protocol = "tcp"}"#;
+/// The backend of service "other".
+const OTHER_BACKEND: &str = r#"{address = "10.0.2.12", port = 8080}"#;
+/// The number of packets to "other" and to "web".
 const SENT: [u64; 2] = [3, 5];
 
 /// Creates a setup of two services with one backend each; the keys `region` set how many of them
 /// have counters of their own.
 fn setup(region: &'static str) -> Setup {
     let nat = "mode = \"nat\"";
-    let services = service("dns", nat, DNS, DNS_BACKEND) + &service("web", nat, WEB, WEB_BACKEND);
+    let services =
+        service("other", nat, OTHER, OTHER_BACKEND) + &service("web", nat, WEB, WEB_BACKEND);
     Setup { services, region, ..aws_nat() }
 }
 

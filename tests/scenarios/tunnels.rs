@@ -25,6 +25,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// A kind of tunnel: the value of the key `tunnel`, the frontend, and the kind that backends count.
 type Kind = (&'static str, [u8; 4], TunnelKind);
 
+/// All kinds of tunnel, each with a frontend of its own.
 const KINDS: [Kind; 4] = [
     ("geneve", [203, 0, 113, 20], TunnelKind::Geneve),
     ("vxlan", [203, 0, 113, 21], TunnelKind::Vxlan),

@@ -16,6 +16,7 @@ const CLIENTS6: [&str; 2] = ["2001:db8:c::7", "2001:db8:c::8"];
 const SERVED: [&str; 5] = [FRONTEND, FRONTEND, "203.0.113.20:53", ELSEWHERE, "10.0.1.10:179"];
 /// The IPv6 destinations.
 const SERVED6: [&str; 2] = [FRONTEND6, ELSEWHERE6];
+/// TCP flags, of which one is selected for each segment; SYN is listed twice, to be more frequent.
 const FLAGS: [u8; 8] = [
     flags::SYN,
     flags::SYN,
