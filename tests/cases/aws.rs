@@ -11,6 +11,7 @@ fn returned(claim: &'static str, frame: Frame) -> Case {
     case(claim, aws_return(), vec![arrives(INGRESS, frame).leaves(INGRESS, back, "return")])
 }
 
+/// Builds a packet that matches no service.
 fn elsewhere() -> Ip {
     tcp(CLIENT, ELSEWHERE, flags::ACK).payload(b"no such service")
 }
@@ -29,6 +30,7 @@ fn with_unknown_options() -> Frame {
     Frame::new(ROUTER, IN_MAC, outer)
 }
 
+/// Builds a frame with 252 bytes of GENEVE options, the maximum (RFC 8926 3.4).
 fn longest_options() -> Frame {
     let mut all = crate::frames::aws_options(ENDPOINT, 0, 5);
     all.extend(option(0x0103, 2, &[7; 124]));

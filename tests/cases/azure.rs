@@ -5,6 +5,7 @@ use super::setups::{Setup, azure_nat, azure_return, web_by_tunnel};
 use super::{Case, Step, arrives, case, tunnels};
 use crate::frames::{Frame, Ip, echo_reply, echo_request, end, flags, tcp};
 
+/// Builds a packet that matches no service.
 fn elsewhere() -> Ip {
     tcp(CLIENT, ELSEWHERE, flags::ACK).payload(b"no such service")
 }

@@ -17,10 +17,12 @@ struct GatewayPath {
     own: Vec<u8>,
 }
 
+/// Creates the path of packets from the usual endpoint.
 fn path(node: &'static str, attachment: u64, cookie: u32) -> GatewayPath {
     path_of(ENDPOINT, node, attachment, cookie)
 }
 
+/// Creates the path of packets from this endpoint.
 fn path_of(endpoint: u64, node: &'static str, attachment: u64, cookie: u32) -> GatewayPath {
     let options = aws_options(endpoint, attachment, cookie);
     GatewayPath { node, options, own: origin_options(endpoint, node, cookie, ANY_TAG) }
@@ -52,6 +54,7 @@ impl GatewayPath {
         self.forward_as(ip, HASH_1)
     }
 
+    /// As [`GatewayPath::forward`], with `port` as outer source port to the inspection appliance.
     fn forward_as(&self, ip: Ip, port: u16) -> Step {
         let out = self.appliance(ip.clone().hop(), port);
         arrives(INGRESS, self.outer(ip)).leaves(EGRESS, out, "tunnel")
@@ -62,6 +65,7 @@ impl GatewayPath {
         self.back_as(ip, HASH_1)
     }
 
+    /// As [`GatewayPath::back`], with `port` as outer source port to the inspection appliance.
     fn back_as(&self, ip: Ip, port: u16) -> Step {
         let out = self.outer(ip.clone().hop().hop()).sent_back();
         let out = out.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)));
@@ -162,6 +166,7 @@ fn long_options() -> Vec<Case> {
     )]
 }
 
+/// A chain with a single option slab.
 fn few_slabs() -> Setup {
     Setup { option_slabs: 1, ..aws_chain().named("chain, one option slab") }
 }

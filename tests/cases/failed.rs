@@ -35,6 +35,7 @@ fn with_first(keys: &str, state: Option<&str>) -> String {
         + &service("dns", &keys, DNS, &both("10.0.2.11", "10.0.2.12", 5353))
 }
 
+/// Returns `setup` with the services before the change: backend 11 is active.
 fn start(setup: Setup, keys: &str) -> Setup {
     let named = setup.named("two backends, one fails");
     Setup { services: with_first(keys, Some("active")), ..named }
@@ -54,6 +55,7 @@ fn forwarded(frame: fn(Ip) -> Frame, ip: Ip, n: u8, port: u16, nat: u16) -> Step
     arrives(INGRESS, frame(ip)).leaves(EGRESS, to_backend(n, out), "nat")
 }
 
+/// A step in which the client's query reaches backend n from NAT port `nat`.
 fn queried(n: u8, nat: u16) -> Step {
     forwarded(by_gateway, query(), n, 5353, nat)
 }
@@ -73,6 +75,7 @@ fn udp_case(claim: &'static str, keys: &str, state: Option<&str>, then: u8) -> C
     )
 }
 
+/// Builds a client's segment to the frontend of its family.
 fn web(client: &str, flags: u8) -> Ip {
     let to = if client.starts_with('[') { FRONTEND6 } else { FRONTEND };
     tcp(client, to, flags).numbers(7_001, 9_001)
@@ -90,6 +93,7 @@ fn tcp_stays(claim: &'static str, keys: &str, state: Option<&str>) -> Case {
     case(claim, start(aws_nat(), keys), steps)
 }
 
+/// A step in which Weir answers a frame with a reset.
 fn answered(frame: Frame, reset: Frame) -> Step {
     let mut step = arrives(INGRESS, frame);
     step.leaves.push((super::Exit::Port(INGRESS), reset.into()));

@@ -26,6 +26,7 @@ const BESIDE: [(&str, &str); 3] = [
     ("The address before multicast is accepted as a client's.", "223.255.255.255:40000"),
 ];
 
+/// Builds a SYN.
 fn opens(from: &str, to: &str) -> Ip {
     tcp(from, to, flags::SYN)
 }

@@ -303,7 +303,7 @@ fn other_protocols() -> Vec<Case> {
     ]
 }
 
-fn six() -> Vec<Case> {
+fn nat66() -> Vec<Case> {
     let request = tcp(CLIENT6, FRONTEND6, flags::SYN).mss(1440);
     let response = tcp(FRONTEND6, CLIENT6, flags::SYN | flags::ACK).mss(1440);
     let out = request.clone().from(OUR_NAT6).from_port(NAT_1).to(BACKEND6).hop();
@@ -351,7 +351,7 @@ fn scopes() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [tcp_cases(), lifetimes(), tcp_states(), udp_states(), other_protocols(), six(), scopes()]
+    [tcp_cases(), lifetimes(), tcp_states(), udp_states(), other_protocols(), nat66(), scopes()]
         .into_iter()
         .flatten()
         .collect()

@@ -36,6 +36,7 @@ pub(super) fn passes(frame: fn(Ip) -> Frame, client: &str, nat: u16) -> Step {
     arrives(INGRESS, frame(from(client))).leaves(EGRESS, to_backend(11, out), "nat")
 }
 
+/// A step in which a client's SYN is dropped because of the service's source ranges.
 fn denied(frame: fn(Ip) -> Frame, client: &str) -> Step {
     arrives(INGRESS, frame(from(client))).dropped(DropReason::SourceDenied)
 }

@@ -29,6 +29,7 @@ fn by_ipip(ip: Ip, backend: u8) -> Step {
     arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
 }
 
+/// A step in which a router's packet is dropped for `reason`.
 fn dropped(ip: Ip, reason: DropReason) -> Step {
     arrives(INGRESS, from_router(ip)).dropped(reason)
 }

@@ -28,6 +28,7 @@ const TWO: Side =
     Side { endpoint: OTHER_ENDPOINT, node: OTHER_NODE, cookie: 2, tag: TAG_2, port: HASH_2 };
 
 impl Side {
+    /// Returns the options that Weir sends to the backend.
     fn options(&self) -> Vec<u8> {
         origin_options(self.endpoint, self.node, self.cookie, self.tag)
     }
@@ -87,6 +88,7 @@ fn flow(n: u16) -> Frame {
     from_gateway(7, syn().from_port(1024 + n))
 }
 
+/// A step in which `count` new flows are forwarded to the backend.
 fn flood(count: u16) -> Step {
     let mut step = Step::new(Act::Flood { arm: INGRESS, make: flow, count });
     step.counted.push(Counted::Verdict("tunnel"));
@@ -335,6 +337,7 @@ fn case_of(setup: Setup, steps: Vec<Step>) -> Case {
 }
 
 impl Case {
+    /// Sets the claim and appends steps.
     fn claims(mut self, claim: &'static str, steps: Vec<Step>) -> Case {
         self.claim = claim;
         self.steps.extend(steps);

@@ -20,6 +20,7 @@ fn datagram(src: &str, dst: &str) -> Ip {
     udp(src, dst).id(9).payload(&(0..48).collect::<Vec<u8>>())
 }
 
+/// Asserts that the built frame has the bytes that scapy builds, given in hexadecimal.
 #[track_caller]
 fn like_scapy(frame: Frame, hex: &str) {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();

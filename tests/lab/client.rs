@@ -208,6 +208,7 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes requests until all are made or the client is stopped; run by each worker.
     fn work(&self) {
         let mut idle: Option<Connection> = None;
         while !self.stop.load(Ordering::Relaxed) {

@@ -180,6 +180,7 @@ impl Shared {
         Ok(())
     }
 
+    /// Sends `inner` back through socket number `at`.
     fn send(&self, at: usize, envelope: &Envelope, inner: &[u8]) {
         if self.sockets[at].send(envelope.peer(), &envelope.around(inner)) {
             self.counts.sent_back.fetch_add(1, Ordering::Relaxed);

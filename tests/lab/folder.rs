@@ -18,6 +18,7 @@ pub struct Folder {
     keep: bool,
 }
 
+/// Returns the parents of a lab's directories: for files, and for the region.
 fn roots() -> [PathBuf; 2] {
     [std::env::temp_dir(), PathBuf::from("/dev/shm")]
 }

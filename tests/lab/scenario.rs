@@ -24,7 +24,8 @@ pub use totals::{Totals, Wires, at_rest};
 pub struct Plan {
     /// Requests to the service through each gateway, on connections of ten requests.
     pub requests: u64,
-    /// The pause of each of a client's eight workers after each request.
+    /// The pause of each of a main client's eight workers after each request; a worker of a steady
+    /// client pauses four times as long.
     pub pause: Duration,
     /// The interval between calls of the observer.
     pub report_interval: Duration,

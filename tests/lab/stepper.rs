@@ -107,6 +107,7 @@ impl Stepper {
         fastpath.kill().map(drop)
     }
 
+    /// Waits until the lcore stops or ends.
     fn wait(&mut self) -> Result<()> {
         let status = waitpid(self.thread, Some(WaitPidFlag::__WALL));
         self.note(status.map_err(LabError::errno("waiting for an lcore"))?)
@@ -160,6 +161,7 @@ struct Mapping {
     file: String,
 }
 
+/// Returns a process's memory mappings.
 fn mappings(process: u32) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{process}/maps");
     let text = std::fs::read_to_string(&path).map_err(LabError::io(path))?;

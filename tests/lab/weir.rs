@@ -214,6 +214,7 @@ impl Weir {
         self.wait_for_next_hops()
     }
 
+    /// Starts a daemon: under its unit if there are units, otherwise as a child of this process.
     fn process(&self, program: &str) -> Result<Process> {
         if let Some(units) = &self.units {
             return units.start(program, &self.environment);

@@ -108,11 +108,13 @@ impl Run {
         self.both.end_burst().or_else(|text| self.fail(&text).ok_or(())).ok()
     }
 
+    /// Records a difference between the planes, and returns `None`.
     fn fail(&mut self, text: &str) -> Option<()> {
         self.failed.push(format!("frame {} of seed {}: {text}", self.sent, self.seed));
         None
     }
 
+    /// Keeps a frame and its outgoing frames, from which later frames are made.
     fn remember(&mut self, trial: Trial, output: Output) {
         self.arrived.push_back(trial);
         // Most frames return to a gateway. Of these, every fourth is kept to be answered.
@@ -171,7 +173,7 @@ impl Run {
     }
 
     /// Passes a case's frames, each followed by `share` frames of all kinds.
-    fn play(&mut self, case: &Case, share: usize) -> Option<()> {
+    fn run_case(&mut self, case: &Case, share: usize) -> Option<()> {
         for step in &case.steps {
             self.end_burst()?;
             match &step.act {
@@ -210,6 +212,7 @@ impl Run {
     }
 }
 
+/// Passes client traffic of the default setups and all cases to both planes.
 fn run() -> Run {
     let all: Vec<Case> = seeds::cases().into_iter().chain(cases::all()).collect();
     let mut run = Run::new(PlanePair::new(&all[0].setup));
@@ -220,7 +223,7 @@ fn run() -> Run {
     let share = (FRAMES - default_setups.len() * TRAFFIC).div_ceil(all.len());
     for case in &all {
         let steps = case.steps.iter().filter_map(|step| seeds::first_frame(&step.act)).count();
-        run.with(&case.setup, |run| run.play(case, share.div_ceil(steps.max(1))));
+        run.with(&case.setup, |run| run.run_case(case, share.div_ceil(steps.max(1))));
     }
     run
 }

@@ -1,5 +1,5 @@
 //! Packets of one burst that depend on each other, among them ICMP errors and the packets after
-//! them; and outer sources of IPIP.
+//! them; the backends that ICMP errors without a flow reach; and outer sources of IPIP.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {

@@ -35,7 +35,7 @@ fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
         let mut failed = Vec::new();
         for driver in drivers {
             let mut plane = Wire::new(&eal, driver);
-            failed.extend(play(&mut plane, driver));
+            failed.extend(run_cases(&mut plane, driver));
             an_answer_without_headroom_is_dropped_if_the_pool_is_empty(&mut plane);
             if driver == Driver::AfPacket {
                 packets_for_a_full_transmit_ring_are_counted(&mut plane);
@@ -49,7 +49,7 @@ fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
 
 /// Runs all cases that the driver supports. With af_packet the kernel would reassemble fragments,
 /// so cases with fragments on the wire run on the pcap driver alone.
-fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
+fn run_cases(plane: &mut Wire, driver: Driver) -> Vec<String> {
     let mut all = cases::all();
     if driver == Driver::AfPacket {
         all.retain(|case| !case.has_outer_fragments());

@@ -118,6 +118,7 @@ struct Observed {
     backend: Option<u32>,
 }
 
+/// Returns the outcome of a packet from the counters before and after it.
 fn observed(before: &CounterValues, after: &CounterValues) -> Observed {
     let verdict = grown(&before.verdicts, &after.verdicts).map(|n| VerdictCounter::ALL[n].name());
     let reason = grown(&before.reasons, &after.reasons).map(|n| DropReason::ALL[n].name());

@@ -61,6 +61,7 @@ struct Client {
 }
 
 impl Client {
+    /// Returns the address and port of client number `number`.
     fn at(number: u32) -> String {
         format!("198.51.{}.{}:{}", 100 + number / 250, 1 + number % 250, 20_000 + number % 9)
     }
@@ -98,6 +99,7 @@ impl Fixture<'_> {
         matches!(&left[..], [(Exit::Port(INGRESS), _)])
     }
 
+    /// Sends a client's SYN; `None` if it did not reach the backend.
     fn connects(&mut self, number: u32) -> Option<Client> {
         self.sends_request(Client::packet(number, flags::SYN)).map(|port| Client { number, port })
     }
@@ -140,7 +142,7 @@ impl Fixture<'_> {
 }
 
 /// Runs a flood. Panics if a client loses a packet.
-fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, delay: usize) {
+fn run_flood(plane: &mut dyn Plane, mode: &'static str, kind: &str, delay: usize) {
     plane.load(&setup(mode));
     let about = format!("{kind} on {} in mode {mode}, delay {delay}", plane.name());
     let mut fixture = Fixture { plane, mode };
@@ -208,7 +210,7 @@ const FAST_FLOOD: u32 = 100;
 /// Runs a SYN flood with one new client per millisecond. Returns how many clients' SYNs passed (of
 /// those that the test follows to the end), and how many of these clients could continue after two
 /// round trips.
-fn play_fast(new_flows: &'static str) -> (u32, u32) {
+fn run_fast_flood(new_flows: &'static str) -> (u32, u32) {
     let mut plane = Memory::new();
     plane.load(&Setup { new_flows, ..setup("nat") });
     let ack = flags::ACK;
@@ -260,19 +262,19 @@ fn play_fast(new_flows: &'static str) -> (u32, u32) {
 
 #[test]
 fn clients_admitted_in_a_flood_beyond_the_limit_stay() {
-    let (admitted, completed) = play_fast("");
+    let (admitted, completed) = run_fast_flood("");
     assert!(admitted >= 40, "only {admitted} clients were admitted");
     assert_eq!(completed, admitted, "the limit is too high: admitted clients lose their NAT port");
-    let (admitted, completed) = play_fast("nat_new_per_s = 0");
+    let (admitted, completed) = run_fast_flood("nat_new_per_s = 0");
     assert!(admitted >= 800 && completed == 0, "{completed} of {admitted} clients without a limit");
 }
 
-fn play_all(plane: &mut dyn Plane) {
+fn run_floods(plane: &mut dyn Plane) {
     for mode in ["nat", "tunnel"] {
         let kinds = ["syn", "ack", "udp", "answered udp"];
         for kind in kinds {
             for delay in DELAYS {
-                play(plane, mode, kind, delay);
+                run_flood(plane, mode, kind, delay);
             }
         }
     }
@@ -280,7 +282,7 @@ fn play_all(plane: &mut dyn Plane) {
 
 #[test]
 fn clients_lose_no_packet_in_a_flood_in_memory() {
-    play_all(&mut Memory::new());
+    run_floods(&mut Memory::new());
 }
 
 #[test]
@@ -288,6 +290,6 @@ fn clients_lose_no_packet_in_a_flood_in_the_kernel() -> Result<(), Box<dyn Error
     let namespace = Netns::new("floods-xdp")?;
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
-    namespace.run(|| play_all(&mut Xdp::new()))?;
+    namespace.run(|| run_floods(&mut Xdp::new()))?;
     Ok(())
 }

@@ -228,6 +228,7 @@ struct PrimedMemory {
 }
 
 impl PrimedMemory {
+    /// Caches a frame's headers.
     fn prime(&mut self, arm: u8, frame: &Frame) {
         let lcore = &self.memory.loaded().lcore;
         let mut burst = Burst::default();
@@ -274,7 +275,7 @@ impl Plane for PrimedMemory {
 }
 
 #[test]
-fn every_case_passes_after_cached_headers() {
+fn every_case_passes_with_cached_headers() {
     let mut plane = PrimedMemory { memory: Memory::new(), hits: 0 };
     let all = cases::all();
     let failed: Vec<String> =

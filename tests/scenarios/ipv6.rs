@@ -28,6 +28,8 @@ const MIXES: [(u16, IpAddr, bool, TunnelKind); 4] = [
     (84, IpAddr::V6(SIX), true, TunnelKind::Ip6In6),
 ];
 
+/// Builds a service at this address and port. `backend` is whether the backends are IPv6, and their
+/// port.
 fn service(lab: &Lab, mode: &str, frontend: (IpAddr, u16), backend: (bool, u16)) -> Service {
     let (six, port) = backend;
     let address = |host: &Host| match six {

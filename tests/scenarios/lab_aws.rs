@@ -148,10 +148,12 @@ impl Aws {
         Ok((Arc::clone(&self.gateway), observations))
     }
 
+    /// Returns the number of observations so far.
     fn observations(&self) -> usize {
         self.observations.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// Returns how many of these calls are successful ones of `operation`.
     fn calls(&self, operation: &str, calls: &[cloud_emulators::Call]) -> usize {
         calls.iter().filter(|call| call.operation == operation && call.status == 200).count()
     }

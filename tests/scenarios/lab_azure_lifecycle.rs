@@ -47,6 +47,7 @@ const ALL_OTHER: Ends = [(921, 3001), (920, 3000)];
 /// `None` without an entry, and whether the probe succeeded.
 type Observation = (Option<String>, bool);
 
+/// Returns the id of a network resource in the sample's resource group.
 fn network(kind: &str, name: &str) -> String {
     format!("{GROUP}/providers/Microsoft.Network/{kind}/{name}")
 }
@@ -144,10 +145,12 @@ impl Azure {
         Ok(Azure { emulator, observations, stop, threads: vec![serving, probing] })
     }
 
+    /// Returns the current state of the appliance's entry in the pool.
     fn entry(&self) -> Observation {
         self.emulator.with(|state| entry(state))
     }
 
+    /// Returns whether Azure sends traffic to the appliance.
     fn serves(&self) -> bool {
         self.emulator.with(|state| state.serves(&pool(), &INGRESS.to_string()))
     }
@@ -316,7 +319,8 @@ fn wait_for_exit(azure: &Azure, weir: &mut Weir) -> Outcome {
 }
 
 #[test]
-fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow() -> Outcome {
+fn joins_follows_tunnel_changes_recovers_from_a_kill_and_leaves_without_breaking_a_flow() -> Outcome
+{
     let begun = Instant::now();
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     let (azure, mut weir) = begin(&mut lab)?;

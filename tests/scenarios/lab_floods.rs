@@ -94,6 +94,7 @@ impl Fixture {
         if self.gateway.is_some() { &self.lab.aws[0] } else { &self.lab.cloud }
     }
 
+    /// Returns the load of the clients for this mode.
     fn load(&self, requests: u64) -> Load {
         let sources: Vec<IpAddr> = match self.gateway {
             Some(_) => AWS_CLIENTS[..3].iter().map(|address| IpAddr::V4(*address)).collect(),

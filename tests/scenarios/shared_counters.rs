@@ -55,7 +55,8 @@ fn counted(loaded: &Loaded) -> [[Vec<u64>; 3]; 2] {
     ]
 }
 
-fn play<P: Plane>(plane: &mut P, counted: fn(&mut P) -> [[Vec<u64>; 3]; 2]) {
+/// Checks the counters with all, one and none of the services and backends counted separately.
+fn check_counts<P: Plane>(plane: &mut P, counted: fn(&mut P) -> [[Vec<u64>; 3]; 2]) {
     let mut send = |region: &'static str| {
         plane.load(&setup(region));
         for (to, packets) in [("203.0.113.11:80", SENT[0]), ("203.0.113.10:80", SENT[1])] {
@@ -87,7 +88,7 @@ fn play<P: Plane>(plane: &mut P, counted: fn(&mut P) -> [[Vec<u64>; 3]; 2]) {
 
 #[test]
 fn objects_without_own_counters_count_as_others_in_memory() {
-    play(&mut Memory::new(), |plane| counted(plane.loaded()));
+    check_counts(&mut Memory::new(), |plane| counted(plane.loaded()));
 }
 
 #[test]
@@ -95,6 +96,6 @@ fn objects_without_own_counters_count_as_others_in_the_kernel() -> Result<(), Bo
     let namespace = Netns::new("counted-xdp")?;
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
-    namespace.run(|| play(&mut Xdp::new(), |plane| counted(plane.loaded())))?;
+    namespace.run(|| check_counts(&mut Xdp::new(), |plane| counted(plane.loaded())))?;
     Ok(())
 }

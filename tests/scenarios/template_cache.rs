@@ -98,7 +98,7 @@ fn from_cloud(ip: Ip) -> Trial {
 
 /// Runs a case's frames, each with some mutations. Returns the number of compared frames, and of
 /// cache hits among them.
-fn play(case: &Case, rng: &mut Rng) -> (usize, usize) {
+fn run_case(case: &Case, rng: &mut Rng) -> (usize, usize) {
     let mut both = Pair::new(&case.setup);
     let mut last: Option<Trial> = None;
     for step in &case.steps {
@@ -134,8 +134,8 @@ fn play(case: &Case, rng: &mut Rng) -> (usize, usize) {
 fn cached_templates_equal_built_headers() {
     let (mut rng, mut compared, mut hits) = (Rng::with_seed(0x5745_4952), 0, 0);
     for case in seeds::cases().iter().chain(&cases::all()) {
-        let played = play(case, &mut rng);
-        (compared, hits) = (compared + played.0, hits + played.1);
+        let done = run_case(case, &mut rng);
+        (compared, hits) = (compared + done.0, hits + done.1);
     }
     println!("{compared} frames compared, {hits} template cache hits");
     // With few hits, headers built per packet would only have been compared with themselves.

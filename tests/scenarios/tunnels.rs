@@ -33,6 +33,7 @@ const KINDS: [Kind; 4] = [
     ("gue", [203, 0, 113, 23], TunnelKind::Gue),
 ];
 
+/// Builds a service with this mode and kind of tunnel; port 0 is any port and protocol.
 fn service(lab: &Lab, mode: &str, kind: &str, frontend: &str, port: u16) -> Service {
     let backend = |address: Ipv4Addr| Backend {
         address: address.to_string(),

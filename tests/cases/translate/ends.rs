@@ -108,6 +108,7 @@ impl Ends {
         self.forward_by(|ip| from_gateway(1, ip), ip)
     }
 
+    /// As [`Ends::forward`], for a packet that arrives in the frame that `by` builds.
     pub(super) fn forward_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
         let out = written(self.beyond(ip.clone()).hop());
         arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
@@ -118,6 +119,7 @@ impl Ends {
         self.back_by(|ip| to_gateway(1, ip), ip)
     }
 
+    /// As [`Ends::back`], for an answer that leaves in the frame that `by` builds.
     pub(super) fn back_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
         // The outer header has the traffic class of the inner packet.
         let frame = by(written(ip.clone().hop())).with(|outer| outer.tos(ip.tos));

@@ -194,6 +194,8 @@ impl PlanePair {
         })
     }
 
+    /// Passes frames to the pipeline as one burst, and compares its outgoing frames with the
+    /// kernel's.
     fn compare_burst(&mut self, part: &[(Trial, Output)]) -> Result<(), String> {
         let before = ends(&page(self.memory.loaded()));
         let mut burst = Burst::default();
@@ -222,10 +224,12 @@ impl PlanePair {
         check_counted_once(part.len(), before, after)
     }
 
+    /// Counts a permitted difference.
     fn allow(&mut self, exception: Exception) {
         *self.exceptions.entry(exception).or_default() += 1;
     }
 
+    /// Compares the outgoing frames for one frame: the pipeline's (`expected`) and the kernel's.
     fn compare_frames(&mut self, expected: &Output, found: &Output) -> Result<(), String> {
         if expected == found {
             return Ok(());
@@ -365,6 +369,7 @@ const COUNTERS: [Counter; 6] = [
 /// The number of services and of backends to compare; no case has more.
 const OBJECTS: u32 = 16;
 
+/// Returns the compared counters of an lcore, in the order of [`names`].
 fn totals(page: &LcorePage<'_>) -> Vec<u64> {
     let mut out = Vec::with_capacity(400);
     for arm in 0..2 {

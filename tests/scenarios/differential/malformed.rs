@@ -139,6 +139,7 @@ fn correct_checksum(packet: &mut [u8]) {
     put(packet, 10, usize::from(sum));
 }
 
+/// Builds an IPv6 packet.
 fn six(ends: [Ipv6Addr; 2], next: u8, rest: &[u8]) -> Vec<u8> {
     let mut out = vec![0x60, 0, 0, 0, 0, 0, next, 64];
     put(&mut out, 4, rest.len());
@@ -156,6 +157,7 @@ enum Ends {
 }
 
 impl Ends {
+    /// Selects two addresses.
     fn any(rng: &mut Rng) -> Ends {
         if rng.usize(..3) == 0 {
             let six = |rng: &mut Rng| one_of(&SIX, rng).parse().expect("an address");
@@ -284,6 +286,7 @@ fn option_area(max: usize, rng: &mut Rng) -> Vec<u8> {
     pattern.iter().copied().cycle().take(len).collect()
 }
 
+/// Builds a packet with arbitrary IPv4 or TCP options.
 fn options(rng: &mut Rng) -> Vec<u8> {
     let ends = Ends::any(rng);
     let area = option_area(40, rng);

@@ -113,6 +113,8 @@ fn set_lengths(bytes: &mut [u8], len: u16) {
     set(bytes, at + header + 4, &len.wrapping_sub(header as u16).to_be_bytes());
 }
 
+/// Inserts four bytes of options behind the fixed part of the outermost IPv4 header, and adapts the
+/// header's lengths.
 fn insert_option(bytes: &mut Vec<u8>, option: u32) {
     let at = l3(bytes);
     if !is_v4(bytes) || bytes.len() < at + 20 {

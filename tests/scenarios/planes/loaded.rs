@@ -44,7 +44,8 @@ pub struct Loaded {
     slowpath_clock: Instant,
     /// The writer of the tables; `None` if the test writes them itself.
     pub target: Option<RegionPlane<'static>>,
-    /// The number of packets without a verdict that the test expects: 0, unless it skips the stages.
+    /// The number of packets without a verdict that the test expects: 0, unless the test skips the
+    /// stages.
     pub undecided: u64,
 }
 

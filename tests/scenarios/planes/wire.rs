@@ -203,6 +203,7 @@ impl Wire {
         self.loaded.as_mut().expect("a loaded case")
     }
 
+    /// Allocates a buffer with these bytes.
     fn buffer(&self, bytes: &[u8]) -> Mbuf {
         let mut mbuf = self.pool.alloc().expect("a free buffer");
         mbuf.append(bytes.len()).expect("capacity for a frame").copy_from_slice(bytes);
