@@ -28,7 +28,8 @@ mod tests {
 
     /// Keys with a name, a path or a list whose values are the same on all machines of a set, or
     /// that a restore replaces (`services`).
-    const OF_ALL_MACHINES: [&str; 42] = [
+    const OF_ALL_MACHINES: [&str; 43] = [
+        "api.hosts",
         "aws.cluster",
         "aws.tag_prefix",
         "aws.target_group",

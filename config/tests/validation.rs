@@ -257,7 +257,7 @@ fn plane_auto_must_be_valid_for_both_planes() {
 }
 
 #[test]
-fn rejects_overlapping_arms() {
+fn rejects_invalid_and_overlapping_arms() {
     assert_rejected(
         "net_null1",
         "net_null0",
@@ -437,6 +437,10 @@ fn reports_key_and_remedy_in_each_section() {
     assert_error(&groups("read_group = \"a\""), &["control.read_group", "role admin"]);
     let same = groups("operate_group = \"b\"\nread_group = \"b\"");
     assert_error(&same, &["control.read_group", "control.operate_group"]);
+    for host in ["https://weir.example", "weir.example:8443", "*.example", "", "a..b"] {
+        let named = format!("[api]\nhosts = [\"weir.example\", \"{host}\"]");
+        assert_error(&named, &["api.hosts[1]", "not a host name", "weir.example.com"]);
+    }
     let open = "[api]\nlisten = \"0.0.0.0:8443\"\ntoken_file = \"/etc/weir/token\"";
     assert_error(open, &["api.listen", "not loopback", "api.tls_cert"]);
     assert_error(
@@ -529,7 +533,7 @@ fn missing_file_names_the_config_option() {
 
 #[test]
 fn never_panics_on_mutated_text() {
-    // Mutates the valid configuration: bytes dropped, duplicated and swapped.
+    // Mutates the valid configuration: bytes dropped, repeated and replaced.
     let bytes = VALID.as_bytes();
     for i in 0..bytes.len() {
         let mut dropped = bytes.to_vec();

@@ -11,6 +11,7 @@
 //!                                region,      |
 //!                                rings        +--> control/   socket of `weir`, API, traces
 //!                                  |          +--> metrics/   Prometheus
+//!                                  |          +--> page/      the page for browsers
 //!                               fastpath      +--> health/    responses to the cloud's probes
 //!                                             +--> cloud/     lifecycle at AWS or Azure
 //!                                             +--> routing/   BGP
@@ -27,6 +28,7 @@ pub mod kernel;
 pub mod live;
 pub mod measurements;
 pub mod metrics;
+pub mod page;
 pub mod plane;
 pub mod reconcile;
 pub mod routing;

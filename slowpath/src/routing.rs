@@ -34,10 +34,11 @@ pub use bgp_state::BgpState;
 use inputs::Inputs;
 pub use routes::documents;
 
-/// Handle to end BGP.
+/// Handle to request BGP's shutdown and to wait for its end.
 pub struct BgpHandle {
     requests: mpsc::Sender<()>,
     stopped: oneshot::Receiver<()>,
+    /// Number of calls of [`BgpHandle::request_shutdown`].
     requests_sent: u32,
 }
 
@@ -135,8 +136,9 @@ fn announcer_settings(settings: &Bgp, restarted: bool) -> Settings {
     }
 }
 
-/// Waits for a request of shutdown, and announces graceful shutdown for the configured time.
-/// Returns how to end the sessions after that.
+/// Waits for a request of shutdown, and then for the time for which routes carry the community
+/// GRACEFUL_SHUTDOWN. Returns how to end the sessions after that: as for a restart if the handle
+/// was dropped without a request.
 async fn leave(
     mut requested: mpsc::Receiver<()>,
     settings: Bgp,

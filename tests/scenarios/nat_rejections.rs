@@ -12,7 +12,7 @@ use planes::loaded::Loaded;
 use planes::memory::Memory;
 use planes::xdp::{DEVICES, Xdp};
 use std::error::Error;
-use tables::flow::PORTS;
+use tables::flow::EVICTION_PORTS;
 use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
 use tests::cases::addresses::{BACKEND, EGRESS, FRONTEND, INGRESS, from_backend, from_gateway};
@@ -78,7 +78,7 @@ fn check_cost<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &
     }
     let each = (examined(plane) - before) as f64 / f64::from(rejected);
     println!("{about}: {each} ports examined per dropped packet");
-    assert_eq!(examined(plane) - before, u64::from(rejected * PORTS), "{about}");
+    assert_eq!(examined(plane) - before, u64::from(rejected * EVICTION_PORTS), "{about}");
     let drops = plane.counts().drops[&DropReason::NatPortsExhausted];
     assert_eq!(drops, u64::from(rejected) + 1, "{about}");
 }
@@ -93,7 +93,11 @@ fn finds_the_only_available_port(plane: &mut dyn Plane) {
     let unconfirmed = opens(plane, RANGE).unwrap_or_else(|| panic!("a NAT port is free"));
     // The unconfirmed flow's port was allocated last, so that all others are examined first.
     let tries = (1..=RANGE).find(|_| opens(plane, RANGE + 1) == Some(unconfirmed.clone()));
-    assert!(tries.is_some_and(|tries| tries <= RANGE / PORTS + 1), "{}: {tries:?}", plane.name());
+    assert!(
+        tries.is_some_and(|tries| tries <= RANGE / EVICTION_PORTS + 1),
+        "{}: {tries:?}",
+        plane.name()
+    );
 }
 
 /// `nat.addresses` with one IPv4 address; the cases' services also need an IPv6 address.

@@ -1,6 +1,5 @@
-//! Validation of the `[api]` section and of what the metrics listener shares with it: files with
-//! tokens, and TLS. An API over TCP requires a token, and also TLS unless it listens on loopback
-//! only.
+//! Validation of the `[api]` section, and of tokens and TLS, which the metrics listener uses too.
+//! An API over TCP requires a token, and also TLS unless it listens on loopback only.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,16 +21,34 @@ pub(super) fn check(validator: &mut Validator, file: file::Api) -> (Option<Api>,
         token_overlap: Duration::from_secs(file.token_overlap_s.into()),
         tokens_file: optional_path(validator, "api.tokens_file", file.tokens_file),
     };
+    let hosts = check_hosts(validator, &file.hosts);
     if file.listen.is_empty() {
         return (None, tokens);
     }
     require_tokens(validator, &tokens, "api.listen has full access");
     require_tls(validator, "api", (&keyed, tls.as_ref()));
     let listen = keyed.into_iter().map(|(_, socket)| socket).collect();
-    (Some(Api { listen, tls }), tokens)
+    (Some(Api { listen, tls, hosts }), tokens)
 }
 
-/// Rejects a configuration without any file of tokens. `access` is what a client has without one.
+/// Validates the host names of the page, and returns them in lower case.
+fn check_hosts(validator: &mut Validator, hosts: &[String]) -> Vec<String> {
+    let is_label = |label: &str| {
+        let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        (1..=63).contains(&label.len()) && label.bytes().all(good)
+    };
+    for (i, host) in hosts.iter().enumerate() {
+        let key = list_key("api", "hosts", i, hosts);
+        if host.len() > 253 || !host.split('.').all(is_label) {
+            let remedy = "write a name without scheme, port and wildcard: \"weir.example.com\"";
+            validator.reject(&key, "not a host name", remedy);
+        }
+    }
+    hosts.iter().map(|host| host.to_ascii_lowercase()).collect()
+}
+
+/// Rejects a configuration without any file of tokens. `access` ends the error text: it says what a
+/// client without a token could do.
 pub(super) fn require_tokens(validator: &mut Validator, tokens: &Tokens, access: &str) {
     if tokens.token_file.is_none() && tokens.tokens_file.is_none() {
         let fault = format!("without a token, any client that reaches {access}");

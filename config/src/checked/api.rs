@@ -14,6 +14,8 @@ pub struct Api {
     pub listen: Vec<SocketAddr>,
     /// TLS certificate; `None` only if all of `listen` is loopback.
     pub tls: Option<Tls>,
+    /// Further host names of the page, in lower case.
+    pub hosts: Vec<String>,
 }
 
 /// Files with the tokens of the API, which the metrics listener may require as well.

@@ -63,8 +63,8 @@ pub struct Health {
     #[schemars(range(min = 0, max = 50))]
     pub jitter_percent: u8,
     /// Maximum number of doublings of `rise` for a flapping backend; 0 disables damping. A backend
-    /// that fails within 32 checks after recovery needs twice as many successful checks the next
-    /// time; every 32 checks in good health undo one doubling.
+    /// that becomes unhealthy within 32 checks after a recovery needs twice as many successful
+    /// checks for the next one; every 32 checks for which it stays healthy undo one doubling.
     #[schemars(range(min = 0, max = 6))]
     pub damping: u8,
 }
@@ -161,6 +161,11 @@ pub struct Api {
     /// overlap.
     #[schemars(range(max = 86400))]
     pub token_overlap_s: u32,
+    /// Host names under which browsers may open the page, one or a list, in addition to any
+    /// address, `localhost` and the names of the certificate. Requests for other names are
+    /// rejected, which protects against DNS rebinding.
+    #[serde(deserialize_with = "one_or_many")]
+    pub hosts: Vec<String>,
 }
 
 impl Default for Api {
@@ -172,6 +177,7 @@ impl Default for Api {
             token_file: String::new(),
             tokens_file: TOKENS_FILE.into(),
             token_overlap_s: 300,
+            hosts: Vec::new(),
         }
     }
 }

@@ -168,7 +168,7 @@ fn checked(desired: Vec<Object>) -> Result<Vec<Object>, Problem> {
         let invalid = |field: &str, wrong: &str, allowed: &str| {
             Problem::from(ChangeError::new(field, wrong, allowed).with_object(&key))
         };
-        if let Some(why) = object.kind().read_only() {
+        if let Some(why) = object.kind().read_only_reason() {
             return Err(invalid("kind", "objects of this kind are not restored", why));
         }
         if object.source.as_str() != API {
@@ -237,7 +237,7 @@ mod tests {
         };
         assert_eq!(action(&objects), Ok(RestoreAction::Created));
         objects.apply(&Change::put(object.clone()), now).unwrap();
-        let finalizer = Change::Finalizer { key: key.clone(), name: "f".into(), held: true };
+        let finalizer = Change::Finalizer { key: key.clone(), name: "f".into(), present: true };
         objects.apply(&finalizer, now).unwrap();
         assert_eq!(action(&objects), Ok(RestoreAction::Unchanged));
         objects.apply(&Change::delete(key), now).unwrap();

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, InconsistentKeys, ServerConfig};
 use tokio_rustls::TlsAcceptor;
@@ -17,6 +19,7 @@ pub(crate) struct Identity {
     pub(crate) acceptor: TlsAcceptor,
     /// Validity of the certificate; `None` if it has none that can be parsed.
     pub(crate) validity: Option<Validity>,
+    leaf: CertificateDer<'static>,
 }
 
 /// Why certificate and key cannot be used, without any part of the key.
@@ -65,7 +68,7 @@ impl Identity {
         let leaf = chain.first().ok_or_else(|| {
             of_certificate("the file has no PEM certificate; write one, leaf first".to_owned())
         })?;
-        let validity = validity(leaf);
+        let (validity, leaf) = (validity(leaf), leaf.clone().into_owned());
         // Messages of parsers could contain parts of the key.
         let unusable = |cause: &str| IdentityError::Key(cause.to_owned());
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
@@ -92,7 +95,13 @@ impl Identity {
             .map_err(|error| of_certificate(error.to_string()))?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-        Ok(Identity { acceptor: TlsAcceptor::from(Arc::new(config)), validity })
+        Ok(Identity { acceptor: TlsAcceptor::from(Arc::new(config)), validity, leaf })
+    }
+
+    /// Returns whether the certificate names the DNS name, itself or by a wildcard.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        let (leaf, name) = (ParsedCertificate::try_from(&self.leaf), ServerName::try_from(name));
+        leaf.is_ok_and(|leaf| name.is_ok_and(|name| verify_server_name(&leaf, &name).is_ok()))
     }
 }
 

@@ -503,6 +503,12 @@ impl Credentials {
         self.identity(listener).is_some()
     }
 
+    /// Returns whether the listener's certificate in force names the DNS name.
+    pub(crate) fn is_named(&self, listener: Listener, name: &str) -> bool {
+        let identity = self.identity(listener).map(|one| one.identity.read());
+        identity.is_some_and(|one| one.as_ref().is_some_and(|identity| identity.is_named(name)))
+    }
+
     /// Returns the named tokens in force.
     pub fn named_tokens(&self) -> Vec<TokenStatus> {
         self.named.read().as_ref().map(NamedTokens::status).unwrap_or_default()

@@ -12,6 +12,7 @@
 //!   GET /v1/events                <-- the history of events
 //!   GET /v1/...                   <-- documents registered by the appliance (documents.rs)
 //!   GET /v1/openapi.json          <-- generated from the Rust types
+//!   GET /, /login                 <-- the page for browsers (browser.rs)
 //! ```
 //! Each operation declares the role that it needs (access.rs); changes and rejected callers are
 //! recorded (audit.rs). The endpoints of objects serve every [`state::object::Kind`] in the same
@@ -26,6 +27,7 @@ mod audit_log;
 pub mod auth_failures;
 mod backup;
 mod body;
+pub mod browser;
 mod certificate;
 mod condition;
 mod control;
@@ -36,6 +38,7 @@ mod fields;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
 pub mod hex;
+mod host;
 mod list;
 pub mod named_tokens;
 mod object;
@@ -48,6 +51,7 @@ pub mod reason;
 mod role;
 mod route;
 pub mod serve;
+mod sessions;
 mod sources;
 mod store_write;
 mod tables;

@@ -88,7 +88,7 @@ impl<S: Send + Sync> FromRequestParts<S> for WritableKey {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<WritableKey, Problem> {
         let Resolved((kind, name)) =
             Resolved::<ObjectPath>::from_request_parts(parts, state).await?;
-        match kind.read_only() {
+        match kind.read_only_reason() {
             Some(why) => Err(Problem::read_only(why)),
             None => Ok(WritableKey(Key { kind, name, source: Source::new(API) })),
         }

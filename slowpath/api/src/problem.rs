@@ -118,6 +118,11 @@ impl Problem {
         Problem::new("token", detail)
     }
 
+    /// The token of a login has never been in force.
+    pub(crate) fn wrong_token() -> Problem {
+        Problem::new("token", "the token is wrong")
+    }
+
     /// The token was replaced, and is no longer accepted.
     pub(crate) fn replaced_token() -> Problem {
         let detail = "this token was replaced: read it again from where api.token_file is \

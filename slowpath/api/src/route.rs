@@ -293,7 +293,7 @@ impl<'d> Operation<'d> {
     /// Marks the operation as a write, which a read-only kind does not support.
     pub fn writes(&mut self) {
         self.is_unsupported =
-            matches!(self.subject, Subject::Kind(kind) if kind.read_only().is_some());
+            matches!(self.subject, Subject::Kind(kind) if kind.read_only_reason().is_some());
     }
 
     /// Adds a type of error.

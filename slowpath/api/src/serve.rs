@@ -27,6 +27,7 @@ use tokio::sync::watch;
 
 use crate::audit::{Audit, Entry};
 use crate::auth_failures::AuthFailures;
+use crate::browser::{Browser, LoginChecks};
 use crate::credentials::{CredentialError, Credentials};
 use crate::principal::{Listener, Origin, Principal};
 use crate::problem::Problem;
@@ -58,6 +59,8 @@ pub struct ListenerResources {
     pub credentials: Option<Arc<Credentials>>,
     /// The audit log.
     pub audit: Audit,
+    /// The page for browsers, beside the API; `None` on other listeners.
+    pub browser: Option<Browser>,
 }
 
 /// Reads the credentials unless they are in force already, and binds the address.
@@ -78,15 +81,25 @@ pub async fn serve(
     resources: ListenerResources,
     app: Router,
 ) {
-    let ListenerResources { slots, conditions, auth_failures, credentials, audit } = resources;
+    let ListenerResources { slots, conditions, auth_failures, credentials, audit, browser } =
+        resources;
     let open = || bind(credentials.as_deref(), listener, addr);
     let socket = conditions.retry(listener.key(), addr, open).await;
     let app = app.fallback(not_found);
     let app = match credentials.clone().filter(|one| one.requires_token(listener)) {
         Some(credentials) => {
             let audit = audit.clone();
+            let checks = LoginChecks {
+                credentials: Arc::clone(&credentials),
+                auth_failures: Arc::clone(&auth_failures),
+                audit: audit.clone(),
+            };
             let auth = AuthState { listener, credentials, auth_failures, audit };
-            app.layer(middleware::from_fn_with_state(auth, authenticate))
+            let app = app.layer(middleware::from_fn_with_state(auth, authenticate));
+            match browser {
+                Some(browser) => app.merge(browser.routes(checks)),
+                None => app,
+            }
         }
         None => app.layer(middleware::from_fn_with_state(listener, without_token)),
     };
@@ -136,7 +149,7 @@ async fn without_token(
 }
 
 async fn not_found() -> Problem {
-    Problem::not_found("there is no such path; the API is below /v1")
+    Problem::not_found("there is no such path; the API is below /v1, the page is /")
 }
 
 /// State of the authentication middleware.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use state::address::Address;
 use state::name::Name;
-use state::object::{Change, Key, Object, Objects, Spec};
+use state::object::{Change, Event, Key, Object, Objects, Spec};
 use tokio::sync::oneshot;
 
 /// A request to be notified when a write is in force or rejected.
@@ -57,6 +57,14 @@ impl WrittenObject {
         let both = || before.map(|object| &**object).into_iter().chain(after);
         let (service, addresses) = (both().find_map(service), both().flat_map(addresses).collect());
         WrittenObject { key, service, addresses }
+    }
+
+    /// Describes the object of an event; `None` if only its status changed.
+    pub fn of_event(event: &Event) -> Option<WrittenObject> {
+        let generation = |object: &Option<Arc<Object>>| object.as_ref().map(|one| one.generation);
+        let is_changed = generation(&event.before) != generation(&event.after);
+        let object = event.object().filter(|_| is_changed)?;
+        Some(WrittenObject::new(object.key(), event.before.as_ref(), event.after.as_deref()))
     }
 
     /// Describes the objects that a batch puts or deletes; `objects` is the state before it.

@@ -7,7 +7,7 @@ mod status;
 mod tests;
 
 pub use config::private_link::{
-    ANNOTATION_CLUSTER, Address, EndpointSpec, Paused, Sibling, Spec, ValidationError, Zone,
+    ANNOTATION_CLUSTER, EndpointSpec, Paused, ResourceRef, Sibling, Spec, ValidationError, Zone,
     from_kubernetes,
 };
 pub use fixed::{Fixed, FixedEndpoint};

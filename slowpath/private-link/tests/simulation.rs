@@ -158,7 +158,7 @@ impl History {
             14 => {
                 let paused = self.rng.u32(..2) == 0;
                 let object = &mut self.players[which].object;
-                object.spec.paused = Paused::Yes(paused);
+                object.spec.paused = Paused::Flag(paused);
                 object.generation += 1;
                 self.players[which].due = now;
             }

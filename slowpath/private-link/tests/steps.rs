@@ -496,7 +496,7 @@ fn policies_are_disabled_on_own_subnets_only() {
     // Configured, but absent.
     let (azure, mut web) = begin(0);
     let given = network(PROVIDER, "virtualNetworks", "hub").child("subnets", "given");
-    web.object.spec.nat_subnet = Some(private_link::object::Address(given.clone()));
+    web.object.spec.nat_subnet = Some(private_link::object::ResourceRef(given.clone()));
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetFailed)));
     let properties = json!({
@@ -734,7 +734,7 @@ fn paused_objects_are_not_changed_unless_deleted() {
     azure.state().remove(&service());
     web.play(&azure, 10 * MINUTES);
     assert!(exists(&azure, &service()), "an invalid time does not pause");
-    web.change(&azure, |object| object.spec.paused = Paused::Yes(true));
+    web.change(&azure, |object| object.spec.paused = Paused::Flag(true));
     web.delete(&azure);
     web.play(&azure, 10 * MINUTES);
     assert!(web.gone && !exists(&azure, &service()));

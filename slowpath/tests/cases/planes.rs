@@ -158,7 +158,7 @@ fn config(plane: &str) -> Config {
 
 /// Opens a region that stays mapped until the test process ends.
 fn open(config: &Config) -> &'static Region {
-    let opened = hugepages::open_region(config, Unreadable::Refuse).unwrap();
+    let opened = hugepages::open_region(config, Unreadable::Fail).unwrap();
     Box::leak(Box::new(opened.region))
 }
 

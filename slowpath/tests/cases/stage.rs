@@ -318,7 +318,7 @@ fn documents(text: &str) -> Vec<Value> {
         Ok(document) => document.value,
         Err(broken) => panic!("{broken} in\n{text}"),
     };
-    Documents::new(text, false).map(one).filter(|value| !value.is_null()).collect()
+    Documents::new(text).map(one).filter(|value| !value.is_null()).collect()
 }
 
 fn puts(text: &str) -> Vec<Change> {

@@ -28,13 +28,13 @@ router bgp 65002
 ";
 
 /// An lcore that only polls and acknowledges, with its links up.
-struct Polling {
+pub struct Polling {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Polling {
-    fn start(folder: &Folder) -> Polling {
+    pub fn start(folder: &Folder) -> Polling {
         let region = Region::open(folder.path.join("region/file").as_path()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);

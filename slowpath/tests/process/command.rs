@@ -348,7 +348,7 @@ fn commands_support_json_and_yaml() {
         assert!(parsed.is_ok(), "{args:?}: {out:?}");
         let yaml = folder.weir(&[args, &["-o", "yaml"]].concat());
         let text = String::from_utf8(yaml.stdout.clone()).unwrap();
-        let read: Vec<_> = config::yaml::Documents::new(&text, false).collect();
+        let read: Vec<_> = config::yaml::Documents::new(&text).collect();
         assert!(!read.is_empty() && read.iter().all(Result::is_ok), "{args:?}: {yaml:?} {read:?}");
     }
 }

@@ -21,6 +21,7 @@ mod events;
 mod floods;
 mod kills;
 mod metrics;
+mod page;
 mod persistence;
 mod private_link;
 mod reference;

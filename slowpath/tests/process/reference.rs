@@ -114,7 +114,7 @@ fn the_reference_of_nic_drivers_is_current() {
                 Attachment::Bifurcated(modules) => {
                     format!("stays with the kernel; modules {}", modules.join(", "))
                 }
-                Attachment::Unbound(drivers) => {
+                Attachment::UserDriver(drivers) => {
                     let names = drivers.iter().map(|support| {
                         let (name, since) = (support.driver, support.since);
                         match support.demand {

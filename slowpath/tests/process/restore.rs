@@ -306,7 +306,7 @@ fn a_backup_makes_another_machine_the_same_appliance_under_its_own_name() {
     let both = path(&b.folder, "both");
     b.run(&["backup", &both], 0);
     let (_, error) = b.run(&["restore", &both, "--dry-run", "--as-api"], 1);
-    assert!(error.contains("the backup has it of the sources `api` and `file`"), "{error}");
+    assert!(error.contains("the backup contains it from the sources `api` and `file`"), "{error}");
     b.run(&["restore", &both, "--dry-run"], 0);
 
     // The path of the secret is that of the backup. A missing one is named.

@@ -176,15 +176,29 @@ fn slowpath_runs_as_another_user_and_as_root_on_the_same_files() {
     let mut slowpath = as_nobody(&folder, CAPABILITIES);
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!(owner("control.sock"), NOBODY);
-    let status = std::fs::read_to_string(format!("/proc/{}/status", slowpath.0.id())).unwrap();
-    let capabilities = |set: &str| {
+    let capabilities = |status: &str, set: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(set)).unwrap();
         u64::from_str_radix(line.trim(), 16).unwrap()
     };
-    // Without the capability to reach files, which it needs only to open the region.
+    let process = format!("/proc/{}", slowpath.0.id());
+    let status = std::fs::read_to_string(format!("{process}/status")).unwrap();
+    // Without the capability to reach files, which it needs only to open the region: each thread.
+    let granted = 1 << 10 | 1 << 12;
     for set in ["CapEff:", "CapPrm:", "CapAmb:"] {
-        assert_eq!(capabilities(set), 1 << 10 | 1 << 12, "{set} {status}");
+        assert_eq!(capabilities(&status, set), granted, "{set} {status}");
     }
+    let mut without = 0;
+    for thread in std::fs::read_dir(format!("{process}/task")).unwrap() {
+        // A thread may end meanwhile.
+        let Ok(status) = std::fs::read_to_string(thread.unwrap().path().join("status")) else {
+            continue;
+        };
+        for set in ["CapEff:", "CapPrm:", "CapAmb:"] {
+            assert_eq!(capabilities(&status, set) & !granted, 0, "{set} {status}");
+        }
+        without += u32::from(capabilities(&status, "CapPrm:") == 0);
+    }
+    assert_eq!(without, 2, "the threads of the log and of the history have none");
     slowpath.kill();
 
     // As root, by hand, and then as the user again.

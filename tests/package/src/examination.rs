@@ -253,6 +253,12 @@ fn examine_sandbox(guest: &Guest, expected: &Expected) -> Result {
     for (name, value) in lines.into_iter().chain([("Seccomp", "2")]) {
         assert!(status.contains(&format!("{name}:\t{value}\n")), "{name} {value}: {status}");
     }
+    // Each thread has capabilities of its own, and none has more.
+    let threads = run(guest, &format!("cat /proc/{pid}/task/*/status"))?;
+    let permitted = threads.lines().filter_map(|line| line.strip_prefix("CapPrm:"));
+    for set in permitted.map(str::trim) {
+        assert_eq!(u64::from_str_radix(set, 16)? & !expected.capabilities, 0, "{threads}");
+    }
     let files = run(guest, &format!("find /proc/{pid}/fd -type l -printf '%l\\n' | sort"))?;
     // DPDK's memory and sockets are left out.
     let is_device = |file: &&str| file.starts_with("/dev/") || file.starts_with("anon_inode:");

@@ -115,7 +115,7 @@ impl<P: Probes> Appliance for Recorder<P> {
         self.answers.send_modify(|all| all.push((state, reasons.join("; "))));
     }
 
-    fn tcp_idle(&self, idle: Duration) {
+    fn set_tcp_idle(&self, idle: Duration) {
         *self.idle.lock().unwrap() = Some(idle);
     }
 

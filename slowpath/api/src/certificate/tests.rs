@@ -94,3 +94,19 @@ proptest! {
         let _ = validity(&der[..cut.min(der.len())]);
     }
 }
+
+#[test]
+fn names_are_those_of_the_certificate_with_wildcards() {
+    let key = KeyPair::generate().unwrap();
+    let names = ["weir.example", "*.fleet.example"].map(str::to_owned);
+    let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap().pem();
+    let identity = (certificate.as_bytes(), key.serialize_pem());
+    let identity = Identity::parse((identity.0, identity.1.as_bytes()), "api.tls_cert");
+    let Ok(identity) = identity else { panic!("the certificate is valid") };
+    for name in ["weir.example", "a.fleet.example"] {
+        assert!(identity.is_named(name), "{name}");
+    }
+    for name in ["example", "evil.example", "fleet.example", "a.b.fleet.example", "", "a b"] {
+        assert!(!identity.is_named(name), "{name}");
+    }
+}

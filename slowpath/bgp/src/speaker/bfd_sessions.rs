@@ -162,7 +162,7 @@ impl BfdSessions {
                 Change::Up => {
                     peer_task.handle_bfd(BfdStatus { up: true, why: None }, Some(Event::BfdUp))
                 }
-                Change::Held => {
+                Change::NeighborAdminDown => {
                     let why = Some(Reason::NeighborAdminDown.to_string());
                     peer_task.handle_bfd(BfdStatus { up: false, why }, Some(Event::BfdAdminDown));
                 }

@@ -2,7 +2,7 @@
 
 use azure::id::ResourceId;
 use cloud_emulators::azure::AzureState as Emulator;
-use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
+use private_link::object::{EndpointSpec, Object, ResourceRef, Spec, Status, Zone};
 use private_link::time::Time;
 use serde_json::json;
 
@@ -82,8 +82,8 @@ pub fn object(name: &str) -> Object {
         location: "westeurope".to_owned(),
         additional_allowed_subscriptions: vec![OTHER.to_owned()],
         endpoint: Some(EndpointSpec {
-            subnet: Address(guest.child("subnets", "endpoints")),
-            network: Address(guest),
+            subnet: ResourceRef(guest.child("subnets", "endpoints")),
+            network: ResourceRef(guest),
             resource_group: None,
             zones: vec![
                 zone(&format!("{short}.hypershift.local"), &["api", "*.apps"]),

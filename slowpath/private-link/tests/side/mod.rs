@@ -9,7 +9,7 @@ use azure::credentials::Variables;
 use cloud_emulators::azure::{AzureState, Emulator};
 use clouds::retry::{Pause, Policy};
 use config::checked::AzureCredential;
-use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
+use private_link::object::{EndpointSpec, Object, ResourceRef, Spec, Status, Zone};
 use private_link::time::Time;
 use private_link::{ArmClients, Next, Role, RoundContext};
 use serde_json::{Value, json};
@@ -89,8 +89,8 @@ fn object() -> Object {
         link: None,
     };
     let endpoint = EndpointSpec {
-        subnet: Address(network.child("subnets", "endpoints")),
-        network: Address(network),
+        subnet: ResourceRef(network.child("subnets", "endpoints")),
+        network: ResourceRef(network),
         resource_group: None,
         zones: vec![zone("web.hypershift.local", &["api", "*.apps"])],
     };

@@ -16,9 +16,10 @@ use crate::control::peer::Groups;
 use crate::health;
 use crate::live::Live;
 use crate::metrics;
+use crate::page;
 
-/// Starts all listeners, each as a task. A task whose address can't be bound retries and does not
-/// delay the others. None of these tasks ends.
+/// Starts all listeners, each as a task, and the task that watches the files of credentials. A task
+/// whose address can't be bound retries and does not delay the others. None of these tasks ends.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     config: &Config,
@@ -49,7 +50,10 @@ pub fn start<E: Send + 'static>(
         auth_failures: Arc::clone(&listening.auth_failures),
         credentials: listening.credentials.clone(),
         audit: api.audit.clone(),
+        browser: None,
     };
+    let hosts = config.api.as_ref().map(|settings| settings.hosts.clone());
+    let browser = hosts.map(|hosts| page::start(live, &api.store, hosts));
     let of_api = config.api.iter().flat_map(|settings| &settings.listen);
     let of_api = of_api.map(|addr| (addr, Listener::Api, &listening.api));
     let of_metrics = config.metrics.listen.iter();
@@ -59,7 +63,8 @@ pub fn start<E: Send + 'static>(
             Listener::Metrics => metrics::calls().with_state(Arc::clone(live)).into_router(),
             Listener::Api | Listener::Socket => api::router(api.clone()),
         };
-        let (addr, resources) = (*addr, resources(slots));
+        let browser = browser.clone().filter(|_| listener == Listener::Api);
+        let (addr, resources) = (*addr, ListenerResources { browser, ..resources(slots) });
         tasks.spawn(async move {
             api::serve::serve(addr, listener, resources, app).await;
             Ok(())
