@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, Signal};
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tests::lab::gateway::{Gateway, Report, Setup};
+use tests::lab::gateway::{Gateway, GatewaySetup, Report};
 use tests::lab::netns::need_root;
 use tests::lab::prefix::Prefix;
 use tests::lab::tun::Tun;
@@ -154,7 +154,7 @@ fn run(arguments: Arguments) -> Result<Report> {
     let near = Tun::create(&arguments.tun, arguments.mtu)?;
     let far =
         arguments.far_tun.as_ref().map(|name| Tun::create(name, arguments.mtu)).transpose()?;
-    let setup = Setup {
+    let setup = GatewaySetup {
         nodes: arguments.node.clone(),
         appliances: arguments.appliance.clone(),
         wire: arguments.wire.clone(),

@@ -34,7 +34,7 @@ const SPREAD: u32 = 0x9e37_79b9;
 
 /// The parameters of a flood.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct FloodPlan {
     /// Total number of packets.
     pub packets: u32,
     /// The number of packets between two pauses.
@@ -53,7 +53,7 @@ pub struct Flood(JoinHandle<Result<u32>>);
 impl Flood {
     /// Starts to send from the namespace `clients`, where packets with any source are routed to
     /// Weir. Packets with spoofed gateway endpoints are sent by a gateway node in `cloud`.
-    pub fn start(clients: &Netns, cloud: &Netns, plan: Plan) -> Result<Self> {
+    pub fn start(clients: &Netns, cloud: &Netns, plan: FloodPlan) -> Result<Self> {
         let raw =
             clients.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))))?;
         let raw = raw.map_err(LabError::io("opening a raw socket"))?;
@@ -75,7 +75,7 @@ impl Flood {
     }
 }
 
-fn send(raw: &Socket, node: &UdpSocket, plan: &Plan) -> Result<u32> {
+fn send(raw: &Socket, node: &UdpSocket, plan: &FloodPlan) -> Result<u32> {
     let mut accepted = 0;
     for n in 0..plan.packets {
         if n % plan.burst == 0 {
@@ -99,7 +99,7 @@ enum Packet {
 }
 
 /// Builds the packet with this number.
-fn packet(n: u32, plan: &Plan) -> Packet {
+fn packet(n: u32, plan: &FloodPlan) -> Packet {
     let address = u32::from(SOURCES) + n % 0x2_0000;
     let source = SocketAddrV4::new(address.into(), 1_024 + (n % 60_000) as u16);
     let to = |port| SocketAddrV4::new(FRONTEND, port);

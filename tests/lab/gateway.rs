@@ -12,7 +12,7 @@ mod setup;
 pub mod wire_socket;
 
 pub use report::{Check, Report};
-pub use setup::{Admits, Setup, Side};
+pub use setup::{Admits, GatewaySetup, Side};
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -49,12 +49,12 @@ pub struct Gateway {
 
 impl Gateway {
     /// Starts the gateway with its wire in `ns`; the TUN devices may be in any namespace.
-    pub fn start(ns: &Netns, setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
+    pub fn start(ns: &Netns, setup: GatewaySetup, near: Tun, far: Option<Tun>) -> Result<Self> {
         ns.run(move || Self::start_in_current_ns(setup, near, far))?
     }
 
     /// Starts the gateway with its wire in the calling thread's namespace.
-    pub fn start_in_current_ns(setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
+    pub fn start_in_current_ns(setup: GatewaySetup, near: Tun, far: Option<Tun>) -> Result<Self> {
         setup.check()?;
         let wire = Wire::open(&setup.wire, setup.port)?;
         let return_timeout = setup.return_timeout;
@@ -114,8 +114,8 @@ impl Gateway {
         }
     }
 
-    /// Waits for awaited packets, at most for [`Setup::return_timeout`] and half a second. Then
-    /// stops the gateway and returns its report.
+    /// Waits for awaited packets, at most for [`GatewaySetup::return_timeout`] and half a second.
+    /// Then stops the gateway and returns its report.
     pub fn stop(mut self) -> Result<Report> {
         let deadline = Instant::now() + self.return_timeout + Duration::from_millis(500);
         while self.report().awaited > 0 && Instant::now() < deadline {

@@ -3,7 +3,7 @@
 
 use super::client::ClientStats;
 use super::error::Result;
-use super::gateway::{Gateway, Report, Setup};
+use super::gateway::{Gateway, GatewaySetup, Report};
 use super::server::ServerStats;
 use super::settings::{Backend, Service, Settings};
 use super::topology::{FRONTEND, HTTP, Lab};
@@ -103,8 +103,8 @@ pub fn service(lab: &Lab, backends: &[(usize, &'static str)]) -> Service {
 }
 
 /// Returns a demanding gateway setup: a flow's cookie changes every 23 packets, its node every 101.
-pub fn changing_gateway() -> Setup {
-    Setup { churn: 23, roam: 101, ..Setup::default() }
+pub fn changing_gateway() -> GatewaySetup {
+    GatewaySetup { churn: 23, roam: 101, ..GatewaySetup::default() }
 }
 
 /// Runs the scenario. The lab must have four hosts; `observer` is called at intervals.

@@ -3,7 +3,7 @@
 
 use super::error::Result;
 use super::folder::Folder;
-use super::gateway::{Gateway, Setup};
+use super::gateway::{Gateway, GatewaySetup};
 use super::netns::Netns;
 use super::plane::Plane;
 use super::prefix::Prefix;
@@ -226,7 +226,7 @@ impl Lab {
     }
 
     /// Starts the AWS gateway with the behavior of `setup` and the lab's addresses.
-    pub fn aws_gateway(&mut self, setup: Setup) -> Result<Gateway> {
+    pub fn aws_gateway(&mut self, setup: GatewaySetup) -> Result<Gateway> {
         let [client, server] = &self.aws;
         let (near, far) = (Tun::new(client, "near", 8_500)?, Tun::new(server, "far", 8_500)?);
         let mut lines: Vec<String> =
@@ -243,7 +243,7 @@ impl Lab {
             let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 80));
             self.beyond.push(Server::start(server, "beyond-aws", address)?);
         }
-        let setup = Setup {
+        let setup = GatewaySetup {
             nodes: NODES.to_vec(),
             appliances: vec![INGRESS],
             wire: "wire".into(),

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 use tests::lab::client::{Client, Load};
-use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::gateway::{Gateway, GatewaySetup};
 use tests::lab::netns::Netns;
 use tests::lab::scenario::{Totals, Wires, at_rest, changing_gateway, service};
 use tests::lab::settings::Settings;
@@ -34,7 +34,7 @@ fn later_gateway(lab: &Lab) -> Outcome<(Netns, Gateway)> {
     let client = Netns::new("aws-later")?;
     let near = Tun::new(&client, "near", 8_500)?;
     client.ip(&[&format!("addr add {CLIENT}/32 dev near"), "route add default dev near"])?;
-    let setup = Setup {
+    let setup = GatewaySetup {
         nodes: vec![NODE],
         appliances: vec![INGRESS],
         wire: "wire".into(),

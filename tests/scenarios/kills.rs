@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tables::flow::Flows;
 use tables::region::Region;
 use tests::lab::client::ClientStats;
-use tests::lab::gateway::{Check, Setup};
+use tests::lab::gateway::{Check, GatewaySetup};
 use tests::lab::scenario::{Totals, Wires, at_rest, changing_gateway, service};
 use tests::lab::settings::Settings;
 use tests::lab::stepper::Stepper;
@@ -73,8 +73,10 @@ fn slowpath_killed_under_load_loses_no_packet_and_moves_no_flow() -> Outcome {
 fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
-    let gateway =
-        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
+    let gateway = lab.aws_gateway(GatewaySetup {
+        return_timeout: Duration::from_secs(5),
+        ..changing_gateway()
+    })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &all)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
@@ -152,8 +154,10 @@ fn logged_count(log: &str, what: &str) -> Option<u64> {
 fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
-    let gateway =
-        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
+    let gateway = lab.aws_gateway(GatewaySetup {
+        return_timeout: Duration::from_secs(5),
+        ..changing_gateway()
+    })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     // Few buckets, so that one of the watched ones is soon used.
     let settings = Settings {
@@ -205,8 +209,10 @@ fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Ou
 fn a_stopped_poll_loop_accounts_for_every_packet_it_received() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1"])?;
-    let gateway =
-        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
+    let gateway = lab.aws_gateway(GatewaySetup {
+        return_timeout: Duration::from_secs(5),
+        ..changing_gateway()
+    })?;
     let mut weir = Weir::start(&lab, &Settings::default(), &[service(&lab, &[(0, "active")])])?;
     let before = Totals::now(&weir)?;
     let traffic = Traffic::start(&lab, PAUSE)?;

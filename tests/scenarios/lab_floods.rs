@@ -14,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tests::lab::client::{Client, ClientStats, Load};
 use tests::lab::decap::{Answer, Decap};
-use tests::lab::flood::{ANSWERING, DATAGRAMS, Flood, Plan, SILENT};
-use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::flood::{ANSWERING, DATAGRAMS, Flood, FloodPlan, SILENT};
+use tests::lab::gateway::{Gateway, GatewaySetup};
 use tests::lab::netns::Netns;
 use tests::lab::server::Server;
 use tests::lab::settings::{Backend, Plane, Service, Settings};
@@ -76,7 +76,7 @@ impl Fixture {
                 lab.bypass_weir()?;
                 None
             }
-            _ => Some(lab.aws_gateway(Setup { delays, ..Setup::default() })?),
+            _ => Some(lab.aws_gateway(GatewaySetup { delays, ..GatewaySetup::default() })?),
         };
         let web = if mode == "return" { AWS_SERVER } else { FRONTEND };
         let fixture =
@@ -210,7 +210,8 @@ fn flooded(plane: Plane, mode: &str) -> Outcome {
     new.wait_for(NEW, TIMEOUT).map_err(|e| about(&e.to_string()))?;
 
     let (begun, before) = (Instant::now(), [steady.stats(), new.stats()]);
-    let plan = Plan { packets: FLOOD, burst: BURST, pause: PAUSE, server: fixture.web, victims };
+    let plan =
+        FloodPlan { packets: FLOOD, burst: BURST, pause: PAUSE, server: fixture.web, victims };
     let flood = Flood::start(fixture.clients(), &fixture.lab.cloud, plan)?;
     let sent = flood.finish()?;
     let during = [steady.stats(), new.stats()];

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tests::lab::capture::{Capture, decode_errors, tshark};
 use tests::lab::client::{Client, Load};
 use tests::lab::decap::{Answer, Decap, TunnelKind};
-use tests::lab::gateway::Setup;
+use tests::lab::gateway::GatewaySetup;
 use tests::lab::netns::Netns;
 use tests::lab::scenario::changing_gateway;
 use tests::lab::server::Server;
@@ -130,7 +130,8 @@ fn inspected(symmetric: bool) -> Outcome {
     let chain: Vec<Decap> =
         lab.hosts.iter().map(|host| inspect(&host.ns)).collect::<Result<_, _>>()?;
     // Weir routes each packet twice: to the appliance, and from it back to the gateway.
-    let gateway = lab.aws_gateway(Setup { hops: 2, symmetric, ..Setup::default() })?;
+    let gateway =
+        lab.aws_gateway(GatewaySetup { hops: 2, symmetric, ..GatewaySetup::default() })?;
     let chained = service(&lab, "tunnel", "geneve", "198.51.100.0/24", 0);
     let back = service(&lab, "tunnel", "geneve", "192.0.2.0/24", 0);
     let services = [chained, Service { name: "lab/back".into(), ..back }];

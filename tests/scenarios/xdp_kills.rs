@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tables::flow::Flows;
 use tables::region::{Region, RegionLocation};
 use tests::lab::client::ClientStats;
-use tests::lab::gateway::{Check, Report, Setup};
+use tests::lab::gateway::{Check, GatewaySetup, Report};
 use tests::lab::netns::Netns;
 use tests::lab::process::find;
 use tests::lab::scenario::{Totals, Wires, at_rest, changing_gateway, service};
@@ -189,8 +189,10 @@ impl IdleConnection {
 fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
-    let gateway =
-        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
+    let gateway = lab.aws_gateway(GatewaySetup {
+        return_timeout: Duration::from_secs(5),
+        ..changing_gateway()
+    })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let (xdp, dpdk) = (settings(Plane::Xdp { native: false }), settings(Plane::Dpdk));
     let (maps, file) = (

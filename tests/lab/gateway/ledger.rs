@@ -2,7 +2,7 @@
 
 use super::incoming::{IncomingPacket, first};
 use super::report::{Check, Report};
-use super::setup::{Admits, Setup, Side};
+use super::setup::{Admits, GatewaySetup, Side};
 use crate::lab::wire::{self, Header, Options, Tuple};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -64,7 +64,7 @@ struct Flow {
 
 /// The state and the checks of the gateway. It has no socket and no clock.
 pub struct Ledger {
-    setup: Setup,
+    setup: GatewaySetup,
     admits: Admits,
     flows: HashMap<Tuple, Flow>,
     report: Report,
@@ -74,7 +74,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Creates a ledger without flows.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: GatewaySetup) -> Self {
         let hash = RandomState::new();
         // Cookies start at a random number, so that those of two runs against one appliance
         // differ.
@@ -377,7 +377,7 @@ fn lost(report: &mut Report, expect: Expect, tuple: &Tuple, sent: &[Sent]) {
 }
 
 /// Returns the endpoint of a flow's client: the end that is not on the far side.
-fn endpoint_of(setup: &Setup, tuple: &Tuple) -> u64 {
+fn endpoint_of(setup: &GatewaySetup, tuple: &Tuple) -> u64 {
     let from_far = setup.far.iter().any(|prefix| prefix.contains(tuple.src));
     let number = match if from_far { tuple.dst } else { tuple.src } {
         IpAddr::V4(client) => u128::from(u32::from(client)),
@@ -388,13 +388,13 @@ fn endpoint_of(setup: &Setup, tuple: &Tuple) -> u64 {
 
 impl Leg {
     /// Returns the options that the gateway sends on this leg.
-    fn options(&self, setup: &Setup) -> Options {
+    fn options(&self, setup: &GatewaySetup) -> Options {
         let Leg { endpoint, cookie, .. } = *self;
         Options { endpoint, attachment: setup.attachment, cookie }
     }
 
     /// Returns whether all headers around the inner packet are those of an answer on this leg.
-    fn agrees(&self, back: &IncomingPacket<'_>, setup: &Setup) -> bool {
+    fn agrees(&self, back: &IncomingPacket<'_>, setup: &GatewaySetup) -> bool {
         let options = self.options(setup);
         (back.src, back.dst) == (self.appliance, self.node)
             && (back.sport, back.dport) == (self.sport, setup.port)

@@ -12,13 +12,13 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 
 /// A gateway with two nodes whose far side contains SERVER.
-fn setup() -> Setup {
-    Setup {
+fn setup() -> GatewaySetup {
+    GatewaySetup {
         nodes: vec![Ipv4Addr::new(10, 0, 1, 21), Ipv4Addr::new(10, 0, 1, 22)],
         appliances: vec![APPLIANCE],
         wire: "none".into(),
         far: vec!["198.51.100.0/24".parse().unwrap()],
-        ..Setup::default()
+        ..GatewaySetup::default()
     }
 }
 
@@ -168,7 +168,7 @@ fn a_duplicate_packet_is_detected() {
 
 #[test]
 fn identical_packets_of_one_flow_each_need_their_own_cookie_back() {
-    let churning = Setup { churn: 1, ..setup() };
+    let churning = GatewaySetup { churn: 1, ..setup() };
     let inner = to(SERVER, b"the same bytes");
     let mut ledger = Ledger::new(churning.clone());
     let (first, second) = (send(&mut ledger, &inner), send(&mut ledger, &inner));
@@ -188,7 +188,7 @@ fn identical_packets_of_one_flow_each_need_their_own_cookie_back() {
 
 #[test]
 fn a_reply_needs_the_flows_latest_options() {
-    let mut ledger = Ledger::new(Setup { churn: 1, former_for: Duration::ZERO, ..setup() });
+    let mut ledger = Ledger::new(GatewaySetup { churn: 1, former_for: Duration::ZERO, ..setup() });
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     let first = send(&mut ledger, &to(FRONTEND, b"hello"));
     let received = answered(&first, &answer);
@@ -201,7 +201,7 @@ fn a_reply_needs_the_flows_latest_options() {
 
 #[test]
 fn a_reply_may_carry_the_options_from_just_before_a_change() {
-    let mut ledger = Ledger::new(Setup { churn: 1, roam: 1, ..setup() });
+    let mut ledger = Ledger::new(GatewaySetup { churn: 1, roam: 1, ..setup() });
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     let first = send(&mut ledger, &to(FRONTEND, b"hello"));
     send(&mut ledger, &to(FRONTEND, b"hello again"));
@@ -295,7 +295,7 @@ fn inner_ipv6_is_parsed() {
     assert!(header.sums_are_right(&packet));
     let tuple = wire::Tuple::of(&packet, &header);
     assert_eq!((tuple.src, tuple.sport, tuple.dport), (src, 0x1234, 80));
-    let mut ledger = Ledger::new(Setup { far: vec![], ..setup() });
+    let mut ledger = Ledger::new(GatewaySetup { far: vec![], ..setup() });
     let sent = send(&mut ledger, &packet);
     assert_eq!(sent[30..32], [0x86, 0xdd]);
     assert!(ledger.incoming(&returned(&sent), Instant::now()).is_some());
@@ -321,7 +321,7 @@ fn new_flows_without_a_target_are_not_sent_and_existing_ones_continue() {
 #[test]
 fn a_client_keeps_its_endpoint_in_both_directions() {
     let endpoints = vec![0xa1, 0xa2];
-    let mut ledger = Ledger::new(Setup { endpoints, ..setup() });
+    let mut ledger = Ledger::new(GatewaySetup { endpoints, ..setup() });
     // The value of the first option.
     let endpoint = |sent: &[u8]| u64::from_be_bytes(sent[40..48].try_into().unwrap());
     let out =
@@ -341,9 +341,9 @@ fn a_client_keeps_its_endpoint_in_both_directions() {
 fn contradictory_setups_are_rejected() {
     assert!(setup().check().is_ok());
     for (setup, fault) in [
-        (Setup { nodes: Vec::new(), ..setup() }, "node address"),
-        (Setup { endpoints: Vec::new(), ..setup() }, "endpoint id"),
-        (Setup { symmetric: true, churn: 1, ..setup() }, "churn and roam"),
+        (GatewaySetup { nodes: Vec::new(), ..setup() }, "node address"),
+        (GatewaySetup { endpoints: Vec::new(), ..setup() }, "endpoint id"),
+        (GatewaySetup { symmetric: true, churn: 1, ..setup() }, "churn and roam"),
     ] {
         let error = setup.check().unwrap_err().to_string();
         assert!(error.contains(fault), "{error}");
