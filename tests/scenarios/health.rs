@@ -1,4 +1,5 @@
-//! The health endpoint, probed locally and as a cloud does: over the wire and the exception path.
+//! The health endpoint, probed over loopback and as a cloud does, over the wire and the exception
+//! path; and the counter of packets that the kernel did not accept.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

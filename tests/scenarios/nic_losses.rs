@@ -34,11 +34,11 @@ use tables::reason::DropReason;
 use tests::cases::setups::aws_return;
 use tests::lab::gateway::wire_socket::PacketSocket;
 
-/// The kernel's end.
+/// The kernel's end of the port.
 const INTERFACE: &str = "wl0";
 
-/// Frames that arrive while nothing polls: more than the kernel's queue of the interface has places
-/// (500 or 1000).
+/// The number of frames that arrive while nothing polls: more than the kernel's queue of the
+/// interface holds (500 or 1,000).
 const FLOOD: usize = 3000;
 
 /// An appliance with one lcore and one port.
@@ -73,7 +73,8 @@ impl Appliance<'_> {
         report
     }
 
-    /// Polls until no frame is left, and all that the interface has passed on are accounted for.
+    /// Polls until every frame that the kernel has sent to the port is accounted for, checks the
+    /// counters of drops and losses, and returns the report.
     fn settle(&mut self) -> NicReport {
         let mut last = None;
         eventually("every frame at the NIC is accounted for", || {
@@ -170,7 +171,7 @@ fn lost_frames_are_counted_with_a_stopped_poll_loop_an_empty_pool_and_bad_frames
         check(lost(&report, "no_buffer_events").is_some(), || format!("{report:?}"))
     });
     drop(all);
-    // A new frame has the driver read those that wait.
+    // A new frame makes the driver read the waiting frames.
     assert_eq!(appliance.send(60, 1), 1);
     let empty = appliance.settle();
     let without_buffer = lost(&empty, "no_buffer_events").unwrap_or_default();

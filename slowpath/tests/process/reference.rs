@@ -71,7 +71,7 @@ const RUN: [(&str, &str); 9] = [
     ("net_e1000_em", "`make nics`: as above"),
     ("net_vmxnet3", "`make nics`: a stopped poll loop and bad frames"),
     ("net_af_packet", "the lab: all of its tests with `plane = \"dpdk\"`"),
-    ("net_ring", "reset, removal and stalls: `tests/scenarios/nic_trouble.rs`"),
+    ("net_ring", "reset, removal and stalls: `tests/scenarios/nic_faults.rs`"),
     ("net_pcap", "cases and agreement of the planes"),
     ("net_memif", "benchmarks"),
     ("net_null", "benchmarks, bursts"),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 use tests::lab::client::Client;
-use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::gateway::{Gateway, GatewaySetup};
 use tests::lab::topology::Lab;
 
 /// The configuration, as in an image for many machines: values that differ between machines are
@@ -90,7 +90,7 @@ pub fn config(plane: &str) -> String {
 /// Creates a lab with two web servers and an AWS gateway.
 pub fn lab() -> Result<(Lab, Gateway)> {
     let mut lab = Lab::new(&["web-1", "web-2"])?;
-    let gateway = lab.aws_gateway(Setup::default())?;
+    let gateway = lab.aws_gateway(GatewaySetup::default())?;
     Ok((lab, gateway))
 }
 

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 use tests::lab::client::Client;
 use tests::lab::container::{SYSTEM_CALLS, check_journal};
-use tests::lab::gateway::Setup;
+use tests::lab::gateway::GatewaySetup;
 use tests::lab::settings::Plane;
 use tests::lab::topology::{FRONTEND, Lab};
 
@@ -124,7 +124,7 @@ fn scenario(suite: &str, plane: Plane) -> Result {
     tree.mount_bpf_at_boot()?;
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     lab.set_up_for(plane)?;
-    let gateway = lab.aws_gateway(Setup::default())?;
+    let gateway = lab.aws_gateway(GatewaySetup::default())?;
     let container = boot(&tree, &lab)?;
     steps.done("tree copied and booted");
     let (before, network) = (tree.files()?, network(&lab)?);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tests::lab::client::{Client, Load};
 use tests::lab::container::SYSTEM_CALLS;
 use tests::lab::decap::{Answer, Decap};
-use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::gateway::{Gateway, GatewaySetup};
 use tests::lab::server::Server;
 use tests::lab::settings::Plane;
 use tests::lab::topology::{AWS_CLIENTS, AWS_SERVER, FRONTEND, Host, Lab};
@@ -85,7 +85,7 @@ impl Scenario {
         let backends = tunnel_backends(&lab)?;
         lab.bypass_weir()?;
         let proxy = Server::start(&lab.weir, "proxy", (Ipv4Addr::UNSPECIFIED, PROXY).into())?;
-        let gateway = lab.aws_gateway(Setup::default())?;
+        let gateway = lab.aws_gateway(GatewaySetup::default())?;
         let more = ["--capability=all", SYSTEM_CALLS].map(str::to_owned);
         let container = Container::boot(tree.root(), &lab.weir.path(), &more)?;
         container.run("apt-get install --yes /root/former/weir_1_amd64.deb")?;
