@@ -111,7 +111,7 @@ NOT_IN_MIRI := region::tests versioned::tests::under_all_orders \
   flow::tests::flow_reopened flow::tests::removal_killed flow::tests::an_insert_killed \
   flow::tests::update_killed flow::tests::between flow::tests::legs \
   fragment::tests::full_fragment maglev::tests nat_port::tests::a_range \
-  writer::tests::hundred_thousand
+  writer::tests::twenty_thousand
 miri: ## Run the tests of packet and tables under Miri to find undefined behavior
 	toolchain=$$(.ci/nightly.sh miri rust-src) && \
 	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" RUSTFLAGS= \

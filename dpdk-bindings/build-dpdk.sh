@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds DPDK from Debian's source package into .tools/dpdk: static archives, headers and pkg-config
 # files, with the drivers that build.rs names and no others. Debian 12's own package lacks net/mana.
-# The machine's apt configuration is not changed; the source is verified with Debian's keys.
+# The machine's apt configuration is not changed. A source from Debian is verified with Debian's
+# keys; one given as DPDK_SOURCE is not verified.
 #
 #   make dpdk                                 # 24.11, from Debian 13 (trixie)
 #   make dpdk DPDK_SUITE=bookworm             # 22.11, with net/mana
@@ -31,16 +32,16 @@ mapfile -t libraries < <(sed -n 's/^    driver("\([a-z0-9_]*\)", .*/\1/p' dpdk-b
 ((${#libraries[@]} > 10)) || fail "no table of drivers in dpdk-bindings/build.rs"
 drivers=$(IFS=, && echo "${libraries[*]/_//}")
 
-# The processor that Weir itself is built for.
+# The instruction set that Weir itself is built for.
 cpu=$(sed -n 's/.*-Ctarget-cpu=\([a-z0-9-]*\).*/\1/p' .cargo/config.toml)
 [[ $cpu ]] || fail "no -Ctarget-cpu in .cargo/config.toml"
 
-# What the result was built from. A finished build is kept until one of these changes.
+# The inputs of the build. A finished build is kept until one of them changes.
 inputs="source: ${source:-$suite}
 drivers: $drivers
 cpu: $cpu
 script: $(sha256sum < "$root/dpdk-bindings/build-dpdk.sh" | cut -d ' ' -f 1)"
-use() {
+print_result() {
   local path release
   cd "$root"
   path=$(dirname .tools/dpdk/lib/*/pkgconfig/libdpdk.pc)
@@ -49,7 +50,7 @@ use() {
   echo "  PKG_CONFIG_PATH=$path cargo build --release --workspace --bins"
 }
 if [[ -e $result/built-from && $(< "$result/built-from") == "$inputs" ]]; then
-  use
+  print_result
   echo "  (built before; to build it again: rm -r .tools/dpdk)"
   exit 0
 fi
@@ -74,7 +75,8 @@ fetch() {
   : > "$apt/status"
   echo "deb-src [signed-by=$keys] $mirror $suite main" > "$apt/etc/apt/sources.list"
   security=$(mirror_labeled Debian-Security)
-  # Only releases have security updates.
+  # Debian publishes security updates for releases, but not for sid, for experimental, or for suites
+  # with a hyphen, such as bookworm-backports.
   case $security,$suite in
     ,* | *,sid | *,unstable | *,experimental | *,*-*) ;;
     *) echo "deb-src [signed-by=$keys] $security $suite-security main" \
@@ -124,7 +126,7 @@ CFLAGS="$(flags CFLAGS) $(flags CPPFLAGS)" meson setup "$work/build" \
   -Dpkgconfig.relocatable=true -Dplatform=generic -Dcpu_instruction_set="$cpu" \
   -Denable_drivers="$drivers" -Dtests=false -Ddisable_apps='*' >> "$log" 2>&1 ||
   fail "meson failed: $(grep -m 1 ERROR "$log" || echo "no message"); log: $log"
-# DPDK leaves out drivers whose dependencies are missing.
+# DPDK silently leaves out drivers whose dependencies are missing.
 for library in "${libraries[@]}"; do
   grep -qF "librte_$library.a" "$work/build/build.ninja" ||
     fail "DPDK $version would be built without ${library/_//}: $(
@@ -145,4 +147,4 @@ printf '%s\n' "$inputs" > "$staged/built-from"
 rm -rf "$result"
 mv "$staged" "$result"
 rm -rf "$work"
-use
+print_result

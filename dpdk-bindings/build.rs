@@ -1,14 +1,15 @@
 //! Locates the installed DPDK, generates bindings of its headers and links its static archives.
 //!
-//! Static linking improves the throughput of a small forwarder by 22 % and avoids a plug-in folder.
-//! Only the drivers listed here are linked.
+//! Static linking improves the throughput of a small forwarder by 22 %
+//! (docs/decisions/0070-dpdk.md) and avoids a plug-in folder. Only the drivers listed here are
+//! linked.
 
 use std::ffi::{OsStr, OsString};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// A driver with the system libraries that it needs.
+/// A driver, and the libraries outside of DPDK that it must be linked with.
 struct Driver {
     name: &'static str,
     system: &'static [&'static str],
@@ -52,7 +53,8 @@ const DRIVERS: &[Driver] = &[
     driver("net_ice", &[]),
 ];
 
-/// DPDK's libraries; their order is irrelevant because of `--whole-archive`.
+/// DPDK's libraries; their order is irrelevant because of `--whole-archive`. Those that the
+/// installed release does not have are skipped: `log` and `argparse` are not in 22.11.
 const LIBRARIES: &[&str] = &[
     "gso",
     "ip_frag",
@@ -77,7 +79,8 @@ const LIBRARIES: &[&str] = &[
     "security",
 ];
 
-/// Archives that are checked first, for a clear error.
+/// Archives that every build needs. They are looked for before linking, so that a missing one is
+/// reported with what to install instead of as a linker error.
 const REQUIRED: &[&str] = &["bus_vdev", "mempool_ring", "ethdev", "mbuf", "mempool", "eal"];
 
 fn main() -> ExitCode {

@@ -6,7 +6,7 @@
 #   dpdk-bindings/debian13.sh [FOLDER]      # default: target/debian13, which keeps the chroot
 set -euo pipefail
 cd "$(dirname "$0")/.."
-clone=$PWD
+repository=$PWD
 
 mkdir -p "${1:-${CARGO_TARGET_DIR:-target}/debian13}"
 folder=$(cd "${1:-${CARGO_TARGET_DIR:-target}/debian13}" && pwd)
@@ -41,19 +41,19 @@ cargo fetch --locked --quiet
 # The mounts end with the process.
 mounts='
 set -euo pipefail
-for folder in "$clone" "$cargo" "$rustup" "$target"; do
+for folder in "$repository" "$cargo" "$rustup" "$target"; do
   mkdir -p "$root$folder"
   mount --rbind "$folder" "$root$folder"
 done
 for folder in /dev /sys /proc; do mount --rbind "$folder" "$root$folder"; done
 exec chroot "$root" env PATH="$cargo/bin:/usr/bin:/usr/sbin" CARGO_TARGET_DIR="$target" \
   CARGO_HOME="$cargo" RUSTUP_HOME="$rustup" bash -euc "
-    cd $clone
+    cd $repository
     unset PKG_CONFIG_PATH LIBCLANG_PATH CLANG_PATH
     echo \"debian13.sh: DPDK \$(pkg-config --modversion libdpdk)\"
     cargo test --offline --locked --package dpdk-bindings
   "
 '
 mkdir -p "$folder/target"
-export clone cargo rustup root target=$folder/target
+export repository cargo rustup root target=$folder/target
 exec unshare --mount bash -c "$mounts"

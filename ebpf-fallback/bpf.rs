@@ -11,14 +11,19 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+/// The compiler's target: little-endian BPF.
 const TARGET: &str = "bpfel-unknown-none";
 /// BTF for typed maps; v3 has atomics and 32-bit jumps, and runs on kernels from 5.12 on.
 const FLAGS: [&str; 3] = ["-Cdebuginfo=2", "-Clink-arg=--btf", "-Ctarget-cpu=v3"];
-/// What an object's debug information has instead of the folders of this machine: an installed
-/// program does not tell where it was built, and has the same bytes wherever it was.
+// The paths in an object's debug information, in place of the folders of this machine: the object
+// has the same bytes wherever it was built.
+/// Replaces the folder of the repository.
 const REPOSITORY: &str = "/weir";
+/// Replaces the sysroot of the compiler.
 const RUST: &str = "/rust";
+/// Replaces cargo's home, with the sources of external crates.
 const CRATES: &str = "/crates";
+/// The required version of bpf-linker.
 const LINKER: &str = "0.10.2";
 
 /// Builds `objects`, binaries of the workspace in the folder `programs`, and copies them to
@@ -84,7 +89,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
     if !status.success() {
         return Err("the BPF programs were not built; see the errors above".into());
     }
-    // Copied to where `include_bytes_aligned!` reads them.
+    // `include_bytes_aligned!` reads the objects from there.
     objects.iter().try_for_each(|name| {
         let from = folder.join(TARGET).join("release").join(name);
         let copied = std::fs::copy(&from, out.join(name));

@@ -26,7 +26,8 @@ for name in "${names[@]}" package; do
   [[ -x $programs/$name ]] || fail "no $name in $programs; run: make deb"
 done
 
-# A version that is newer with each commit, and older than the release that it leads to.
+# Unless the commit has the tag of the release, the version sorts after those of earlier commits and
+# before the release.
 if [[ -z ${DEB_VERSION-} ]]; then
   version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
   [[ $version ]] || fail "no version in Cargo.toml"
@@ -68,8 +69,8 @@ for name in "${names[@]}"; do
   chmod 755 "$root/usr/bin/$name"
 done
 
-# The packages of the shared libraries, with the versions whose symbols are used. dpkg-shlibdeps
-# requires a source package's control file.
+# The packages of the shared libraries, with the minimum versions that have the symbols in use.
+# dpkg-shlibdeps requires the control file of a source package.
 mkdir -p "$work/source/debian"
 printf 'Source: weir\n\nPackage: weir\nArchitecture: amd64\n' > "$work/source/debian/control"
 depends=$(cd "$work/source" &&
@@ -147,7 +148,7 @@ find "$doc" "$root/usr/share/man" -type f ! -name copyright \
   ! -name dpdk-copyright ! -path "$doc/book/*" -exec gzip --best --no-name {} +
 ln -s weir "$debug/usr/share/doc/weir-dbgsym"
 
-# The units that are enabled, and all of them.
+# The units to enable, which have an [Install] section, and all units.
 mapfile -t all_units < <(cd config/systemd && ls)
 mapfile -t units < <(cd config/systemd && grep -l '^\[Install\]' -- *)
 for script in preinst postinst prerm postrm; do
@@ -158,7 +159,8 @@ for script in preinst postinst prerm postrm; do
 done
 (cd "$root" && find etc -type f -printf '/%p\n' | LC_ALL=C sort) > "$root/DEBIAN/conffiles"
 
-# Writes FOLDER/DEBIAN/md5sums and the package. Unoptimized programs are for tests: packed fast.
+# Writes FOLDER/DEBIAN/md5sums and the package. Packages of unoptimized
+# programs are for tests and get a fast compression.
 pack() {
   (cd "$1" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort --zero |
     xargs --null md5sum > DEBIAN/md5sums)

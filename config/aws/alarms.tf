@@ -1,4 +1,4 @@
-# Metrics of gateways are reported only while traffic flows; missing data are no alarm.
+# Metrics of gateways are reported only while traffic flows: missing data raise no alarm.
 
 locals {
   gateway_dimensions = {
@@ -9,7 +9,7 @@ locals {
 
 resource "aws_cloudwatch_metric_alarm" "unhealthy" {
   alarm_name          = "${var.name}-unhealthy"
-  alarm_description   = "An appliance fails its health checks: weir cloud status on it says why."
+  alarm_description   = "An appliance fails its health checks; see weir cloud status on it."
   namespace           = "AWS/GatewayELB"
   metric_name         = "UnHealthyHostCount"
   dimensions          = local.gateway_dimensions

@@ -16,7 +16,8 @@ locals {
 
   tags = { "weir:cluster" = var.cluster }
 
-  # EC2 numbers one CPU of each core before their siblings: CPU 0 is left to the system.
+  # EC2 numbers one CPU of each core first, then their hyper-thread siblings. CPU 0 is left to the
+  # system.
   cores  = local.instances[var.instance_type].cores
   lcores = var.lcores == null ? range(1, min(13, local.cores)) : var.lcores
 
@@ -198,8 +199,9 @@ resource "aws_autoscaling_group" "weir" {
     version = aws_launch_template.weir.latest_version
   }
 
-  # Weir drains, sends heartbeats, and completes the hook when no flow is left. There is no hook for
-  # launches: the gateway sends nothing to an appliance whose health check fails.
+  # Weir drains, sends heartbeats, and completes the hook when no flow is left or drain_cap_s is
+  # over. There is no hook for launches: the gateway sends nothing to an appliance whose health
+  # check fails.
   initial_lifecycle_hook {
     name                 = "weir-drain"
     lifecycle_transition = "autoscaling:EC2_INSTANCE_TERMINATING"

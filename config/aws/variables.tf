@@ -94,7 +94,7 @@ variable "maximum" {
 
   validation {
     condition     = var.maximum >= var.minimum && floor(var.maximum) == var.maximum
-    error_message = "maximum: ${var.maximum} is no whole number from minimum (${var.minimum}) on."
+    error_message = "maximum: ${var.maximum} is no whole number, or below minimum (${var.minimum})."
   }
 }
 
@@ -123,7 +123,7 @@ variable "lcores" {
 }
 
 variable "seed" {
-  description = "Seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64)."
+  description = "Hash seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64)."
   type        = string
   sensitive   = true
 

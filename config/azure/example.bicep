@@ -15,7 +15,7 @@ param image string
 @description('Public key for ssh.')
 param sshKey string
 
-@description('Seed of the tables, 12 bytes in base64.')
+@description('Hash seed of the tables, 12 bytes in base64.')
 @minLength(16)
 @maxLength(16)
 @secure()

@@ -41,13 +41,13 @@ param appliances int = 2
 @description('Public key for ssh as the user azureuser.')
 param sshKey string
 
-@description('Seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64).')
+@description('Hash seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64).')
 @minLength(16)
 @maxLength(16)
 @secure()
 param seed string
 
-@description('Services file (TOML). Without services, packets go on unchanged.')
+@description('Services file (TOML). Without services, packets return to the gateway unchanged.')
 @maxLength(16384)
 param services string = '# No services: packets go on to their destination unchanged.\n'
 

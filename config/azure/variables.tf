@@ -54,7 +54,7 @@ variable "image" {
 
   validation {
     condition     = can(regex("^/subscriptions/.+/providers/Microsoft.Compute/.+", var.image))
-    error_message = "image: \"${var.image}\" is no ID of an image, as in /subscriptions/ID/.../weir."
+    error_message = "image: \"${var.image}\" is no ID of an image, as in /subscriptions/.../weir."
   }
 }
 
@@ -96,7 +96,7 @@ variable "ssh_key" {
 }
 
 variable "seed" {
-  description = "Seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64)."
+  description = "Hash seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64)."
   type        = string
   sensitive   = true
 
@@ -107,7 +107,7 @@ variable "seed" {
 }
 
 variable "services" {
-  description = "Services file (TOML). Without services, packets go on unchanged."
+  description = "Services file (TOML). Without services, packets return to the gateway unchanged."
   type        = string
   default     = "# No services: packets go on to their destination unchanged.\n"
 

@@ -1,5 +1,5 @@
-//! Files that are replaced as a whole: a reader finds the old contents or the new ones, also after
-//! a crash.
+//! Files that are replaced as a whole: a reader finds either the old or the new contents, also
+//! after a crash.
 //!
 //! [`read`] and [`replace`] are for small texts that every user of the machine may read. [`stage`]
 //! is for files with other permissions, and for several files that change together.
@@ -100,15 +100,15 @@ pub fn stage(path: &Path, contents: &[u8], access: Access) -> io::Result<Staged>
 
 /// Returns the path of the temporary file that the process `id` writes for `path`.
 ///
-/// In a directory of drop-in files, no program reads a name with a leading dot and this ending.
+/// Programs that read a directory of drop-in files skip it: its name has a leading dot and none of
+/// their suffixes.
 pub fn temporary(path: &Path, id: u32) -> Option<PathBuf> {
     let name = path.file_name()?;
     Some(path.with_file_name(format!(".{}.new-{id}", name.to_string_lossy())))
 }
 
-/// Writes and syncs a file that was created. It was created with `create_new`, which does not
-/// follow a symbolic link: root also writes to directories in which the user of the services may
-/// create files.
+/// Writes and syncs a new file. The caller opens it with `create_new`, which does not follow a
+/// symbolic link: root also writes to directories in which the services' user may create files.
 fn write(mut file: File, contents: &[u8], access: Access) -> io::Result<()> {
     file.write_all(contents)?;
     let about = file.metadata()?;
@@ -167,7 +167,7 @@ pub fn create_folder(path: &Path, access: Access) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     let completed = set_folder_access(path, access).and_then(|()| sync_folder(path));
     completed.inspect_err(|_| {
-        // The error to report is the first one.
+        // The error that is returned is that of the permissions, not of this removal.
         let _ = std::fs::remove_dir(path);
     })
 }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!((std::fs::read(&path).unwrap(), names()), (b"b".to_vec(), 1));
         assert_eq!(Access::of(&path).unwrap().mode, 0o600);
-        // Until it is complete, other users cannot read it either.
+        // A staged file already has its final mode.
         let staged = stage(&path, b"d", Access { mode: 0o640, owner: None }).unwrap();
         assert_eq!(Access::of(&staged.temporary).unwrap().mode, 0o640);
         staged.replace().unwrap();

@@ -1,8 +1,9 @@
 //! Values that the machine supplies: `"auto"` in the configuration.
 //!
-//! `weir auto save` writes [`Values`] to the file `auto_values` while the kernel has the NICs, and
-//! [`fill`] merges them over the layers that say `"auto"`. So one configuration serves every
-//! machine of a scale set, and all programs of a machine see the same values.
+//! `weir auto save` writes [`Values`] to the file `auto_values` while the kernel still has the
+//! NICs, that is, before DPDK takes them. [`fill`] replaces each `"auto"` of the merged layers by
+//! them. So one configuration serves every machine of a scale set, and all programs of a machine
+//! use the same values.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +19,7 @@ use crate::error::ConfigError;
 use crate::file;
 use crate::layers::Merged;
 
-/// The value that stands for that of the machine.
+/// The value of a key that is replaced by the value of the machine.
 pub const AUTO: &str = "auto";
 /// Key of the file with the values.
 const FILE_KEY: &str = "auto_values";
@@ -45,7 +46,7 @@ pub struct Values {
 pub struct ArmValues {
     /// The device for which the values were read, as configured.
     pub device: String,
-    /// Where the values come from: a sentence's end, like `the metadata of AWS`.
+    /// Origin of the values as a phrase for messages, like `the metadata of AWS`.
     pub source: String,
     /// Addresses with prefix length.
     pub address: Vec<String>,
@@ -57,14 +58,15 @@ pub struct ArmValues {
     pub mtu: Option<u32>,
 }
 
-/// The keys that a configuration leaves to the machine, and where their values come from.
+/// The keys that are `"auto"` in a configuration, and the settings of the sources from which `weir
+/// auto save` takes their values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AutoKeys {
-    /// Whether the name is left to it.
+    /// Whether the name is `"auto"`.
     pub name: bool,
-    /// Whether the zone is left to it.
+    /// Whether the zone is `"auto"`.
     pub zone: bool,
-    /// Devices of the arms with an address or a gateway that is left to it.
+    /// Devices of the arms whose address or gateway is `"auto"`.
     pub devices: BTreeMap<ArmName, String>,
     /// The file with the values.
     pub file: PathBuf,
@@ -91,7 +93,7 @@ impl Default for AzureMetadata {
 }
 
 impl AutoKeys {
-    /// Returns whether anything is left to the machine.
+    /// Returns whether the file `auto_values` is needed.
     pub fn any(&self) -> bool {
         self.name || self.zone || !self.devices.is_empty()
     }
@@ -136,7 +138,8 @@ impl Values {
     /// Reads the file `auto_values`.
     ///
     /// # Errors
-    /// Describes why it cannot be read or parsed.
+    /// Returns the reason for which it cannot be read or parsed, as the end of a sentence about the
+    /// file.
     pub fn read(path: &Path) -> Result<Values, String> {
         let text = atomic_file::read(path).map_err(|e| format!("cannot be read: {e}"))?;
         let text = text.ok_or("does not exist")?;
@@ -155,8 +158,9 @@ impl Values {
     }
 }
 
-/// Replaces every `"auto"` by the value of the machine, from the file `auto_values`. An arm
-/// whose address is `"auto"` gets the gateway and the MTU that no layer sets.
+/// Replaces every `"auto"` by the value of the machine: NAT addresses by those of the arm, all
+/// others from the file `auto_values`. An arm whose address is `"auto"` also gets its gateway and
+/// MTU from the file, unless a layer sets them.
 pub(crate) fn fill(merged: Merged) -> Result<Merged, ConfigError> {
     let keys = AutoKeys::of(&merged);
     let merged = if keys.any() { fill_from_file(merged, &keys)? } else { merged };
@@ -230,7 +234,7 @@ fn fill_from_file(merged: Merged, keys: &AutoKeys) -> Result<Merged, ConfigError
 }
 
 /// Returns the first address of each family of the arm that faces the backends, without prefix
-/// lengths. Validation reports what is no address.
+/// lengths. Texts that are not addresses are skipped; validation reports them.
 fn nat_addresses(json: &Json) -> Vec<String> {
     let arm = json.get("egress").filter(|arm| arm.is_object()).or(json.get("ingress"));
     let texts: Vec<&str> = match arm.and_then(|arm| arm.get("address")) {

@@ -21,6 +21,7 @@ use crate::checked::{
     Arm, CACHED_BUFFERS, Config, Control, DESCRIPTOR_BYTES, EAL_OWN_MIB, Events, Fastpath, Flows,
     Health, Icmp, Idle, Log, MAGLEV_SIZES, MAX_LOCAL_PORTS, MAX_UNCONFIRMED_PERCENT, Metrics, Nat,
     NoService, Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables, Tokens,
+    frame_buffer_bytes,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -29,15 +30,16 @@ use crate::log_level;
 use crate::seed;
 use validator::{Validator, list_key, optional_path, port_range};
 
-/// Validates each value against the schema, which finds unknown keys.
+/// Validates each value against the schema: unknown and missing keys, types, ranges and choices.
 pub(crate) fn check_schema(merged: &Merged) -> Result<(), ConfigError> {
     let schema = serde_json::Value::from(schemars::schema_for!(File));
     let problems = crate::schema::check(merged, &schema);
     if problems.is_empty() { Ok(()) } else { Err(ConfigError::invalid(problems)) }
 }
 
-/// Validates the configuration: first each value against the schema, then rules across keys. All
-/// faults of the first stage that fails are reported at once.
+/// Validates the configuration: first each value against the schema, then rules that involve
+/// several keys, then the number of reserved ports. All faults of the first stage that fails are
+/// reported at once.
 pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     check_schema(merged)?;
     let file: File = merged.typed()?;
@@ -182,9 +184,9 @@ fn check_control(validator: &mut Validator, file: file::Control) -> Control {
     // `sun_path` has 108 bytes, including the final NUL.
     validator.path("control.socket", &file.socket, 107);
     let state = optional_path(validator, "control.state", file.state);
-    let group = check_owner(validator, "control.group", file.group);
-    let operate_group = check_owner(validator, "control.operate_group", file.operate_group);
-    let read_group = check_owner(validator, "control.read_group", file.read_group);
+    let group = check_unix_name(validator, "control.group", file.group);
+    let operate_group = check_unix_name(validator, "control.operate_group", file.operate_group);
+    let read_group = check_unix_name(validator, "control.read_group", file.read_group);
     for (key, other) in
         [("control.operate_group", &operate_group), ("control.read_group", &read_group)]
     {
@@ -206,9 +208,9 @@ fn check_control(validator: &mut Validator, file: file::Control) -> Control {
     Control { socket, group, operate_group, read_group, state, max_removal_percent }
 }
 
-/// Validates the name of a Unix user or group, or returns `None` if it is empty. Whether it exists
-/// is checked where it is used.
-fn check_owner(validator: &mut Validator, key: &str, name: String) -> Option<String> {
+/// Validates the name of a Unix user or group; an empty name becomes `None`. Whether the user or
+/// group exists is checked where it is used.
+fn check_unix_name(validator: &mut Validator, key: &str, name: String) -> Option<String> {
     let forbidden = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
     if name.contains(forbidden) || name.len() > 32 {
         validator.reject(
@@ -263,9 +265,9 @@ fn check_fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
     }
 }
 
-/// Upper limit of the defaults of `region.counted_services` and `region.counted_backends`. Each
-/// then takes 4 MiB of counters per lcore.
-const COUNTED: u32 = 1 << 16;
+/// Upper limit of the defaults of `region.counted_services` and `region.counted_backends`. At this
+/// limit, each takes 4 MiB of counters per lcore (64 bytes for each service or backend).
+const MAX_DEFAULT_COUNTED: u32 = 1 << 16;
 
 fn check_region(validator: &mut Validator, file: file::Region, fastpath: &Fastpath) -> Region {
     let path = match (file.path.as_str(), fastpath.hugepages) {
@@ -276,8 +278,8 @@ fn check_region(validator: &mut Validator, file: file::Region, fastpath: &Fastpa
     validator.path("region.path", &path, 4095);
     // The path leaves space for the names of maps and links below it.
     validator.path("region.maps", &file.maps, 4000);
-    let user = check_owner(validator, "region.user", file.user);
-    let group = check_owner(validator, "region.group", file.group);
+    let user = check_unix_name(validator, "region.user", file.user);
+    let group = check_unix_name(validator, "region.group", file.group);
     if !file.ring_slots.is_power_of_two() {
         let near = file.ring_slots.next_power_of_two();
         validator.reject("region.ring_slots", "not a power of two", &format!("for example {near}"));
@@ -309,8 +311,12 @@ fn check_region(validator: &mut Validator, file: file::Region, fastpath: &Fastpa
         max_affinities: file.max_affinities,
         nat_maps: file.nat_maps,
         max_scopes: file.max_scopes,
-        counted_services: file.counted_services.unwrap_or(file.max_services.min(COUNTED)),
-        counted_backends: file.counted_backends.unwrap_or(file.max_backends.min(COUNTED)),
+        counted_services: file
+            .counted_services
+            .unwrap_or(file.max_services.min(MAX_DEFAULT_COUNTED)),
+        counted_backends: file
+            .counted_backends
+            .unwrap_or(file.max_backends.min(MAX_DEFAULT_COUNTED)),
         ring_slots: file.ring_slots,
     }
 }
@@ -348,11 +354,11 @@ fn check_memory<'a>(
         let descriptors = arm.descriptors(lcores);
         buffers += descriptors;
         rings += descriptors * DESCRIPTOR_BYTES;
-        // An Ethernet header with a VLAN tag has 18 bytes, DPDK's headroom 128.
-        if u32::from(fastpath.buffer_bytes) < u32::from(arm.mtu) + 18 + 128 {
+        let needed = frame_buffer_bytes(arm.mtu);
+        if u32::from(fastpath.buffer_bytes) < needed {
             validator.warnings.push(format!(
-                "fastpath.buffer_bytes = {} is less than the mtu {} + 146: large packets take \
-                 several buffers, which is slower and unsupported by some virtual devices",
+                "fastpath.buffer_bytes = {} is less than the {needed} of a frame of mtu {}: large \
+                 packets take several buffers, which is slower and unsupported by some devices",
                 fastpath.buffer_bytes, arm.mtu
             ));
         }
@@ -411,17 +417,22 @@ fn check_listeners(
     });
     let reserved_sources = reserved_sources.collect();
     let mut keyed: Vec<_> = listen.iter().chain(&tcp).cloned().collect();
-    let of_health = keyed.len();
+    let health_count = keyed.len();
     for (i, text) in metrics.listen.iter().enumerate() {
         let key = list_key("metrics", "listen", i, &metrics.listen);
         keyed.extend(validator.socket(&key, text).map(|socket| (key, socket)));
     }
     validator.unique(&keyed, "address and port");
-    let metrics = check_metrics(validator, metrics, keyed.split_off(of_health), tokens);
-    let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
+    let metrics = check_metrics(validator, metrics, keyed.split_off(health_count), tokens);
+    let sockets = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
     let stall_timeout = Duration::from_millis(health.stall_timeout_ms.into());
-    let health =
-        Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, reserved_sources, probing };
+    let health = Health {
+        listen: sockets(listen),
+        tcp: sockets(tcp),
+        stall_timeout,
+        reserved_sources,
+        probing,
+    };
     (health, metrics)
 }
 

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 /// A text that is not an address of the expected kind.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{text:?} is no {expected}")]
+#[error("{text:?} is not a {expected}")]
 pub struct AddressError {
     text: String,
     expected: &'static str,

@@ -4,16 +4,17 @@ use std::time::{Duration, SystemTime};
 
 use crate::rfc3339;
 
-/// Units with their seconds.
+/// Units, each with its length in seconds.
 const UNITS: [(char, u64); 5] =
     [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400)];
-/// Maximum duration. After longer ones, the year would not have four digits.
+/// Maximum duration, about 1,000 years: the year of a time so far in the future still has four
+/// digits, as RFC 3339 requires.
 const MAX: Duration = Duration::from_secs(1000 * 366 * 86_400);
 
 /// Parses a number with a unit: `90d`, `12h`, `30m`, `45s`, `2w`.
 ///
 /// # Errors
-/// Fails with what is allowed.
+/// Returns a message with the allowed forms.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let unit = UNITS.into_iter().find(|(unit, _)| text.ends_with(*unit));
     let duration = unit.and_then(|(unit, seconds)| {
@@ -27,10 +28,10 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a duration; write 90s, 15m, 2h, 7d or 2w"))
 }
 
-/// Parses a time, given as RFC 3339 or as a duration before `now`.
+/// Parses a time, given as RFC 3339 or as a duration before `now`; at the earliest, 1970.
 ///
 /// # Errors
-/// Fails with what is allowed.
+/// Returns a message with the allowed forms.
 pub fn parse_time(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     if let Some(time) = rfc3339::parse(text) {
         return Ok(time);

@@ -8,8 +8,8 @@ use crate::error::ConfigProblem;
 use crate::layers::truncated;
 use crate::schema;
 
-/// Suffixes of variables that Weir's programs and tests use and that are not keys.
-const OWN: [&str; 3] = ["LOG", "LAB_KEEP", "BIN_DIR"];
+/// Names, without `WEIR_`, of variables that Weir's programs and tests use and that are not keys.
+const VARIABLES: [&str; 3] = ["LOG", "LAB_KEEP", "BIN_DIR"];
 
 /// Returns errors for variables whose name resembles a key, and warnings for other unknown ones.
 /// Names with `__` are keys and are validated with all other keys.
@@ -22,7 +22,11 @@ pub(crate) fn check(
     let top = |name: &str| root["properties"].get(name.to_lowercase()).is_some();
     for (variable, value) in variables {
         let Some(name) = variable.strip_prefix("WEIR_") else { continue };
-        if name.contains("__") || top(name) || OWN.contains(&name) || name.starts_with("TEST_") {
+        if name.contains("__")
+            || top(name)
+            || VARIABLES.contains(&name)
+            || name.starts_with("TEST_")
+        {
             continue;
         }
         let flat = name.to_lowercase();

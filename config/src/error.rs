@@ -50,8 +50,8 @@ fn remedy(kind: FileKind) -> &'static str {
 }
 
 impl ConfigError {
-    /// Creates the error. Problems without a position in the file come first, then the others in
-    /// the order of the file.
+    /// Creates the error from its problems: first those without a position in the file, then the
+    /// others in the order of the file.
     pub(crate) fn invalid(mut problems: Vec<ConfigProblem>) -> ConfigError {
         problems.sort_by_key(|p| p.snippet.as_ref().map(|(_, span)| span.start));
         ConfigError::Invalid(problems)
@@ -78,8 +78,8 @@ impl ConfigError {
 /// A single fault of a configuration.
 #[derive(Debug)]
 pub struct ConfigProblem {
-    /// Location: `weir.toml:12`, `environment WEIR_INGRESS__MTU`, `--set ingress.mtu=1`, or
-    /// `default`.
+    /// Location: `weir.toml:12`, `environment WEIR_INGRESS__MTU`, `--set ingress.mtu=1`, `default`,
+    /// or `configuration` if no layer is known.
     pub location: String,
     /// The key, for example `gateway[0].sources`; empty if the problem concerns no key.
     pub key: String,

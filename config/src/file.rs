@@ -50,7 +50,8 @@ pub struct File {
     /// `local` use local backends only.
     #[schemars(extend("x-weir" = "machine"))]
     pub local: Vec<String>,
-    /// Number of the cluster that the appliance belongs to; 0 if there is only one cluster.
+    /// Number of the cluster that the appliance belongs to, as shown in the appliance's object; 0
+    /// if there is only one cluster.
     pub cluster: u32,
     /// Range of node ports, `first-last`. Frontends of type NodePort must have a port in this
     /// range.
@@ -162,7 +163,7 @@ pub struct Fastpath {
     #[schemars(range(min = 1024, max = 16777216))]
     pub buffers: u32,
     /// Size of one buffer in bytes. It should hold 128 bytes of headroom and a frame of the arm's
-    /// `mtu` + 18 bytes; larger frames take several buffers, which is slower and unsupported by
+    /// `mtu` + 22 bytes; larger frames take several buffers, which is slower and unsupported by
     /// some virtual devices.
     #[schemars(range(min = 2176, max = 65535))]
     pub buffer_bytes: u16,
@@ -254,7 +255,7 @@ pub struct Region {
     /// capacity.
     #[schemars(range(min = 8, max = 16777216))]
     pub max_affinities: u32,
-    /// Maximum number of gateway endpoints.
+    /// Maximum number of gateway endpoints (aws: VPC endpoints; azure: external VNIs).
     #[schemars(range(min = 8, max = 4194304))]
     pub max_scopes: u32,
     /// Number of services with counters of their own, 64 bytes for each lcore (plane xdp: for each
@@ -424,9 +425,9 @@ pub struct Icmp {
 pub struct Source {
     /// Unique name of the source, 1 to 63 characters of a-z, 0-9, `-`, `.` and `_`.
     pub name: String,
-    /// Lease in seconds of what the source published over the API (`/v1/sources/NAME`). Any step of
-    /// a session and any renewal extends it. A source may request a lease of its own; 0 for no
-    /// expiry.
+    /// Lease in seconds of what the source published over the API (`/v1/sources/NAME`). Each
+    /// request of a session (which publishes a complete list) and each renewal of the lease extends
+    /// it. A source may request a lease of its own; 0 for no expiry.
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub lease_s: u32,

@@ -70,7 +70,7 @@ impl Merged {
         }
         if let Some(keys) = top_level {
             // Other variables begin with WEIR_ too: keys contain `__` or are top-level. WEIR_LOG
-            // has the levels of the log, and is not the section `log`.
+            // holds log levels and is not the section `log`.
             let is_top_level = move |key: &str| {
                 keys.iter().any(|k| k.eq_ignore_ascii_case(key)) && !key.eq_ignore_ascii_case("log")
             };
@@ -199,8 +199,8 @@ impl Merged {
     }
 }
 
-/// Returns the tag of the first leaf below `value`, which is that of the layer that wrote the
-/// section.
+/// Returns the tag of the first leaf below `value`. figment tags each value with its layer, so it
+/// identifies a layer that set a part of the section.
 fn leaf_tag(value: &Value) -> figment::value::Tag {
     let first = match value {
         Value::Dict(_, dict) => dict.values().next(),
@@ -248,7 +248,7 @@ fn variable(path: &str) -> String {
     }
 }
 
-/// Parses `key=value` as a layer. The value is parsed as that of an environment variable.
+/// Parses `key=value` as a layer. The value has the syntax of an environment variable's value.
 fn parse_set(text: &str) -> Result<Layer, ConfigError> {
     let name = format!("--set {text}");
     let parts = text.split_once('=').filter(|(key, _)| {

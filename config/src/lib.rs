@@ -50,9 +50,9 @@ pub use services::Services;
 pub use validation_error::ValidationError;
 
 /// Loads and validates the configuration from all layers. The layers are the defaults, `file`, the
-/// environment (`WEIR_INGRESS__MTU`), and `sets` (`ingress.mtu=9001`); later ones win. Values that
-/// are "auto" are those of the machine, and `plane = "auto"` is the plane that `weir plane decide`
-/// selected, or stays undecided.
+/// environment (`WEIR_INGRESS__MTU`), and `sets` (`ingress.mtu=9001`); later ones win. A value
+/// `"auto"` is replaced by the value of this machine. `plane = "auto"` becomes the plane that `weir
+/// plane decide` selected; without a decision it stays undecided.
 pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
     load_with(read(file)?, sets, plane_decision::resolve)
 }
@@ -63,8 +63,9 @@ pub fn load_text(file: &Path, text: &str, sets: &[String]) -> Result<Config, Con
     load_with(Some(file), sets, plane_decision::resolve)
 }
 
-/// Loads the configuration like [`load`], with `plane = "auto"` as this plane, whatever was
-/// decided. For programs that run already, and for commands that decide.
+/// Loads the configuration like [`load`], but resolves `plane = "auto"` to `plane` and ignores the
+/// decision of `weir plane decide`. For programs that already run on a plane, and for the commands
+/// that decide.
 pub fn load_as(file: Option<&Path>, sets: &[String], plane: Plane) -> Result<Config, ConfigError> {
     load_with(read(file)?, sets, |config| {
         config.resolve_auto(plane);
@@ -90,23 +91,24 @@ fn load_with(
     Ok(config)
 }
 
-/// Returns what the configuration in `file`, the environment and `sets` leaves to the machine.
+/// Returns the keys that are `"auto"` in the configuration of `file`, the environment and `sets`.
 ///
 /// # Errors
-/// A layer cannot be read, or has an unknown key or a value of a wrong type. Rules across keys are
-/// not checked, because the values of the machine are missing.
+/// A layer cannot be read, or has an unknown key or a value of a wrong type. Rules that involve
+/// several keys are not checked, because the values that replace `"auto"` are not known yet.
 pub fn auto_keys(file: Option<&Path>, sets: &[String]) -> Result<automatic::AutoKeys, ConfigError> {
     let (merged, _) = merge(read(file)?, sets)?;
     check::check_schema(&merged)?;
     Ok(automatic::AutoKeys::of(&merged))
 }
 
-/// Parses the configuration file.
+/// Reads and parses the configuration file, if there is one.
 fn read(file: Option<&Path>) -> Result<Option<ParsedFile>, ConfigError> {
     file.map(|path| ParsedFile::read(path, FileKind::Configuration)).transpose()
 }
 
-/// Merges the layers, and returns them with warnings about the environment.
+/// Merges the layers. Returns them with warnings about environment variables that begin with
+/// `WEIR_` and are not keys.
 fn merge(file: Option<ParsedFile>, sets: &[String]) -> Result<(Merged, Vec<String>), ConfigError> {
     let schema = serde_json::Value::from(schemars::schema_for!(file::File));
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
@@ -120,9 +122,9 @@ fn merge(file: Option<ParsedFile>, sets: &[String]) -> Result<(Merged, Vec<Strin
     Ok((merged, warnings))
 }
 
-/// Loads the configuration like [`load`], requires that the plane is decided, and generates the
-/// seed of the tables if it is configured to be generated and does not exist yet. For programs that
-/// forward packets or control the data plane.
+/// Loads the configuration like [`load`], requires that the plane is decided, and with `tables.seed
+/// = "generate"` creates the hash seed if it does not exist yet. For programs that forward packets
+/// or control the data plane.
 pub fn load_to_run(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
     let mut config = load(file, sets)?;
     plane_decision::require(&config)?;
@@ -165,7 +167,7 @@ fn services_of(file: ParsedFile, config: &Config) -> Result<Services, ConfigErro
 /// Returns the lowest layer: the defaults of all keys.
 fn defaults() -> Dict {
     let value = figment::value::Value::serialize(file::File::default());
-    // `File` always serializes; if it did not, an empty layer would miss nothing but the defaults.
+    // Serialization of `File` cannot fail. The empty dictionary avoids a panic here.
     value.ok().and_then(figment::value::Value::into_dict).unwrap_or_default()
 }
 
@@ -178,9 +180,9 @@ pub fn key_reference() -> String {
          (`--config`), the environment (`WEIR_INGRESS__MTU=9001`: sections joined by `__`), the \
          command line (`--set ingress.mtu=9001`). A list is replaced as a whole.\n\n`gateway`, \
          `source`, `nat`, `flows`, `punt`, `icmp`, `ingress.ipip_sources`, `egress.ipip_sources`, \
-         `tables.maglev_size` and `control.max_removal_percent` may \
-         change while Weir runs: save the file. A change of any other key requires a restart, \
-         which slowpath reports.\n\n{}\n{}",
+         `tables.maglev_size`, `control.max_removal_percent`, `log.level` and `log.limit` may \
+         change while Weir runs: save the file (the data plane reads `log` only when it starts). \
+         A change of any other key requires a restart, which slowpath reports.\n\n{}\n{}",
         schema::reference(&config, "The configuration"),
         schema::reference(&services::schema(), "The services file"),
     )

@@ -1,4 +1,4 @@
-//! Directives of log levels.
+//! Log level directives, such as `info,bgp=debug`.
 
 /// The levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -26,8 +26,8 @@ pub fn check(directives: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns directives with `info` in front if none is the level of all modules. Without it, only
-/// the lines of the named modules would be logged.
+/// Returns the directives, with `info` in front if each of them is for a single module: without a
+/// level for all modules, only the named modules would be logged.
 pub fn complete(directives: &str) -> String {
     match directives.split(',').any(|directive| LEVELS.contains(&directive)) {
         true => directives.to_owned(),
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_and_modules_are_accepted_and_other_texts_named() {
+    fn valid_directives_are_accepted_and_others_rejected() {
         for good in ["info", "off", "warn,bgp=debug", "bgp::speaker=trace,api=off", "error,error"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }

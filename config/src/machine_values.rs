@@ -1,4 +1,6 @@
-//! Values that belong to one machine: a configuration that sets them is that of one machine.
+//! Values of a configuration that belong to one machine, such as its addresses and devices. `weir
+//! restore` compares those of a backup with those of the machine, to detect the backup of another
+//! machine.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,9 +25,9 @@ pub struct MachineValue {
     pub is_path: bool,
 }
 
-/// Returns the values that belong to one machine, by key, of a configuration with the text of a
-/// file, the environment and `sets`. Empty values are missing, and so are values that are `"auto"`,
-/// which are those of any machine.
+/// Returns the values that belong to one machine, by key. The configuration consists of `text`, the
+/// contents of `file`, and of the environment and `sets`. Empty values are omitted, and values that
+/// are `"auto"`, which fit every machine.
 ///
 /// # Errors
 /// Returns an error if a layer cannot be parsed.
@@ -62,8 +64,8 @@ pub fn machine_values(
     Ok(values)
 }
 
-/// Returns a value in the notation of TOML; `None` if it is empty or `"auto"`. An element alone and
-/// a list of it are the same setting.
+/// Returns a value in the notation of TOML; `None` if it is empty or `"auto"`. A list of one
+/// element has the notation of its element.
 fn text_of(value: &Json) -> Option<String> {
     let one = match value {
         Json::Array(list) if list.len() == 1 => &list[0],
@@ -77,7 +79,8 @@ fn text_of(value: &Json) -> Option<String> {
     }
 }
 
-/// Returns whether one of the addresses to listen on is that of a machine.
+/// Returns whether one of the addresses to listen on belongs to a machine: it is neither loopback
+/// nor unspecified.
 fn is_of_machine(value: &Json) -> bool {
     let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     let addresses = list.iter().filter_map(|one| one.as_str()?.parse::<SocketAddr>().ok());
@@ -106,7 +109,7 @@ mod tests {
         assert_eq!(values(&text.replace("[\"10.0.1.11\"]", "\"10.0.1.11\""), &[]), expected);
         assert!(!values(text, &["name=auto"]).contains_key("name"));
         assert!(machine_values(Path::new("weir.toml"), "name", &[]).is_err());
-        // A default is a value of the machine too, with which that of a backup is compared.
+        // Defaults are returned too, because the values of a backup are compared with them.
         let all = machine_values(Path::new("weir.toml"), text, &[]).unwrap();
         let main_core = MachineValue { text: "0".to_owned(), is_set: false, is_path: false };
         assert_eq!(all.get("fastpath.main_core"), Some(&main_core));

@@ -17,7 +17,7 @@ use crate::error::{ConfigError, ConfigProblem};
 pub struct Decision {
     /// The plane.
     pub plane: Plane,
-    /// Why, one sentence each: what allows DPDK, or what prevents it.
+    /// Reasons, one sentence each: what allows DPDK, or what prevents it.
     pub reasons: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn resolve(config: &mut Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that the plane is known.
+/// Checks that the plane is configured or decided.
 ///
 /// # Errors
 /// Returns an error with `plane = "auto"` if nothing was decided.

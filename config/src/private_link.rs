@@ -10,6 +10,6 @@ pub mod time;
 
 pub use defaults::SpecDefaults;
 pub use kubernetes::{ANNOTATION_CLUSTER, Sibling, from_kubernetes};
-pub use spec::{Address, EndpointSpec, Paused, Spec, Zone};
+pub use spec::{EndpointSpec, Paused, ResourceRef, Spec, Zone};
 
 pub use crate::validation_error::ValidationError;

@@ -11,7 +11,8 @@ use crate::layers::{Merged, display_path, join};
 /// machines of a set. `key_use.rs` has the values.
 const USE: &str = "x-weir";
 
-/// Returns all unknown keys, missing keys, wrong types, numbers out of range and unknown choices.
+/// Returns a problem for each unknown or missing key, wrong type, number out of range and unknown
+/// choice.
 pub(crate) fn check(merged: &Merged, schema: &Json) -> Vec<ConfigProblem> {
     let mut validator = SchemaValidator { merged, root: schema, problems: Vec::new() };
     validator.value(&merged.json, schema, "");
@@ -220,7 +221,7 @@ pub(crate) fn keys(root: &Json) -> Vec<String> {
     keys.into_iter().map(|(key, _)| key).collect()
 }
 
-/// Returns the keys that have a use, each with it.
+/// Returns each key that has a use, with the use.
 pub(crate) fn keys_with_use(root: &Json) -> Vec<(String, String)> {
     let mut keys = Vec::new();
     collect_keys(root, root, "", &mut keys);
@@ -277,8 +278,8 @@ fn collect_used<'j>(
     }
 }
 
-/// Returns the keys that may contain a name, a path or a list without a use, with those in elements
-/// of lists.
+/// Returns the keys, also in elements of lists, whose value is free text, a list or a map, and that
+/// have no use.
 #[cfg(test)]
 pub(crate) fn free_keys_without_use(root: &Json) -> Vec<String> {
     fn collect(root: &Json, schema: &Json, path: &str, keys: &mut Vec<String>) {
@@ -345,9 +346,9 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
     }
 }
 
-/// Returns the default of a key. The schema omits the default of a key that is not serialized with
-/// its type's default: then returns the type's default, which is the first choice of a type with
-/// choices.
+/// Returns the default of a key; null for an optional key. The schema lacks the default of a key
+/// that is skipped in serialization when it has its type's default. Such a key gets that default
+/// here; for an enum it is the first variant.
 pub(crate) fn default(root: &Json, property: &Json) -> Json {
     let schema = resolve(root, property);
     let is_nullable = property["anyOf"].is_array() || schema["type"].is_array();

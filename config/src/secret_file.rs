@@ -19,8 +19,8 @@ use rustix::io::Errno;
 /// Kind of content, which limits the size of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SecretKind {
-    /// TCP-MD5 key, or another short secret: 80 bytes, the kernel's maximum for such keys, without
-    /// the line end.
+    /// TCP-MD5 key, or another short secret: 80 bytes, the kernel's maximum for TCP-MD5 keys, not
+    /// counting the line end.
     Md5Key,
     /// Bearer token: 4 KiB.
     Token,
@@ -74,7 +74,8 @@ const MAX_RETRIES: usize = 16;
 const OPEN_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Reads a file that the configuration names. The result includes a final line end.
+/// Reads a file that the configuration names. The result includes the final line end, if there is
+/// one.
 ///
 /// # Errors
 /// Returns an error if the file is not a regular file, is too long, or cannot be read.

@@ -1,5 +1,5 @@
-//! Files with secrets that the configuration names, and warnings about those that every local user
-//! can access, at the start and for each file that is read again.
+//! Secret files that the configuration names, and warnings about those that every local user can
+//! read or write.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use crate::{file, schema};
 /// Permission to read or write for users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o006;
 
-/// Returns a warning for each secret file that every local user can access: the API's key and
-/// token, keys of BGP sessions. Missing files are skipped.
+/// Returns a warning for each secret file that every local user can read or write, such as tokens,
+/// private keys of TLS, and keys of BGP sessions. Missing files are skipped.
 pub(crate) fn warnings(config: &Config) -> Vec<String> {
     let mut files = files(config, &[SECRET]);
     if let Some(folder) = &config.bgp.secrets {
@@ -24,12 +24,12 @@ pub(crate) fn warnings(config: &Config) -> Vec<String> {
 }
 
 /// Returns the files that the configuration names and that contain a secret or belong to one, each
-/// with its key. Files of the default configuration are those of the system, and missing.
+/// with its key. Files that only a default names are not included: they belong to the system.
 pub fn references(config: &Config) -> Vec<(String, PathBuf)> {
     files(config, &[SECRET, CERTIFICATE])
 }
 
-/// Returns the paths in keys of these uses that a layer sets.
+/// Returns the keys with one of these uses that a layer sets, each with its path.
 fn files(config: &Config, uses: &[&str]) -> Vec<(String, PathBuf)> {
     let root = Json::from(schemars::schema_for!(file::File));
     let keys = schema::keys_with_use(&root);
@@ -57,8 +57,8 @@ fn passwords(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns a warning if every local user can access the secret `file` of the configuration key
-/// `key`; `None` also for a missing file.
+/// Returns a warning if every local user can read or write the secret `file` of the configuration
+/// key `key`. Returns `None` for a missing file.
 pub fn exposure(key: &str, file: &Path) -> Option<String> {
     let about = std::fs::metadata(file).ok()?;
     let mode = about.permissions().mode() & 0o777;

@@ -18,9 +18,9 @@ use crate::secret_file::{self, SecretKind};
 
 /// Value of `tables.seed` that requests a generated seed.
 pub(crate) const GENERATE: &str = "generate";
-/// Name of the file in the state directory.
+/// Name of the seed file in the directory `control.state`.
 const FILE: &str = "seed";
-/// Mode of the file.
+/// Mode of the seed file: readable by the owner and the group of Weir's services.
 pub const MODE: u32 = 0o640;
 /// Size of a seed in bytes.
 const BYTES: usize = 12;
@@ -76,7 +76,8 @@ pub(crate) fn generate(config: &mut Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns the generated seed as it is written in the configuration; `None` if none is generated.
+/// Returns the generated seed in the notation of `tables.seed`; `None` if the configuration does
+/// not request one, or if it does not exist yet.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or holds no seed.
@@ -86,18 +87,18 @@ pub fn stored(config: &Config) -> Result<Option<String>, ConfigError> {
     Ok(seed.map(|seed| encode(&seed)))
 }
 
-/// Returns whether a text is a seed as it is written in the configuration.
+/// Returns whether a text is a seed in the notation of `tables.seed`.
 pub fn is_valid(text: &str) -> bool {
     decode(text).is_some()
 }
 
-/// Returns the path and the contents of the file in which a seed is stored, as returned by
-/// [`stored`]; `None` if no seed is generated.
+/// Returns the path and the contents of the seed file for a seed that [`stored`] returned; `None`
+/// if the configuration does not request a generated seed.
 pub fn file(config: &Config, seed: &str) -> Option<(PathBuf, String)> {
     path(config).filter(|_| is_generated(config)).map(|path| (path, contents(seed)))
 }
 
-/// Returns whether the seed is one that an appliance generates.
+/// Returns whether the configuration requests a generated seed.
 pub fn is_generated(config: &Config) -> bool {
     matches!(config.tables.seed_from, SeedFrom::Generated | SeedFrom::Missing)
 }
@@ -137,10 +138,10 @@ fn read(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
     seed.map(Some).ok_or_else(|| io::Error::other("it does not contain 12 bytes in base64"))
 }
 
-/// Returns a new seed, as it is written in the configuration.
+/// Returns a new random seed in the notation of `tables.seed`.
 ///
 /// # Errors
-/// Fails if the kernel gives no random numbers.
+/// Returns an error if `/dev/urandom` cannot be read.
 pub fn random() -> io::Result<String> {
     let mut seed = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut seed)?;

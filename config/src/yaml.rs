@@ -21,7 +21,7 @@ pub type Spans = BTreeMap<String, (Range<usize>, Range<usize>)>;
 pub struct Document {
     /// The document's value; null if it is empty.
     pub value: Value,
-    /// Positions of keys and values; empty unless requested.
+    /// Positions of keys and values; empty unless created by [`Documents::with_spans`].
     pub spans: Spans,
 }
 
@@ -47,11 +47,15 @@ pub struct Documents<'t> {
 }
 
 impl<'t> Documents<'t> {
-    /// Creates the iterator; `with_spans` records positions, which takes memory.
-    pub fn new(text: &'t str, with_spans: bool) -> Documents<'t> {
+    /// Creates the iterator. [`Document::spans`] stays empty, which saves memory.
+    pub fn new(text: &'t str) -> Documents<'t> {
         let parser = Parser::new_from_str(text);
-        let spans = with_spans.then(Spans::new);
-        Documents { parser, text, spans, position: (0, 0), done: false }
+        Documents { parser, text, spans: None, position: (0, 0), done: false }
+    }
+
+    /// Creates the iterator, and records the positions of keys and values.
+    pub fn with_spans(text: &'t str) -> Documents<'t> {
+        Documents { spans: Some(Spans::new()), ..Documents::new(text) }
     }
 
     fn event(&mut self) -> Result<(Event<'t>, Range<usize>), YamlError> {
@@ -211,7 +215,7 @@ pub fn line(text: &str, at: usize) -> usize {
 /// index of the document in the text, and `field` is a path like `spec.ports[0].port`. Parses the
 /// text again.
 pub fn line_of(text: &str, document: usize, field: &str) -> usize {
-    let Some(Ok(document)) = Documents::new(text, true).nth(document) else { return 1 };
+    let Some(Ok(document)) = Documents::with_spans(text).nth(document) else { return 1 };
     let path = field.replace('[', ".").replace(']', "");
     let mut at = path.trim_start_matches('.');
     loop {
@@ -258,7 +262,7 @@ mod tests {
     use serde_json::json;
 
     fn read(text: &str) -> Result<Vec<Value>, YamlError> {
-        Documents::new(text, false).map(|document| Ok(document?.value)).collect()
+        Documents::new(text).map(|document| Ok(document?.value)).collect()
     }
 
     #[test]
@@ -276,7 +280,7 @@ mod tests {
     #[test]
     fn spans_match_the_text() {
         let text = "ä: ö\nlist:\n- name: one\n  no: 1\n- name: two\n";
-        let document = Documents::new(text, true).next().unwrap().unwrap();
+        let document = Documents::with_spans(text).next().unwrap().unwrap();
         let at = |path: &str| {
             let (key, value) = document.spans[path].clone();
             (&text[key], text[value].trim_end())
@@ -314,7 +318,7 @@ mod tests {
             let mut swapped = text.to_owned();
             swapped.replace_range(i..=i, ["[", "{", "\"", ":", "\n", "- ", "ä", "|"][i % 8]);
             for text in [&dropped, &swapped, &text[..i]] {
-                for document in Documents::new(text, true) {
+                for document in Documents::with_spans(text) {
                     if let Err(error) = document {
                         assert!(error.at <= text.len() && line(text, error.at) > 0);
                     }

@@ -23,7 +23,7 @@ impl Folder {
         self.0.join("auto.toml")
     }
 
-    /// Writes the configuration, with the path of the values' file, and loads it.
+    /// Writes the configuration with the key `auto_values`, and loads it.
     fn load(&self, text: &str, sets: &[&str]) -> Result<Config, String> {
         let path = self.write(text);
         let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();

@@ -60,7 +60,7 @@ fn auto_is_the_plane_that_was_decided() {
             let expected = format!("plane    {} (auto: decided in /", decided.as_str());
             assert!(report.contains(&expected) && report.contains(region), "{report}");
         }
-        // A program that runs keeps its plane.
+        // A running program keeps its plane.
         for running in [Plane::Dpdk, Plane::Xdp] {
             let config = config::load_as(Some(&file), &[], running).unwrap();
             assert_eq!(plane(&config), (running, PlaneFrom::Decided));
@@ -74,7 +74,7 @@ fn auto_is_the_plane_that_was_decided() {
 }
 
 #[test]
-fn without_a_decision_programs_do_not_start_and_say_what_to_do() {
+fn without_a_decision_programs_do_not_start_and_name_the_remedy() {
     let folder = Folder::new("undecided");
     let file = folder.configuration("auto");
     let config = config::load(Some(&file), &[]).unwrap();
@@ -94,7 +94,8 @@ fn without_a_decision_programs_do_not_start_and_say_what_to_do() {
         assert!(error.contains("its first line is \"both\""), "{error}");
         assert!(error.contains("weir plane decide"), "{error}");
     }
-    // What decides does not need the decision, and other settings do not read it.
+    // `weir plane decide` loads the configuration without a decision, and with other settings of
+    // `plane` the decision is not read.
     assert!(config::load_as(Some(&file), &[], Plane::Xdp).is_ok());
     let file = folder.configuration("dpdk");
     let config = config::load_to_run(Some(&file), &[]).unwrap();
@@ -107,8 +108,8 @@ fn a_change_of_the_setting_requires_a_restart() {
     let auto = config::load_as(Some(&folder.configuration("auto")), &[], Plane::Xdp).unwrap();
     let again = config::load_as(Some(&folder.configuration("auto")), &[], Plane::Xdp).unwrap();
     assert_eq!(auto.changes_requiring_restart(&again), []);
-    let fixed = config::load(Some(&folder.configuration("xdp")), &[]).unwrap();
-    let changes = auto.changes_requiring_restart(&fixed);
+    let configured = config::load(Some(&folder.configuration("xdp")), &[]).unwrap();
+    let changes = auto.changes_requiring_restart(&configured);
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert!(changes[0].to_string().contains("plane = \"xdp\" requires a restart"));
 }

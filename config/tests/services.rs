@@ -151,7 +151,7 @@ fn rejects_frontends_on_the_appliances_own_ports() {
 }
 
 #[test]
-fn accepts_frontends_that_take_no_own_packets() {
+fn accepts_frontends_that_conflict_with_no_own_port() {
     let free = [
         // Another protocol, another family, an address without listeners.
         "address = \"10.0.1.10\", port = 8080, protocol = \"udp\"",
@@ -160,7 +160,7 @@ fn accepts_frontends_that_take_no_own_packets() {
         "address = \"10.0.1.10\", port = 19100, protocol = \"tcp\"",
         "address = \"10.0.2.10\", port = 6081, protocol = \"udp\"",
         "address = \"203.0.113.10\", port = 8080, protocol = \"tcp\"",
-        // Packets to the appliance's own ports bypass the first three frontends. The fourth is for
+        // Packets to the appliance's own ports bypass the next three frontends. The last is for
         // packets of a gateway endpoint, which are never addressed to the appliance.
         "address = \"10.0.1.10\", protocol = \"tcp\"",
         "address = \"0.0.0.0/0\"",

@@ -58,7 +58,7 @@ fn the_target_starts_and_stops_all_units() {
         let unit = unit(name);
         assert!(lists(&target, "Wants", name), "{name}");
         assert_eq!(value(&unit, "PartOf"), TARGET, "{name}");
-        // The target is what is enabled.
+        // Only the target is enabled; it wants the services.
         assert!(!unit.contains("[Install]"), "{name}");
         assert_eq!(value(&unit, "EnvironmentFile"), "-/etc/default/weir", "{name}");
         // Requires= or BindsTo= would stop a unit when another one is restarted or fails.
@@ -111,13 +111,14 @@ fn crashes_restart_at_once_errors_wait_and_a_wrong_configuration_ends_the_attemp
         let unit = unit(name);
         assert_eq!(value(&unit, "Restart"), "on-failure", "{name}");
         assert_eq!(value(&unit, "RestartSec"), "100ms", "{name}");
-        // Not for ever, but no crash is one too many.
+        // No limit on the number of restarts: systemd restarts the daemon after every crash.
         assert_eq!(value(&unit, "StartLimitIntervalSec"), "0", "{name}");
         // The programs exit with 2 if the configuration is rejected.
         assert_eq!(value(&unit, "RestartPreventExitStatus"), "2", "{name}");
         // systemd 252 has no back-off: RestartSteps= is unknown to it.
         assert!(!unit.contains("RestartSteps"), "{name}");
-        // The command after the end, with `sleep` replaced, for results that systemd passes.
+        // Runs the `ExecStopPost` command with `echo` in place of `sleep`, for results that systemd
+        // passes in the environment.
         let command = value(&unit, "ExecStopPost").split('\'').nth(1).unwrap();
         let command = command.replace("$$", "$").replace("|| sleep", "|| echo sleep");
         let sleep = |result: &str, status: &str| {
@@ -125,7 +126,7 @@ fn crashes_restart_at_once_errors_wait_and_a_wrong_configuration_ends_the_attemp
             shell.args(["-c", &command]).env("SERVICE_RESULT", result).env("EXIT_STATUS", status);
             String::from_utf8(shell.output().unwrap().stdout).unwrap()
         };
-        // Also if what precedes the program fails; then there is no exit status.
+        // The exit status is empty if a command before the program fails.
         for status in ["1", ""] {
             assert_eq!(sleep("exit-code", status), format!("sleep {delay}\n"), "{name}");
         }
@@ -139,8 +140,8 @@ fn crashes_restart_at_once_errors_wait_and_a_wrong_configuration_ends_the_attemp
         ] {
             assert_eq!(sleep(result, status), "", "{name}: {result}");
         }
-        // A preparation that fails must not end a start: RestartPreventExitStatus= is about the
-        // program alone, which reports the same configuration.
+        // A failing preparation must not prevent the start: RestartPreventExitStatus= applies only
+        // to the exit status of the program, which reports the same fault.
         let prepare = values(&unit, "ExecStartPre");
         assert!(prepare.iter().all(|command| command.starts_with('-')), "{name}: {prepare:?}");
         let stop: u64 = value(&unit, "TimeoutStopSec").parse().unwrap();
@@ -165,7 +166,7 @@ fn no_unit_gives_the_shared_directory_to_its_user() {
         let directories = values(&unit, "RuntimeDirectory");
         assert!(directories.is_empty(), "{name}: systemd would change its owner");
     }
-    // Each daemon has it prepared, and may write to it.
+    // Each daemon prepares the directory before it starts, and may write to it.
     for name in DATA_PLANES.into_iter().chain([SLOWPATH]) {
         let unit = unit(name);
         let prepare = "-+/usr/bin/slowpath --config /etc/weir/weir.toml --prepare";

@@ -257,7 +257,7 @@ fn plane_auto_must_be_valid_for_both_planes() {
 }
 
 #[test]
-fn rejects_overlapping_arms() {
+fn rejects_invalid_and_overlapping_arms() {
     assert_rejected(
         "net_null1",
         "net_null0",
@@ -533,7 +533,7 @@ fn missing_file_names_the_config_option() {
 
 #[test]
 fn never_panics_on_mutated_text() {
-    // Mutates the valid configuration: bytes dropped, duplicated and swapped.
+    // Mutates the valid configuration: bytes dropped, repeated and replaced.
     let bytes = VALID.as_bytes();
     for i in 0..bytes.len() {
         let mut dropped = bytes.to_vec();

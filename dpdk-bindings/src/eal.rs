@@ -60,8 +60,8 @@ pub enum EalError {
     },
 }
 
-/// A handle of the running DPDK, which is cleaned up after this and everything created from it are
-/// dropped.
+/// A handle of the running DPDK. DPDK is cleaned up when the last handle, and the last port, pool
+/// and lcore created from one, is dropped, unless packets are still allocated then.
 #[derive(Clone, Debug)]
 pub struct Eal {
     running: Arc<EalGuard>,
@@ -126,7 +126,7 @@ impl Eal {
 }
 
 impl EalGuard {
-    /// Records a pool, so that the memory of its mbufs is not released too early.
+    /// Records a pool, so that DPDK is not cleaned up while an mbuf of the pool is in use.
     pub(crate) fn note_pool(&self, pool: *mut sys::rte_mempool) {
         if let Ok(mut pools) = POOLS.lock() {
             pools.push(PoolAddress(pool));
@@ -137,8 +137,8 @@ impl EalGuard {
 impl Drop for EalGuard {
     fn drop(&mut self) {
         // All ports are closed by now, so an outstanding mbuf has an owner that may still read it.
-        // In that case the cleanup is left to the end of the process, which costs nothing except
-        // the page files of a run without --in-memory.
+        // In that case DPDK is not cleaned up: the end of the process frees everything except the
+        // files on hugetlbfs of a run without --in-memory.
         let all_free = POOLS.lock().is_ok_and(|pools| pools.iter().all(PoolAddress::is_full));
         if all_free {
             // SAFETY: started once, cleaned up once (the last share); no port, pool handle, queue
@@ -177,7 +177,7 @@ fn advice(errno: Errno) -> &'static str {
     }
 }
 
-/// The error numbers of `rte_eal_init` that [`advice`] knows.
+/// The error numbers of `rte_eal_init` for which [`advice`] has a remedy.
 mod libc_errno {
     pub const EPERM: i32 = 1;
     pub const ENOEXEC: i32 = 8;

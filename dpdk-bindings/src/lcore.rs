@@ -34,13 +34,13 @@ pub enum LcoreError {
     },
 }
 
-/// Returns the main lcore, which is the thread that started DPDK.
+/// Returns the number of the main lcore, which is the thread that started DPDK.
 pub fn main(_: &Eal) -> u32 {
     // SAFETY: reads an integer; the EAL runs.
     unsafe { sys::rte_get_main_lcore() }
 }
 
-/// Returns the worker lcores, which wait for [`launch`], in ascending order.
+/// Returns the numbers of the worker lcores, all lcores but the main one, in ascending order.
 pub fn workers(_: &Eal) -> Vec<u32> {
     let mut found = Vec::new();
     // The search starts before the first lcore, skips the main one and does not wrap.
@@ -70,7 +70,7 @@ struct Job<T, F> {
     result: Arc<Mutex<Option<thread::Result<T>>>>,
 }
 
-/// Runs `run` on a waiting worker lcore.
+/// Runs `run` on a worker lcore that is not running a function.
 ///
 /// # Errors
 /// Returns [`LcoreError::NoWorker`] or [`LcoreError::Busy`].
@@ -99,7 +99,7 @@ where
 unsafe extern "C" fn enter<T, F: FnOnce() -> T>(job: *mut c_void) -> c_int {
     // SAFETY: `launch` created the job with these types and transferred its ownership.
     let job = unsafe { Box::from_raw(job.cast::<Job<T, F>>()) };
-    // After a panic nothing of the job is accessed except the panic's payload.
+    // After a panic, nothing that the function captured is accessed any more.
     let outcome = catch_unwind(AssertUnwindSafe(job.run));
     if let Ok(mut slot) = job.result.lock() {
         *slot = Some(outcome);
@@ -130,8 +130,8 @@ impl<T> LcoreHandle<T> {
     }
 }
 
-/// The registration of a thread, which gives it an lcore number (without a CPU) and thereby a cache
-/// in each pool. Dropping this value unregisters the thread.
+/// The registration of a thread, which gives it an lcore number (without a CPU) and so a cache in
+/// each pool. Dropping this value unregisters the thread.
 #[derive(Debug)]
 pub struct ThreadRegistration {
     _eal: Arc<EalGuard>,

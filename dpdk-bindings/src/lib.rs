@@ -7,13 +7,14 @@
 //!    └────> lcore::launch, lcore::register_thread
 //! ```
 //!
-//! Per-packet operations are written in Rust, on the mbuf's fields and through `rte_eth_fp_ops`, so
-//! that they are inlined into the poll loop. Operations that occur at most once per burst call a
-//! few C functions (`shim.c`). Two rules make the interface safe:
+//! Operations on every packet are written in Rust, on the mbuf's fields and through
+//! `rte_eth_fp_ops`, so that they are inlined into the poll loop. The others, such as allocating,
+//! freeing and linearizing, call DPDK's C functions; those that are inline in its headers are
+//! exported by `shim.c`. Two rules make the interface safe:
 //!
 //! - A [`Mbuf`] has one owner; dropping it frees it.
-//! - Everything that needs the EAL holds a reference to it, so that it is cleaned up after the last
-//!   of them.
+//! - Everything that needs the EAL except a [`Mbuf`] holds a reference to it, and the last
+//!   reference cleans it up only if no mbuf is in use.
 //!
 //! DPDK is linked statically; `build.rs` lists the drivers that are included.
 

@@ -231,7 +231,8 @@ impl Mbuf {
         NonNull::new(one).map(Mbuf)
     }
 
-    /// Returns the number of the port through which the frame was received.
+    /// Returns the number of the port that received the frame, or 65,535 for an mbuf that was
+    /// allocated and not received.
     #[inline(always)]
     pub fn port(&self) -> u16 {
         get!(self.0, WEIR_MBUF_PORT: u16)
@@ -244,8 +245,8 @@ impl Mbuf {
     }
 
     /// Restores a VLAN tag that the driver removed on its own (as the kernel does under af_packet).
-    /// Returns false without a change if the headroom is shorter than the tag's four bytes, or the
-    /// first segment shorter than two MAC addresses.
+    /// Returns true if it was restored or none was removed; false without a change if the headroom
+    /// is shorter than the tag's four bytes, or the first segment shorter than two MAC addresses.
     #[inline(always)]
     #[must_use]
     pub fn restore_vlan(&mut self) -> bool {
@@ -265,8 +266,9 @@ impl Mbuf {
         true
     }
 
-    /// Clears the receive flags, the VLAN tags and all offload requests. Must be called before a
-    /// received packet is sent, since the same flag bits request offloads of the transmit driver.
+    /// Clears all flags except those about the buffer's memory, the VLAN tags and the lengths for
+    /// transmit offloads. Must be called before a received packet is sent: the transmit driver
+    /// reads offload requests from the same fields that the receive driver filled.
     #[inline(always)]
     pub fn reset_offloads(&mut self) {
         let flags = self.flags() & sys::WEIR_MBUF_KEEP_FLAGS;

@@ -109,8 +109,8 @@ impl Port {
     /// Configures queues, rings, MTU and RSS. May be called again after [`Port::stop`].
     ///
     /// # Errors
-    /// Returns a [`PortError`] that names the value that the driver does not support, or the step
-    /// that failed.
+    /// Returns [`PortError::InvalidState`] if the port is started, or a [`PortError`] that names
+    /// the value that the driver does not support or the step that failed.
     pub fn configure(&mut self, options: &PortOptions<'_>) -> Result<(), PortError> {
         if self.is_started() {
             return Err(self.state_error("started: stop it before configuring it again"));
@@ -189,7 +189,8 @@ impl Port {
         Ok(mac.addr_bytes)
     }
 
-    /// Returns the MTU in effect, or the configured one if the driver cannot report it.
+    /// Returns the MTU in effect, or the configured one if the driver does not report the MTU of
+    /// its kernel interface.
     ///
     /// # Errors
     /// Returns [`PortError::Failed`] if the driver fails.
@@ -284,8 +285,8 @@ impl Port {
 
 /// Returns the name of a port, or `None` if there is no port with this number.
 fn name_of(id: u16) -> Option<String> {
-    // SAFETY: looks the number up; the EAL runs. Querying the name of an invalid port logs an
-    // error.
+    // Checked first, because DPDK logs an error if the name of an invalid port is queried.
+    // SAFETY: looks the number up; the EAL runs.
     if unsafe { sys::rte_eth_dev_is_valid_port(id) } == 0 {
         return None;
     }

@@ -2,7 +2,7 @@
 //!
 //! The driver's functions are called from Rust through `rte_eth_fp_ops`, which costs one indirect
 //! call. This omits the callbacks of DPDK's inline functions, which only pdump and latency
-//! statistics use. After a port stops, the table holds functions that do nothing.
+//! statistics use. After a port stops, the table holds functions that return 0.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use crate::burst::Burst;
@@ -54,9 +54,9 @@ impl RxQueue {
                 return 0;
             };
             let record: *mut c_void = (*ops).rxq.data.add(self.queue.into()).read();
-            let got = usize::from(receive(record, spare.as_mut_ptr().cast(), max));
-            burst.grow(got);
-            got
+            let received = usize::from(receive(record, spare.as_mut_ptr().cast(), max));
+            burst.grow(received);
+            received
         }
     }
 }

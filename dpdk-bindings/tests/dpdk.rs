@@ -1,8 +1,8 @@
 //! Tests of the bindings on a running DPDK with software ports, without hugepages. They need root.
 //!
 //! DPDK starts only once in a process, and `cargo test` runs all tests of a file in one process.
-//! Therefore each test starts itself again as a separate process ([`in_own_process`]), which does
-//! the work.
+//! Therefore each test that needs a started DPDK runs itself again as a separate process
+//! ([`in_own_process`]), which does the work.
 #![expect(clippy::unwrap_used, reason = "tests unwrap expected values")]
 
 use dpdk_bindings::{
@@ -11,6 +11,7 @@ use dpdk_bindings::{
 };
 use std::process::Command;
 
+/// The environment variable that is set in the separate process.
 const INSIDE: &str = "WEIR_TEST_DPDK_INSIDE";
 
 /// Runs the test `name` in a separate process, in which `work` gets a started DPDK.
@@ -126,8 +127,8 @@ fn packets_rejected_by_a_full_ring_stay_in_the_burst_in_order() {
 }
 
 #[test]
-fn head_adjustment_is_limited_by_headroom() {
-    in_own_process("head_adjustment_is_limited_by_headroom", &[], |eal| {
+fn head_and_tail_adjustments_stay_within_the_buffer() {
+    in_own_process("head_and_tail_adjustments_stay_within_the_buffer", &[], |eal| {
         let pool = pool(&eal);
         let mut packet = pool.alloc().unwrap();
         assert_eq!((packet.headroom(), packet.tailroom()), (128, 2048));
@@ -194,17 +195,15 @@ fn a_chained_header_is_the_first_segment_and_all_segments_are_freed() {
             assert_eq!(pool.available(), pool.capacity() - 1, "truncating frees what it cuts off");
             let raw = packet.into_raw();
             assert_eq!(pool.available(), pool.capacity() - 1);
-            // Released and taken back: there is still one owner.
-            drop(unsafe_from_raw(raw));
+            // Ownership was released and is taken again, so dropping frees the packet once.
+            drop(mbuf_from_raw(raw));
             assert_eq!(pool.available(), pool.capacity());
         },
     );
 }
 
 #[expect(unsafe_code, reason = "conversion from a raw mbuf")]
-fn unsafe_from_raw(
-    raw: std::ptr::NonNull<dpdk_bindings::dpdk_sys::rte_mbuf>,
-) -> dpdk_bindings::Mbuf {
+fn mbuf_from_raw(raw: std::ptr::NonNull<dpdk_bindings::dpdk_sys::rte_mbuf>) -> dpdk_bindings::Mbuf {
     // SAFETY: the caller has just taken the pointer out of an owned Mbuf.
     unsafe { dpdk_bindings::Mbuf::from_raw(raw) }
 }
@@ -268,7 +267,8 @@ fn a_poller_on_an_lcore_forwards_while_the_control_thread_allocates() {
             assert_eq!((counted.ipackets, counted.opackets), (32_000, 32_000));
             null.stop().unwrap();
             null.start().unwrap();
-            let panicked = lcore::launch(&eal, 1, || assert!(pool_is_odd(), "on purpose")).unwrap();
+            let panicked =
+                lcore::launch(&eal, 1, || assert!(always_false(), "on purpose")).unwrap();
             assert!(panicked.wait().is_err());
             assert_eq!(lcore::launch(&eal, 1, || 5).unwrap().wait().unwrap(), 5);
         },
@@ -278,7 +278,7 @@ fn a_poller_on_an_lcore_forwards_while_the_control_thread_allocates() {
 const NO_WORKER: &str =
     "lcore 0 is not a DPDK worker: list it in the EAL's -l, after the main lcore";
 
-fn pool_is_odd() -> bool {
+fn always_false() -> bool {
     std::hint::black_box(false)
 }
 
@@ -337,10 +337,10 @@ fn invalid_argument_is_named_in_the_error() {
 }
 
 /// A veth pair in this machine's kernel, which is removed when dropped.
-struct Cable(&'static str);
+struct VethPair(&'static str);
 
-impl Cable {
-    fn new(a: &'static str, b: &'static str, mtu: u16) -> Cable {
+impl VethPair {
+    fn new(a: &'static str, b: &'static str, mtu: u16) -> VethPair {
         let mtu = mtu.to_string();
         ip(&["link", "add", a, "mtu", &mtu, "type", "veth", "peer", "name", b, "mtu", &mtu]);
         for end in [a, b] {
@@ -348,11 +348,11 @@ impl Cable {
             let _ = std::fs::write(ipv6, "1");
             ip(&["link", "set", end, "up"]);
         }
-        Cable(a)
+        VethPair(a)
     }
 }
 
-impl Drop for Cable {
+impl Drop for VethPair {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["link", "del", self.0]).output();
     }
@@ -367,7 +367,7 @@ fn ip(args: &[&str]) {
 fn jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole() {
     let name = "jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole";
     // The outer process owns the pair, so that it is removed even if the inner process dies.
-    let cable = std::env::var_os(INSIDE).is_none().then(|| Cable::new("wdpdk0", "wdpdk1", 9001));
+    let pair = std::env::var_os(INSIDE).is_none().then(|| VethPair::new("wdpdk0", "wdpdk1", 9001));
     let device = |n, end| {
         format!("--vdev=net_af_packet{n},iface={end},framesz=9216,blocksz=36864,framecnt=256")
     };
@@ -414,7 +414,7 @@ fn jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole() {
         assert_eq!(burst.as_slice()[0].bytes(), frame);
         assert_eq!(burst.as_slice()[1].bytes(), tagged);
     });
-    drop(cable);
+    drop(pair);
 }
 
 #[test]
@@ -526,8 +526,8 @@ fn each_linked_driver_registers_itself_in_the_program() {
         ("net_tap", "net_tap"),
         ("net_memif", "net_memif"),
     ];
-    // Debian 12's package of 22.11 lacks net_mana, and `make dpdk` builds it. Its MTU is limited to
-    // 1,500 before 23.11.
+    // Debian 12's package of 22.11 lacks net_mana, and `make dpdk` with 22.11 builds it; Debian
+    // 13's 24.11 has it.
     if dpdk_release() >= (23, 11) || linked.contains(&"net_mana") {
         required.push(("net_mana", "net_mana"));
     }

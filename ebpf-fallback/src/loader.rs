@@ -160,7 +160,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     recover(&claim, &links, config.region.unconfirmed_percent);
 
     // Each start has a stage array of its own, so that a program being replaced keeps its stages.
-    let stages = location.path().join(format!("{STAGES}{}", claim.epoch()));
+    let stages = location.path().join(format!("{STAGES_PREFIX}{}", claim.epoch()));
     let _ = std::fs::remove_file(&stages);
     let mut program = Program::load_pinned(&region, location.path(), claim.epoch(), &stages)?;
     let veths = open_veths(config, &mut kernel, &nics, &location)?;
@@ -194,7 +194,8 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
             &nic.name,
         );
     }
-    // Attaching names a program of another owner, which also needs it.
+    // Not earlier: the error of `Links::attach` names a program of another owner, for which
+    // CAP_SYS_ADMIN is needed as well.
     give_up_sys_admin().map_err(LoadError::Capabilities)?;
     add_addresses(config, &mut kernel.netlink, &nics, &location)?;
     let attached: Vec<&Nic> = nics.iter().chain(&veths).collect();
@@ -259,8 +260,8 @@ fn check_preconditions(config: &Config) -> Result<(), LoadError> {
     if user == 0 { Ok(()) } else { Err(LoadError::NotRoot) }
 }
 
-/// Gives up CAP_SYS_ADMIN, which some kernels demand for tracepoints.
-/// This process has no other thread, which would keep it.
+/// Gives up CAP_SYS_ADMIN, which some kernels demand for tracepoints, in the calling thread.
+/// Capabilities are per thread; the log's thread, which is started earlier, gives up its own.
 fn give_up_sys_admin() -> std::io::Result<()> {
     let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
     let [effective, permitted, inheritable] =
@@ -319,7 +320,7 @@ fn runtime_config_of(nics: &[Nic], veths: &[Nic]) -> RuntimeConfig {
     RuntimeConfig { ports: [ingress, egress], kernel, ..Default::default() }
 }
 
-/// Returns what the tracepoint programs watch.
+/// Returns the program and the interfaces whose losses the tracepoint programs count.
 fn watched(program: u32, nics: &[Nic], veths: &[Nic]) -> Watched {
     let index = |list: &[Nic], n: usize| list.get(n).map_or(0, |nic| nic.index);
     let interfaces = [index(nics, 0), index(nics, 1), index(veths, 0), index(veths, 1)];
@@ -360,8 +361,8 @@ fn add_addresses(
     Ok(())
 }
 
-/// Returns the numbers of the online CPUs. The region has a status line and a counter page for each
-/// lcore number; the last number is the loader's, so all CPUs must have lower ones.
+/// Returns the numbers of the online CPUs. The region has a status record and a counter page for
+/// each lcore number; the last number is the loader's, so all CPUs must have lower ones.
 fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
     let text = std::fs::read_to_string(ONLINE_CPUS).map_err(LoadError::OnlineCpus)?;
     let cpus = parse_cpus(&text).ok_or_else(|| {
@@ -400,7 +401,7 @@ fn recover(claim: &Claim<'_>, links: &Links, unconfirmed_percent: [u32; 2]) {
 }
 
 /// Prefix of the names of pinned stage arrays.
-const STAGES: &str = "stages-";
+const STAGES_PREFIX: &str = "stages-";
 
 /// Removes leftovers of earlier starts: programs and settings on interfaces that are not among
 /// `nics`, and stage arrays other than `stages`.
@@ -420,7 +421,7 @@ fn remove_leftovers(
         }
     }
     for entry in std::fs::read_dir(location.path()).into_iter().flatten().flatten() {
-        let is_stage_array = entry.file_name().to_string_lossy().starts_with(STAGES);
+        let is_stage_array = entry.file_name().to_string_lossy().starts_with(STAGES_PREFIX);
         if is_stage_array && Some(entry.path().as_path()) != stages {
             let _ = std::fs::remove_file(entry.path());
         }

@@ -66,9 +66,9 @@ unsafe impl Pod for Watched {}
 
 /// The attached tracepoint programs.
 pub struct LossCounters {
-    /// `None` if there are no tracepoints.
+    /// `None` if the programs could not be loaded, for example because tracefs is not mounted.
     ebpf: Option<Ebpf>,
-    /// Whether all tracepoints of a kind of loss are counted.
+    /// By kind of loss: whether all tracepoint programs that count it are attached.
     reported: [bool; XdpLoss::ALL.len()],
 }
 
@@ -118,8 +118,8 @@ impl LossCounters {
         array.and_then(|array| array.get(&0, 0).ok()).unwrap_or_default()
     }
 
-    /// Returns the losses of one arm, with its interface for packets from the kernel, added to
-    /// those before this process. A kind that is not counted is `None`.
+    /// Returns the losses of one arm: those `before` this process, and those in `counts` of its NIC
+    /// and of its interface for packets from the kernel. A kind that is not counted is `None`.
     pub fn of_arm(&self, counts: &LossCounts, arm: usize, before: &XdpLosses) -> XdpLosses {
         std::array::from_fn(|kind| {
             let now = counts[arm][kind] + counts[arm + 2][kind];

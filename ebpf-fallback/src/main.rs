@@ -51,8 +51,7 @@ fn main() -> ExitCode {
         eprintln!("ebpf-fallback: {error}");
         return ExitCode::FAILURE;
     }
-    // Its thread is started before those of the data plane. Dropped after everything else, so that
-    // the last lines are written.
+    // The guard is dropped last, so that all lines are written.
     let _log = match events::log::start("ebpf-fallback", &config.log) {
         Ok(guard) => guard,
         Err(error) => {

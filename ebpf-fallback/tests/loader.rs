@@ -134,6 +134,7 @@ impl Drop for Fixture {
     }
 }
 
+/// A loader process, killed when dropped.
 struct Running(Child);
 
 impl Running {
@@ -185,6 +186,7 @@ fn attach_test_program(name: &str, interface: &str) -> (aya::Ebpf, u32) {
     (ebpf, id)
 }
 
+/// Returns the number of online CPUs.
 fn cpus() -> usize {
     let all = std::fs::read_to_string("/proc/cpuinfo").unwrap();
     all.lines().filter(|line| line.starts_with("processor")).count()
@@ -275,10 +277,10 @@ fn udp_ipv4_header(source: [u8; 4], destination: [u8; 4], length: u8) -> Vec<u8>
 }
 
 /// A packet socket on an interface: receives incoming frames and sends frames.
-struct Capture(OwnedFd);
+struct PacketSocket(OwnedFd);
 
-impl Capture {
-    fn of(interface: &str) -> Capture {
+impl PacketSocket {
+    fn on(interface: &str) -> PacketSocket {
         let index = ip(&format!("-o link show dev {interface}"));
         let index = index.split(':').next().unwrap().parse().unwrap();
         let all = (libc::ETH_P_ALL as u16).to_be();
@@ -299,7 +301,7 @@ impl Capture {
             let (wait, bytes) = ((&raw const wait).cast(), size_of::<libc::timeval>() as u32);
             let fd = socket.as_raw_fd();
             libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, wait, bytes);
-            Capture(socket)
+            PacketSocket(socket)
         }
     }
 
@@ -331,7 +333,7 @@ impl Capture {
 
 /// Sends a frame on an interface.
 fn send(interface: &str, frame: &[u8]) {
-    Capture::of(interface).send(frame);
+    PacketSocket::on(interface).send(frame);
 }
 
 /// Inserts a flow as programs do.
@@ -414,8 +416,8 @@ fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
     }
 }
 
-/// What [`probe_socket`] sends.
-const PROBE: &[u8] = b"are you there";
+/// The payload of packets that tests send by [`probe_socket`].
+const PROBE: &[u8] = b"probe payload";
 
 /// Returns a socket whose packets have the mark of probes and the probe address of the backend of
 /// [`add_probed_backend`].
@@ -423,7 +425,7 @@ fn probe_socket() -> UdpSocket {
     ip("link set lo up");
     ip("address add 198.18.0.1/32 dev lo");
     let socket = UdpSocket::bind("198.18.0.1:45000").unwrap();
-    SockRef::from(&socket).set_mark(config::checked::ROUTES[1]).unwrap();
+    SockRef::from(&socket).set_mark(config::checked::ROUTE_TABLES[1]).unwrap();
     socket.connect("203.0.113.10:53").unwrap();
     socket
 }
@@ -435,7 +437,7 @@ fn probe_reaches_its_backend_and_the_reply_returns() {
         let peer = ["in1", "eg1"].map(attach_foreign_program);
         let loader = fixture.start(&["--set", &format!("fastpath.attach={attach}")]);
         add_probed_backend(&Region::open(&fixture.location).unwrap());
-        let received = Capture::of("eg1");
+        let received = PacketSocket::on("eg1");
         let socket = probe_socket();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         socket.send(PROBE).unwrap();
@@ -535,13 +537,13 @@ fn losses_behind_the_programs_are_counted_once() {
         let count = move |page: &LcorePage<'_>| page.arm_count(arm, ArmCounter::TxPackets);
         region.counters().sum(count)
     };
-    let gateway = Capture::of("in1");
+    let gateway = PacketSocket::on("in1");
     let probe = probe_socket();
 
     // Both paths work.
     gateway.send(&frame_of_gateway());
     gateway.next(|frame| frame.len() > 80 && frame[26..34] == [10, 96, 1, 10, 10, 96, 1, 77]);
-    let backend = Capture::of("eg1");
+    let backend = PacketSocket::on("eg1");
     probe.send(PROBE).unwrap();
     backend.next(|frame| frame.len() > 100 && frame[23] == 17);
     wait_for_losses(&region, 0, &[]);
@@ -594,7 +596,8 @@ fn only_aborts_of_the_watched_program_are_counted() {
     let _fixture = Fixture::new("aborts");
     ip("link set in0 up");
     let (program, id) = attach_test_program("abort", "in0");
-    // Aborts nothing. An id that is not in use may be that of any program of another test.
+    // A program that aborts nothing. An unused id would not do: the kernel may assign it to a
+    // program of a concurrent test.
     let (other, other_id) = attach_test_program("pass", "eg0");
     let index = ip("-o link show dev in0").split(':').next().unwrap().parse().unwrap();
     let open = |program| {
@@ -605,7 +608,7 @@ fn only_aborts_of_the_watched_program_are_counted() {
     };
     let (counters, of_another) = (open(id), open(other_id));
     let before = counters.read()[0][ABORTED];
-    let peer = Capture::of("in1");
+    let peer = PacketSocket::on("in1");
     let frame = frame_to("in0");
     (0..6).for_each(|_| peer.send(&frame));
     // The peer sends neighbor discovery as well, which the program aborts, too.
@@ -678,7 +681,7 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
     fixture.start(&[]).end("-TERM");
     for family in rules() {
         let count = |mark: u32| family.matches(&format!("lookup {mark}")).count();
-        assert_eq!(config::checked::ROUTES.map(count), [1, 1], "{family}");
+        assert_eq!(config::checked::ROUTE_TABLES.map(count), [1, 1], "{family}");
     }
     // A rule as slowpath adds it for a service with a proxy.
     ip("rule add from 10.96.1.10 ipproto tcp sport 9000 lookup 60810 priority 6082 protocol 61");
@@ -715,13 +718,13 @@ fn changed_interface_is_detached_and_recreated_one_is_attached() {
     let fixture = Fixture::new("moved");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
     fixture.start(&[]).end("-TERM");
-    let _loader = fixture.start(&["--set", "egress.device=sp0"]);
+    let loader = fixture.start(&["--set", "egress.device=sp0"]);
     assert!(attached_program("sp0").is_some());
     wait_until_detached("eg0");
     assert!(!ip("address show dev eg0").contains("10.96.2.10"));
     assert!(fixture.log().contains("XDP programs detached interface=eg0 "), "{}", fixture.log());
     // An interface that was recreated gets a new link.
-    drop(_loader);
+    drop(loader);
     ip("link delete sp0");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
     let _loader = fixture.start(&["--set", "egress.device=sp0"]);

@@ -1,4 +1,4 @@
-//! Which records of the history a reader wants.
+//! Filter of history records, from the options of `weir events` and of the API.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use crate::kind::Severity;
 use crate::list;
 use crate::record::Record;
 
-/// Which records a reader wants.
+/// Conditions that a record must all satisfy; unset ones admit every record.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Records of this time or later.
@@ -28,7 +28,7 @@ impl Filter {
     /// ([`duration::parse_time`]); `kinds` are names of events, separated by commas.
     ///
     /// # Errors
-    /// Fails with what was found and what is allowed.
+    /// Returns a message with the option, what was found and what is allowed.
     pub fn new(
         since: Option<&str>,
         until: Option<&str>,
@@ -65,11 +65,11 @@ impl Filter {
         })
     }
 
-    /// Returns whether the reader wants a record.
+    /// Returns whether a record satisfies all conditions.
     pub fn admits(&self, record: &Record) -> bool {
         let at = || rfc3339::parse(&record.time).unwrap_or(SystemTime::UNIX_EPOCH);
         self.after.is_none_or(|after| record.number > after)
-            && self.severity.is_none_or(|least| record.severity >= least)
+            && self.severity.is_none_or(|minimum| record.severity >= minimum)
             && (self.kinds.is_empty() || self.kinds.contains(&record.event))
             && self.since.is_none_or(|since| at() >= since)
             && self.until.is_none_or(|until| at() <= until)
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_options_are_named() {
+    fn invalid_options_are_reported_with_name_and_value() {
         let now = UNIX_EPOCH + Duration::from_secs(100);
         let error = |since, kinds, severity| {
             Filter::new(since, None, None, kinds, severity, now).unwrap_err()

@@ -1,15 +1,15 @@
-//! Waiting for a thread that writes.
+//! Waits until a writer thread has processed its queue.
 
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How long the end of the process waits for a thread.
+/// Maximum time that the end of the process waits for one writer thread.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of attempts to put the request into a full queue.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Queues a request to drop its sender when all requests before it are done, and waits until it is
-/// dropped, for at most a second.
+/// Queues a request whose sender the thread drops once all earlier requests are done. Waits for
+/// that, at most a second in total.
 pub(crate) fn flush<Job>(jobs: &SyncSender<Job>, request: impl FnOnce(SyncSender<()>) -> Job) {
     let until = Instant::now() + TIMEOUT;
     let (done, flushed) = sync_channel(1);

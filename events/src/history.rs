@@ -20,14 +20,16 @@ use crate::list;
 use crate::merge::{Merged, Merger, Occurrence};
 use crate::record::Record;
 use crate::record_files::{RecordReader, RecordWriter};
+use crate::thread_capabilities;
 
 /// Number of events that may wait for the thread. Further ones are lost and counted.
 pub const QUEUE: usize = 16_384;
-/// Number of records that wait for a disk that fails. Older ones are lost and counted.
+/// Maximum number of records that wait while the disk fails. When more come, the oldest are lost
+/// and counted.
 const UNSTORED: usize = 4096;
 /// Interval of attempts to write to a disk that fails.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long lost events are a finding.
+/// Time after the last lost event during which [`HistoryStatus::finding`] reports the loss.
 const FINDING: Duration = Duration::from_secs(3600);
 
 /// A request to the thread.
@@ -43,14 +45,14 @@ pub struct HistoryStatus {
     pub folder: Option<PathBuf>,
     /// Events lost because the queue was full, or because the disk failed for too long.
     pub lost: u64,
-    /// When the last event was lost.
+    /// Time at which the last event was lost.
     pub last_lost: Option<Instant>,
-    /// Why the last write failed, and what to do; `None` if it did not.
+    /// Cause of the failure of the last write, with the remedy; `None` if it succeeded.
     pub error: Option<String>,
 }
 
 impl HistoryStatus {
-    /// Returns what an operator should know of the history, if something is wrong.
+    /// Returns a problem of the history for the operator, or `None` if there is none.
     pub fn finding(&self, now: Instant) -> Option<String> {
         let (folder, lost) = (self.folder.as_deref()?.display(), self.lost);
         match &self.error {
@@ -65,7 +67,7 @@ impl HistoryStatus {
     }
 }
 
-/// Returns why a write failed, and what to do.
+/// Returns the cause of a failed write, with the remedy.
 fn explained(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::WouldBlock => "another slowpath writes to this folder; stop it".to_owned(),
@@ -96,9 +98,9 @@ pub fn folder(state: &Path) -> PathBuf {
     state.join("events")
 }
 
-/// Starts the history of this process, in a folder in `control.state` (`None`: nothing is stored),
-/// with a maximum size. Only the first call has an effect. A folder that cannot be written is tried
-/// again, and reported by [`History::status`].
+/// Starts the history of this process in the folder `events` of `state`, the directory
+/// `control.state`; with `None`, nothing is stored. Only the first call has an effect. If the
+/// folder cannot be written, writing is retried, and [`History::status`] reports the error.
 ///
 /// # Errors
 /// Fails if the thread cannot be started.
@@ -108,9 +110,13 @@ pub fn start(state: Option<&Path>, max_bytes: u64) -> std::io::Result<()> {
         && let Some(history) = HISTORY.get()
         && let Some(folder) = history.folder.clone()
     {
-        std::thread::Builder::new()
-            .name("weir-events".into())
-            .spawn(move || Recorder::new(history, folder, max_bytes).run(&jobs))?;
+        std::thread::Builder::new().name("weir-events".into()).spawn(move || {
+            // Root needs them to write to a folder of another user.
+            if !rustix::process::geteuid().is_root() {
+                thread_capabilities::give_up_all();
+            }
+            Recorder::new(history, folder, max_bytes).run(&jobs);
+        })?;
     }
     Ok(())
 }
@@ -202,13 +208,13 @@ impl<'h> Recorder<'h> {
         }
     }
 
-    /// Performs requests, and writes what is to be recorded.
+    /// Performs requests, and writes the records that are due.
     fn perform(&mut self, jobs: impl Iterator<Item = Job>) {
         let mut flushes = Vec::new();
         for job in jobs {
             match job {
                 Job::Store(event) => {
-                    self.unstored.extend(self.merger.take(event, Instant::now()));
+                    self.unstored.extend(self.merger.add(event, Instant::now()));
                 }
                 Job::Flush(done) => {
                     self.unstored.extend(self.merger.drain());
@@ -217,7 +223,8 @@ impl<'h> Recorder<'h> {
             }
         }
         self.unstored.extend(self.merger.expire(Instant::now()));
-        // The end of the process does not wait for the next attempt.
+        // A flush, for example at the end of the process, writes at once, without waiting for
+        // `retry_at`.
         if !flushes.is_empty() || Instant::now() >= self.retry_at {
             self.store();
         }
@@ -277,7 +284,7 @@ fn line(merged: &Merged, number: u64, boot: &str) -> String {
     record.to_line()
 }
 
-/// How long the thread waits for events when nothing is due.
+/// Maximum time that the thread waits for events when no window ends and no retry is due.
 const WAIT: Duration = Duration::from_secs(3600);
 
 /// Returns whether log calls with this metadata may be events of the history.
@@ -370,11 +377,15 @@ mod tests {
         assert_eq!(status.lost, 7);
         let lost_at = status.last_lost.unwrap();
         assert!(status.finding(lost_at).unwrap().contains("7 events lost"));
-        assert_eq!(status.finding(lost_at + FINDING), None, "a burst is no finding for ever");
+        assert_eq!(
+            status.finding(lost_at + FINDING),
+            None,
+            "the finding ends an hour after the last lost event"
+        );
     }
 
     #[test]
-    fn records_that_a_disk_refuses_are_kept_and_written_when_it_works_again() {
+    fn records_that_cannot_be_written_are_kept_and_written_when_the_disk_works_again() {
         let (base, history, _jobs) = recording("events-refused");
         // A file in place of the folder makes each attempt fail.
         std::fs::write(base.join("state"), "").unwrap();
@@ -382,7 +393,7 @@ mod tests {
         recorder.perform([Job::Store(event("a"))].into_iter());
         let finding = history.status().finding(Instant::now()).unwrap();
         assert!(finding.contains("not stored") && finding.contains("free space"), "{finding}");
-        // Between two attempts as well, no more records wait than the maximum.
+        // The number of waiting records is limited between two attempts, too.
         recorder.retry_at = Instant::now() + Duration::from_secs(3600);
         let many = (0..UNSTORED + 2).map(|n| Job::Store(event(&n.to_string())));
         recorder.perform(many);
@@ -390,14 +401,14 @@ mod tests {
         std::fs::remove_file(base.join("state")).unwrap();
         recorder.perform([Job::Store(event("b"))].into_iter());
         assert!(records(&history).is_empty(), "the next attempt is not due");
-        // An end of the process does not wait for it.
+        // A flush does not wait for it.
         flush_now(&mut recorder);
         assert_eq!(history.status().error, None);
         let (stored, last) = (records(&history), UNSTORED as u64);
         assert_eq!(stored.first().unwrap(), &(1, "3".to_owned(), 1));
         assert_eq!(stored.last().unwrap(), &(last, "b".to_owned(), 1));
         assert_eq!(*history.watch().borrow(), last);
-        // It also writes what is being merged.
+        // A flush also writes the events that are being merged.
         recorder.perform([event("b"), event("b"), event("b")].map(Job::Store).into_iter());
         flush_now(&mut recorder);
         assert_eq!(records(&history).last().unwrap(), &(last + 2, "b".to_owned(), 2));
@@ -405,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_another_process_writes_to_is_named() {
+    fn a_folder_that_another_process_writes_to_is_reported() {
         let (base, history, _jobs) = recording("events-claimed");
         let (first, second) = (&mut recorder(&history, 1 << 20), &mut recorder(&history, 1 << 20));
         first.perform([Job::Store(event("a"))].into_iter());

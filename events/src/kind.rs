@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::Level;
 
-/// Severity of an event, in ascending order. The level of its log line.
+/// Severity of an event, in ascending order; it is also the level of the log line.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
 )]
@@ -35,7 +35,7 @@ impl Severity {
         }
     }
 
-    /// Returns the severity of a name.
+    /// Returns the severity with this name.
     pub fn parse(name: &str) -> Option<Severity> {
         Severity::ALL.into_iter().find(|severity| severity.as_str() == name)
     }
@@ -76,11 +76,11 @@ pub struct EventKind {
     /// lines are limited, by name and subject. A field of free text is not in it: its value may
     /// differ each time.
     pub subject: usize,
-    /// Whether the history has the event.
+    /// Whether the history records the event.
     pub is_recorded: bool,
-    /// What it means.
+    /// Meaning of the event, a sentence for the reference page.
     pub meaning: &'static str,
-    /// What to do.
+    /// Action for the operator, a sentence for the reference page.
     pub action: &'static str,
 }
 

@@ -23,3 +23,4 @@ pub(crate) mod merge;
 pub mod page;
 pub mod record;
 pub mod record_files;
+pub(crate) mod thread_capabilities;

@@ -1,10 +1,11 @@
-//! Numbered files of lines in a folder of their own, of a maximum size together: the history of
-//! events, and the audit log.
+//! Numbered files of lines, in a folder of their own, with a maximum total size. The history of
+//! events and the audit log are stored in this form.
 //!
-//! The file with the highest number is appended to, under a lock of the folder, by one process or
-//! several; at an eighth of the maximum size the next one is begun, and the oldest ones are
-//! removed. Lines are written by one call and synced. What a crash or a full disk leaves of a line
-//! is ended by the next writer and passed to readers as a line, so that no other line is lost.
+//! One process or several append to the file with the highest number, under a lock of the folder. A
+//! file that would exceed an eighth of the maximum size is followed by the next one, and the oldest
+//! files are removed. Lines are written by one call and synced. If a crash or a full disk leaves a
+//! part of a line, the next writer adds a line end to it, and readers get the part as a line of its
+//! own, so that no other line is lost.
 //!
 //! Root writes to the files as well, in a folder that belongs to the user of slowpath: files are
 //! opened relative to the folder, without following links, and new ones get the folder's owner.
@@ -23,7 +24,7 @@ use rustix::io::Errno;
 
 /// Maximum length of a line, in bytes. Longer ones are read in parts.
 pub const MAX_LINE: usize = 1 << 20;
-/// Number of files at the maximum size.
+/// Number of files among which the maximum size is divided.
 const FILES: u64 = 8;
 /// Maximum time to wait for the lock. A writer holds it for one write and its sync.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,7 +49,7 @@ pub struct Position {
     pub offset: u64,
 }
 
-/// Where reading ended.
+/// Result of reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     /// Position of the next line.
@@ -86,8 +87,8 @@ impl LineFiles {
         &self.folder
     }
 
-    /// Appends lines, each with its line end, and returns when they are on disk. What a crash left
-    /// of a line is ended first, also if there are no lines.
+    /// Appends lines, each with its line end, and returns when they are on disk. If a crash left a
+    /// part of a line, a line end is added first, also with an empty list of lines.
     ///
     /// # Errors
     /// A system call failed, or another writer holds the lock for too long.
@@ -137,7 +138,7 @@ impl LineFiles {
         let text = if is_torn { format!("\n{text}") } else { text.to_owned() };
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.inspect_err(|_| {
-            // Best effort: the next writer ends what stays.
+            // Best effort: if it fails, the next writer adds a line end.
             let _ = file.set_len(length);
         })
     }
@@ -178,11 +179,11 @@ impl LineFiles {
         }
     }
 
-    /// Claims the folder for this process, beside others that keep to claims. Dropping the file
-    /// ends the claim.
+    /// Locks the folder against other processes that call this function too. Dropping the file
+    /// releases the lock.
     ///
     /// # Errors
-    /// A system call failed: `WouldBlock` if another process has claimed the folder.
+    /// A system call failed: `WouldBlock` if another process holds the lock.
     pub fn claim(&self) -> io::Result<File> {
         let file = self.create(&self.create_folder()?, "lock")?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -320,7 +321,7 @@ fn read_file(
     }
 }
 
-/// Locks a folder, and fails if that takes too long. Closing it releases the lock.
+/// Locks a folder, and fails after [`LOCK_TIMEOUT`]. Closing the folder releases the lock.
 fn lock(folder: &File) -> io::Result<()> {
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {

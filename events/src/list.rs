@@ -4,7 +4,7 @@
 use crate::kind::EventKind;
 use crate::kind::Severity::{self, Debug, Error, Info, Warning};
 
-/// Declares an event of the history.
+/// Declares an event that the history records, in addition to the log.
 const fn recorded(
     (name, severity, message): (&'static str, Severity, &'static str),
     fields: &'static [&'static str],
@@ -31,7 +31,7 @@ impl EventKind {
     }
 }
 
-/// Returns the declaration of a name.
+/// Returns the declaration of the event with this name.
 pub fn find(name: &str) -> Option<&'static EventKind> {
     let at = EVENTS.binary_search_by(|kind| kind.name.cmp(name)).ok()?;
     EVENTS.get(at)
@@ -49,7 +49,7 @@ pub static EVENTS: &[EventKind] = &[
         ("accept_failed", Debug, "accept failed"),
         &["error"],
         "A connection could not be accepted.",
-        "Nothing; limits of descriptors are reported elsewhere.",
+        "Nothing; `open_files_limited` reports a limit of open files that is too low.",
     )
     .with_subject(0),
     logged(
@@ -86,7 +86,8 @@ pub static EVENTS: &[EventKind] = &[
         ("api_token_wrong", Warning, "API requests rejected: wrong or missing token"),
         &["source", "failures"],
         "A client sent API requests with a wrong token or without one.",
-        "Check the client at this address; too many failures make it wait.",
+        "Check the client at this address; after too many failures its requests are rejected for \
+         some time.",
     ),
     recorded(
         ("api_tokens_replaced", Info, "API tokens replaced"),
@@ -262,13 +263,13 @@ pub static EVENTS: &[EventKind] = &[
     logged(
         ("bgp_connection_refused", Debug, "accepted BGP connection was closed"),
         &["from", "error"],
-        "A connection from an address that is no neighbor was closed.",
-        "Nothing, unless it is a neighbor.",
+        "A connection from an address that is not a configured neighbor was closed.",
+        "Nothing, unless the address should be a neighbor: then see `weir bgp policies`.",
     ),
     recorded(
         ("bgp_key_install_failed", Warning, "BGP key not installed, peer is refused"),
         &["peer", "error"],
-        "The kernel did not take the key of a neighbor, whose connections are refused.",
+        "The kernel rejected the key of a neighbor; connections of the neighbor are refused.",
         "See the error.",
     ),
     recorded(
@@ -311,7 +312,8 @@ pub static EVENTS: &[EventKind] = &[
     recorded(
         ("bgp_session_closed", Warning, "BGP session closed"),
         &["peer", "local_asn", "reason"],
-        "A BGP session ended; its routes are gone.",
+        "A BGP session ended; the neighbor removes this appliance's routes, unless both ends use \
+         graceful restart.",
         "The reason is in the event; see `weir bgp peers`.",
     ),
     recorded(
@@ -329,13 +331,13 @@ pub static EVENTS: &[EventKind] = &[
     logged(
         ("bgp_ttl_unset", Warning, "BGP listener has no minimum TTL"),
         &["address", "minimum", "error"],
-        "The kernel did not take the minimum TTL.",
+        "The kernel rejected the minimum TTL of received packets (GTSM, RFC 5082) on a listener.",
         "See the error.",
     ),
     logged(
         ("cloud_call_retried", Debug, "cloud call failed, retrying"),
         &["operation", "code", "pause"],
-        "A call of the cloud failed and is tried again.",
+        "A call of the cloud's API failed and is tried again.",
         "Nothing.",
     ),
     recorded(
@@ -395,7 +397,7 @@ pub static EVENTS: &[EventKind] = &[
     recorded(
         ("configuration_rejected", Error, "configuration rejected; previous one stays in force"),
         &["error"],
-        "A changed configuration is not valid, or takes a restart; the previous one stays in \
+        "A changed configuration is not valid, or requires a restart; the previous one stays in \
          force.",
         "Type `weir config check`.",
     )
@@ -441,13 +443,13 @@ pub static EVENTS: &[EventKind] = &[
         &["epoch"],
         "The data plane has left the region: with DPDK nothing is forwarded; with XDP the \
          programs stay attached.",
-        "See `systemctl status weir-fastpath` and its log.",
+        "See `systemctl status weir-fastpath weir-ebpf-fallback` and the log of the one that ran.",
     )
     .with_subject(0),
     logged(
         ("data_plane_note", Info, "data plane note"),
         &["note"],
-        "What the data plane found or chose at its start.",
+        "The data plane reports a property or a choice of its start.",
         "Nothing.",
     )
     .with_subject(0),
@@ -468,7 +470,8 @@ pub static EVENTS: &[EventKind] = &[
     logged(
         ("data_plane_warning", Warning, "data plane warning"),
         &["warning"],
-        "The data plane started, with something that slows it.",
+        "The data plane started, with a setting or a property of the machine that reduces its \
+         performance.",
         "Do what the warning says.",
     )
     .with_subject(0),
@@ -487,7 +490,8 @@ pub static EVENTS: &[EventKind] = &[
     recorded(
         ("drained_backend_removed", Info, "drained backend removed"),
         &["address", "port"],
-        "A backend that no source names has no flows left, or its time is over.",
+        "A backend that no source names any more was removed, because it has no flows left or 300 \
+         s have passed.",
         "Nothing.",
     )
     .with_subject(2),
@@ -517,7 +521,7 @@ pub static EVENTS: &[EventKind] = &[
     logged(
         ("generation_switched", Debug, "switched"),
         &["lcore", "generation"],
-        "An lcore serves a generation.",
+        "An lcore uses a new generation of the tables.",
         "Nothing.",
     ),
     recorded(
@@ -529,7 +533,7 @@ pub static EVENTS: &[EventKind] = &[
     logged(
         ("health_verdict_late", Debug, "health verdict for a removed backend"),
         &["error"],
-        "A verdict came for a backend that was removed.",
+        "Health checks changed the state of a backend that had been removed.",
         "Nothing.",
     )
     .with_subject(0),
@@ -601,7 +605,7 @@ pub static EVENTS: &[EventKind] = &[
         ("log_lines_suppressed", Warning, "log lines suppressed"),
         &["suppressed_event", "subject", "lines"],
         "Lines of an event and subject exceeded `log.limit` within 10 s.",
-        "Look at the lines before; `weir log level` at debug is not limited.",
+        "Look at the lines before, or raise `log.limit`; lines at level debug are never limited.",
     ),
     logged(
         ("manifest_warning", Warning, "Kubernetes manifest warning"),
@@ -754,7 +758,7 @@ pub static EVENTS: &[EventKind] = &[
         ("private_link_status_invalid", Error, "stored private link status invalid, starting anew"),
         &["object", "error"],
         "The stored status of a private link cannot be read.",
-        "Nothing; the cloud is asked again.",
+        "Nothing; the state is read from Azure again.",
     ),
     logged(
         ("private_link_unstored", Warning, "private link status not stored"),
@@ -829,8 +833,10 @@ pub static EVENTS: &[EventKind] = &[
     recorded(
         ("retired_tunnel_dropped", Warning, "no capacity to keep the tunnel's former sources"),
         &["tunnel"],
-        "The sources that a tunnel no longer has cannot be kept for established flows.",
-        "Raise `region.tunnels`.",
+        "Packets of established flows from sources that were removed from a tunnel are dropped, \
+         because all tunnels of the region are in use.",
+        "Write fewer tunnels, or change them in steps: the region holds 64, and retired ones stay \
+         for 300 s.",
     ),
     recorded(
         ("retired_tunnel_removed", Info, "retired tunnel removed"),
@@ -872,8 +878,8 @@ pub static EVENTS: &[EventKind] = &[
     recorded(
         ("secret_warning", Warning, "secret file has a warning"),
         &["warning"],
-        "A secret is in force although it should be corrected: it expires, or others can access \
-         its file.",
+        "A secret is in force and should be corrected: it expires soon, or other users can read or \
+         write its file.",
         "Do what the warning says.",
     )
     .with_subject(0),

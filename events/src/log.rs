@@ -1,7 +1,7 @@
 //! The log of a program: lines on standard error, as text or JSON, or with fields to journald.
 //!
-//! A thread formats and writes the lines. A pipe or a journald that does not accept them delays
-//! neither the control loop nor anything else: lines that do not fit in the queue are counted.
+//! A thread formats and writes the lines. A pipe or a journald that does not accept lines delays
+//! only this thread: lines that do not fit into the queue are lost and counted.
 
 pub mod format;
 pub(crate) mod journal;
@@ -25,7 +25,7 @@ use crate::fields::Fields;
 use crate::flush::flush;
 use crate::history::{HistoryLayer, history, may_be_recorded};
 use crate::kind::Severity;
-use crate::list;
+use crate::{list, thread_capabilities};
 use format::Line;
 use level::Levels;
 use limit::Limiter;
@@ -33,7 +33,7 @@ use output::{Counts, Job, Output, Sink};
 
 /// Number of lines that may wait for the thread.
 pub const QUEUE: usize = 8192;
-/// Target of the lines of the audit log. They are not limited, and no level turns them off.
+/// Target of the lines of the audit log. They are neither rate-limited nor filtered by level.
 const AUDIT: &str = "audit";
 
 /// The log of this process.
@@ -105,7 +105,7 @@ impl Log {
     }
 }
 
-/// Waits for the log and the history when the program ends.
+/// Flushes the history and the log when the program ends.
 #[must_use = "the log is flushed when this is dropped"]
 pub struct LogGuard(());
 
@@ -155,6 +155,8 @@ pub fn start(program: &'static str, settings: &LogSettings) -> std::io::Result<L
 
 fn start_thread(mut output: Output, jobs: Receiver<Job>) -> std::io::Result<()> {
     std::thread::Builder::new().name("weir-log".into()).spawn(move || {
+        // It only writes to standard error, which is open.
+        thread_capabilities::give_up_all();
         let Some(log) = log() else { return };
         output.run(&jobs, &log.counts, || {
             let now = Instant::now();

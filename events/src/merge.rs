@@ -1,9 +1,10 @@
 //! Merging of repeated events, so that a flapping peer does not fill the history.
 //!
-//! Events with the same name and subject are a group. Within [`WINDOW`] the first [`DISTINCT`]
-//! different ones are recorded as they come. Equal ones that follow, and further ones, are merged
-//! into a record with their count, which is written before the next different one, or at the end of
-//! the window.
+//! Events with the same name and subject are a group. Within a [`WINDOW`], an event that differs
+//! from the one recorded last is recorded at once, up to [`DISTINCT`] events. All others of the
+//! group are merged into one record with their count, which is written before the next event that
+//! is recorded at once, or at the end of the window. A group whose events continue is recorded once
+//! in each further window.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,14 +13,14 @@ use serde_json::{Map, Value};
 
 use crate::kind::EventKind;
 
-/// How long repeated events are collected.
+/// Length of the window in which repeated events are merged.
 pub const WINDOW: Duration = Duration::from_secs(10);
 /// Number of different events of a group that are recorded at once within a window.
 pub const DISTINCT: u32 = 4;
-/// Maximum number of groups. Events of further ones are recorded without merging.
+/// Maximum number of groups. Events of further groups are recorded without merging.
 const MAX_GROUPS: usize = 16_384;
 
-/// An event as it happened.
+/// A single event, before merging.
 #[derive(Clone, Debug)]
 pub struct Occurrence {
     /// Its declaration.
@@ -35,11 +36,11 @@ pub struct Occurrence {
 /// Events to be recorded as one.
 #[derive(Clone, Debug)]
 pub struct Merged {
-    /// The last one.
+    /// The last of the events.
     pub last: Occurrence,
-    /// Their number.
+    /// Number of events.
     pub count: u64,
-    /// Time of the first one, if there are several.
+    /// Time of the first event, if there are several.
     pub first: Option<String>,
 }
 
@@ -58,8 +59,8 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Takes an event. Returns what is to be recorded now, in this order.
-    pub fn take(&mut self, event: Occurrence, now: Instant) -> Vec<Merged> {
+    /// Adds an event. Returns the records to write now, in this order.
+    pub fn add(&mut self, event: Occurrence, now: Instant) -> Vec<Merged> {
         let key = (event.kind.name, event.subject.clone());
         let Some(group) = self.groups.get_mut(&key) else {
             if self.groups.len() < MAX_GROUPS {
@@ -87,7 +88,7 @@ impl Merger {
         Vec::new()
     }
 
-    /// Returns what is to be recorded because its window has ended.
+    /// Returns the records to write because their window has ended.
     pub fn expire(&mut self, now: Instant) -> Vec<Merged> {
         let mut due = Vec::new();
         self.groups.retain(|_, group| {
@@ -109,7 +110,7 @@ impl Merger {
         due
     }
 
-    /// Returns all that is pending, before the end.
+    /// Returns all pending records, and forgets the groups; for a flush.
     pub fn drain(&mut self) -> Vec<Merged> {
         let mut due: Vec<Merged> =
             self.groups.drain().filter_map(|(_, group)| group.pending).collect();
@@ -144,7 +145,7 @@ mod tests {
         for n in 0..1000 {
             let now = start + Duration::from_millis(100) * n;
             let reason = format!("reason {n}");
-            recorded.extend(merger.take(event("bgp_session_closed", "peer", &reason, n), now));
+            recorded.extend(merger.add(event("bgp_session_closed", "peer", &reason, n), now));
             recorded.extend(merger.expire(now));
         }
         recorded.extend(merger.drain());
@@ -161,7 +162,7 @@ mod tests {
     fn equal_events_are_merged_at_once_and_other_subjects_are_not() {
         let (mut merger, now) = (Merger::default(), Instant::now());
         let mut take = |subject: &str, at| {
-            !merger.take(event("bgp_session_closed", subject, "x", at), now).is_empty()
+            !merger.add(event("bgp_session_closed", subject, "x", at), now).is_empty()
         };
         assert_eq!(
             [take("a", 0), take("a", 1), take("b", 2), take("a", 3)],
@@ -180,7 +181,7 @@ mod tests {
         let mut recorded = Vec::new();
         for (at, reason) in ["a", "a", "a", "c", "c"].into_iter().enumerate() {
             let event = event("bgp_session_closed", "peer", reason, at as u32);
-            recorded.extend(merger.take(event, now));
+            recorded.extend(merger.add(event, now));
         }
         recorded.extend(merger.drain());
         let found: Vec<(&str, &str, u64)> = recorded

@@ -25,7 +25,7 @@ pub struct Record {
     /// Fields of the last of the merged events.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub fields: Map<String, Value>,
-    /// Number of events that this record stands for.
+    /// Number of events that were merged into this record.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
     /// Time of the first of the merged events; absent if `count` is 1.

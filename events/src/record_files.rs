@@ -1,6 +1,6 @@
 //! The files of the history: a line for each record, in the folder `events` of `control.state`.
 //!
-//! A line that is damaged, or cut by a loss of power, is left out by readers and counted.
+//! Readers skip and count lines that are damaged or were cut by a loss of power.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -27,14 +27,15 @@ impl RecordWriter {
     /// Opens a folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// Fails if the disk does: with `WouldBlock` if another process writes to the folder.
+    /// Returns the error of a failed system call, or `WouldBlock` if another process writes to the
+    /// folder.
     pub(crate) fn open(folder: &Path, max_bytes: u64) -> io::Result<RecordWriter> {
         if let Some(above) = folder.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(above)?;
         }
         let files = files(folder, max_bytes);
         let claim = files.claim()?;
-        // Ends what an interrupted write left, so that it is read.
+        // Adds a line end to the part of a line that an interrupted write left, so that it is read.
         files.append(&[]).map_err(|error| error.source)?;
         let next_number = last_number(&files)? + 1;
         Ok(RecordWriter { _claim: claim, files, next_number })
@@ -48,7 +49,7 @@ impl RecordWriter {
     /// Appends lines of records, which have the next numbers.
     ///
     /// # Errors
-    /// Fails if the disk does.
+    /// Returns the error of a failed write, with the number of lines that are on disk.
     pub(crate) fn append(&mut self, lines: &[String]) -> Result<(), AppendError> {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let appended = self.files.append(&lines);
@@ -89,7 +90,7 @@ impl RecordReader {
         RecordReader { files: files(folder, 0), next: Position::default(), last: 0, damaged: 0 }
     }
 
-    /// Skips the records that are there.
+    /// Skips all records that exist now.
     ///
     /// # Errors
     /// Fails if a file cannot be read.

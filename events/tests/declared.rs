@@ -14,8 +14,8 @@ use syn::visit::Visit;
 const FOLDERS: [&str; 6] =
     ["slowpath", "fastpath/src", "ebpf-fallback/src", "events/src", "host/src", "hugepages/src"];
 
-/// Fields of free text, by which events are not grouped.
-const FREE_TEXT: [&str; 14] = [
+/// Fields whose value may differ for each event, which therefore cannot be part of a subject.
+const VARYING: [&str; 14] = [
     "added",
     "cause",
     "changes",
@@ -168,7 +168,7 @@ fn declarations_are_sorted_complete_and_in_one_style() {
         assert!(is_snake(kind.name) && kind.fields.iter().all(|name| is_snake(name)), "{kind:?}");
         assert!(!kind.fields.contains(&"event"), "{}: a name of the record", kind.name);
         assert!(kind.subject <= kind.fields.len().max(1), "{}: subject", kind.name);
-        for text in FREE_TEXT {
+        for text in VARYING {
             assert!(!kind.subject_fields().contains(&text), "{}: `{text}`", kind.name);
         }
         for text in [kind.meaning, kind.action] {

@@ -17,29 +17,31 @@ pub const BURST: usize = config::checked::MAX_BURST as usize;
 /// state of cached headers is copied at once ([`crate::header_cache`]).
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Front {
+pub struct OuterHeaders {
     /// The direction from which the packet arrived.
     pub arrival: Arrival,
     /// For tunnel arrivals, the index into the lcore's tunnels.
     pub tunnel: u8,
     /// Length of the GENEVE options in bytes.
     pub options_len: u8,
-    /// Bit mask of [`Front::CROSSES`] and [`Front::USUAL_OPTIONS`].
+    /// Bit mask of [`OuterHeaders::CROSSES`] and [`OuterHeaders::USUAL_OPTIONS`].
     pub marks: u8,
     /// For tunnels of gateways to which unmatched packets are returned: the maximum length of such
     /// an inner packet, in bytes. Otherwise 0.
     pub max_returned_len: u16,
     /// Offset of the GENEVE options.
     pub options_at: u16,
-    /// The gateway endpoint that the scope stands for; 0 for plain packets.
+    /// The key of the gateway endpoint (GENEVE) or tunnel pair (VXLAN) that the scope stands for; 0
+    /// for plain packets.
     pub scope_key: u64,
-    /// The interned scope.
+    /// The scope: the number that the scope table assigned to `scope_key`
+    /// ([`FlowKey::scope`]).
     pub scope: u32,
     /// The VNI as received.
     pub vni: u32,
-    /// A digest of the parts of these headers that are constant for a leg
-    /// ([`crate::leg::header_digest`]).
-    pub leg: u32,
+    /// For a gateway's packet, [`crate::leg::header_digest`]: the part of the leg's digest that
+    /// depends on these headers alone.
+    pub leg_digest: u32,
     /// The Ethernet header.
     pub eth: Ethernet,
     /// Offset of the inner Ethernet header (VXLAN), or 0.
@@ -54,19 +56,20 @@ pub struct Front {
 
 // One and a half cache lines. In [`PacketState`] half a line precedes it, so that no copy of half a
 // line crosses a line boundary.
-const _: () = assert!(size_of::<Front>() == 96 && std::mem::offset_of!(PacketState, front) == 32);
+const _: () =
+    assert!(size_of::<OuterHeaders>() == 96 && std::mem::offset_of!(PacketState, headers) == 32);
 
-impl Front {
+impl OuterHeaders {
     /// Packets that arrive through this tunnel and are returned leave through its peer tunnel.
     pub const CROSSES: u8 = 1;
     /// The options are exactly a gateway's three GENEVE options in their usual order.
     pub const USUAL_OPTIONS: u8 = 2;
 }
 
-impl Default for Front {
+impl Default for OuterHeaders {
     /// An empty state, in which nothing is known of the headers.
-    fn default() -> Front {
-        Front {
+    fn default() -> OuterHeaders {
+        OuterHeaders {
             arrival: Arrival::Plain,
             tunnel: u8::MAX,
             options_len: 0,
@@ -76,7 +79,7 @@ impl Default for Front {
             scope_key: 0,
             scope: 0,
             vni: 0,
-            leg: 0,
+            leg_digest: 0,
             eth: Ethernet::default(),
             inner_eth: 0,
             inner_at: 0,
@@ -90,8 +93,8 @@ impl Default for Front {
 ///
 /// Fields that every packet needs come first, and a returned packet writes no others. `pending`
 /// shares a cache line with `hit`: after `quoted` it would cost each packet one more line.
-/// `service` and `backend` are separate: they are copied from a path that was just written in other
-/// pieces, and a read of both at once would stall until those stores complete.
+/// `service` and `backend` are not adjacent: they are copied from a path that was just written in
+/// other pieces, and a read of both at once would stall until those stores complete.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct PacketState {
@@ -113,7 +116,7 @@ pub struct PacketState {
     /// Hash of `key`, or 0 if the packet has none.
     pub hash: u64,
     /// The headers in front of the inner packet.
-    pub front: Front,
+    pub headers: OuterHeaders,
     /// The IP packet that the verdict is about: the inner one, or the outermost one of a plain
     /// packet.
     pub inner: Ip,
@@ -152,7 +155,7 @@ impl Default for PacketState {
             traced: 0,
             backend: NONE,
             hash: 0,
-            front: Front::default(),
+            headers: OuterHeaders::default(),
             inner: Ip::default(),
             key: FlowKey::default(),
             hit: None,
@@ -181,7 +184,8 @@ impl PacketState {
     /// Bit of [`PacketState::pending`]: the packet is an ICMP error that may lower a path MTU.
     pub const LEARN_MTU: u8 = 16;
     /// Bit of [`PacketState::pending`]: the packet may have changed the connection state in the
-    /// flow's entries. Nothing remains to be done for it, but earlier lookups are outdated.
+    /// flow's entries. Nothing remains to be done for it, but lookups for later packets of the
+    /// burst are outdated.
     pub const RECHECK: u8 = 32;
     /// Bit of [`PacketState::pending`]: no NAT port is free for the flow, and it may take that of
     /// another flow, which earlier packets of the burst may have begun or may need.
@@ -192,7 +196,7 @@ impl PacketState {
     /// would cost more than parsing.
     #[inline(always)]
     pub fn reset(&mut self, arm: u8, arrival: Arrival) {
-        self.front.arrival = arrival;
+        self.headers.arrival = arrival;
         self.service = NONE;
         self.backend = NONE;
         self.traced = 0;

@@ -3,7 +3,7 @@
 //! Builds the flow key (from the quoted packet for ICMP errors; the fragment table supplies it for
 //! later fragments), and prefetches the flow's bucket for `track`.
 
-use crate::burst::{Arrival, Front, PacketState};
+use crate::burst::{Arrival, OuterHeaders, PacketState};
 use crate::lcore::Lcore;
 use crate::proxy;
 use crate::verdict::{Reply, Verdict};
@@ -21,7 +21,7 @@ use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 pub fn classify(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     if pkt.is_undecided() {
         pkt.reset_flow();
-        match pkt.front.arrival {
+        match pkt.headers.arrival {
             Arrival::Kernel => from_kernel(window, pkt, lcore),
             _ => from_wire(window, pkt, lcore),
         }
@@ -29,7 +29,7 @@ pub fn classify(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
 }
 
 /// Classifies a packet of the kernel: it is forwarded unchanged, unless it comes from a probe
-/// source or is a proxy's answer.
+/// source (the address reserved for health checks of one backend) or is a proxy's answer.
 #[cold]
 fn from_kernel(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     pkt.verdict = Verdict::Forward;
@@ -38,7 +38,7 @@ fn from_kernel(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
         pkt.backend = backend;
         return;
     }
-    pkt.front.scope = SCOPE_PLAIN;
+    pkt.headers.scope = SCOPE_PLAIN;
     pkt.hash = 0;
     match pkt.inner.kind {
         L4::IcmpError => classify_error(window, pkt, lcore),
@@ -54,18 +54,18 @@ fn from_kernel(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
 
 #[inline(always)]
 fn from_wire(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
-    if pkt.front.arrival == Arrival::Gateway && exceeds_inner_mtu(pkt, lcore) {
+    if pkt.headers.arrival == Arrival::Gateway && exceeds_inner_mtu(pkt, lcore) {
         return;
     }
-    if pkt.front.arrival == Arrival::Backend && lcore.set().probe(&pkt.inner.dst).is_some() {
+    if pkt.headers.arrival == Arrival::Backend && lcore.set().probe(&pkt.inner.dst).is_some() {
         pkt.verdict = Verdict::Punt;
         return;
     }
     if pkt.inner.kind == L4::IcmpError {
         return classify_error(window, pkt, lcore);
     }
-    // Two copies of the same code: for IPv4, most words of the addresses are constants.
-    let (ip, scope) = (&pkt.inner, pkt.front.scope);
+    // One copy of the code per family: for IPv4, most words of the addresses are constants.
+    let (ip, scope) = (&pkt.inner, pkt.headers.scope);
     pkt.side = if ip.v6 {
         set_key(ip.fragment, key(scope, ip), pkt, lcore)
     } else {
@@ -75,10 +75,10 @@ fn from_wire(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     };
 }
 
-/// A filter for gateways' packets that match no frontend and no flow, by their addresses alone. It
-/// gives the result of the table lookups for most packets of a gateway without performing them.
-/// Each packet of a flow has, as source or destination, the address to which the flow was begun,
-/// and the filter contains these addresses.
+/// Recognizes gateways' packets that match no frontend and no flow by their addresses alone,
+/// without table lookups. It finds most of them and no others; the rest take the lookups. Each
+/// packet of a flow has, as source or destination, the address to which the flow was begun, and the
+/// filter contains these addresses.
 pub struct UnmatchedFilter<'r> {
     frontends: Option<AddressFilter<'r>>,
     flows: AddressFilter<'r>,
@@ -91,14 +91,14 @@ impl<'r> UnmatchedFilter<'r> {
         UnmatchedFilter { frontends: lcore.set().address_filter(), flows: *lcore.flow_addresses() }
     }
 
-    /// Returns true if `ip`, which arrived through a tunnel behind `front`, is unmatched and
+    /// Returns true if `ip`, which arrived through a tunnel behind `headers`, is unmatched and
     /// returned.
     #[inline(always)]
-    pub fn matches(&self, ip: &Ip, front: &Front) -> bool {
+    pub fn is_unmatched(&self, ip: &Ip, headers: &OuterHeaders) -> bool {
         let Some(frontends) = &self.frontends else { return false };
         !(frontends.may_contain(&ip.dst) | self.flows.may_contain(&ip.dst))
             && !self.flows.may_contain(&ip.src)
-            && ip.end - ip.at <= front.max_returned_len
+            && ip.end - ip.at <= headers.max_returned_len
             && ip.fragment == Fragment::Whole
             && ip.kind != L4::IcmpError
     }
@@ -106,8 +106,8 @@ impl<'r> UnmatchedFilter<'r> {
     /// Sets the verdict of an undecided packet that is unmatched and returned.
     #[inline(always)]
     pub fn apply(&self, pkt: &mut PacketState) {
-        let from_gateway = pkt.front.arrival == Arrival::Gateway;
-        if from_gateway && pkt.is_undecided() && self.matches(&pkt.inner, &pkt.front) {
+        let from_gateway = pkt.headers.arrival == Arrival::Gateway;
+        if from_gateway && pkt.is_undecided() && self.is_unmatched(&pkt.inner, &pkt.headers) {
             pkt.hash = 0;
             pkt.verdict = Verdict::Return;
         }
@@ -119,16 +119,16 @@ impl<'r> UnmatchedFilter<'r> {
 fn classify_error(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     // A damaged error cannot be assigned: it has no key, and so no flow.
     (pkt.key, pkt.hash) = (FlowKey::default(), 0);
-    // An error from a martian source belongs to no flow; its gateway decides how it is handled.
-    if pkt.front.arrival != Arrival::Kernel && pkt.inner.src.is_martian() {
+    // An error from a martian source belongs to no flow and is handled as unmatched.
+    if pkt.headers.arrival != Arrival::Kernel && pkt.inner.src.is_martian() {
         return;
     }
     let Ok(quoted) = icmp::quoted(window, &pkt.inner) else { return };
     pkt.quoted = Some(quoted);
-    if pkt.front.arrival == Arrival::Plain && quoted.src == pkt.inner.dst {
+    if pkt.headers.arrival == Arrival::Plain && quoted.src == pkt.inner.dst {
         pkt.pending |= PacketState::LEARN_MTU;
     }
-    pkt.side = set_key(quoted.fragment, key(pkt.front.scope, &quoted), pkt, lcore).other();
+    pkt.side = set_key(quoted.fragment, key(pkt.headers.scope, &quoted), pkt, lcore).other();
 }
 
 #[inline(always)]
@@ -157,7 +157,7 @@ fn set_key(
 /// Decides on packets that exceed the gateway's inner MTU. Returns true if this one does.
 #[inline(always)]
 fn exceeds_inner_mtu(pkt: &mut PacketState, lcore: &Lcore<'_>) -> bool {
-    let tunnel = &lcore.snapshot().tunnels[usize::from(pkt.front.tunnel)].record;
+    let tunnel = &lcore.snapshot().tunnels[usize::from(pkt.headers.tunnel)].record;
     let len = pkt.inner.end - pkt.inner.at;
     if len <= tunnel.inner_mtu || tunnel.inner_mtu == 0 {
         return false;

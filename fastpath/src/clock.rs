@@ -8,12 +8,12 @@ use tables::token_bucket::SECOND_NS;
 /// Iterations of the poll loop between two reads of the clock; an iteration takes microseconds.
 const ITERATIONS_PER_READ: u32 = 64;
 
-/// Reads of the clock of which one is followed by a sample. A sample reads the time twice, which
-/// takes as long as many bursts where the machine has no fast clock.
+/// The number of clock reads per sampled iteration. A sample reads the time twice more, which takes
+/// as long as many bursts where the machine has no fast clock.
 const READS_PER_SAMPLE: u32 = ITERATIONS_PER_SAMPLE / ITERATIONS_PER_READ;
 
-/// The iteration after a read of the clock that is sampled. It is not the one of the read itself,
-/// which does work that others don't.
+/// The number of the sampled iteration, counted from the preceding clock read. The iteration that
+/// reads the clock is not sampled: it also does periodic work.
 const SAMPLED: u32 = 1;
 
 /// The result of a clock update.
@@ -35,8 +35,11 @@ pub enum Tick {
 /// therefore up to one second behind the region's.
 #[derive(Debug)]
 pub struct Clock {
+    /// When the clock was created.
     started: Instant,
+    /// Seconds of the region's clock at that time.
     base_s: u32,
+    /// Number of iterations since the last read.
     iterations: u32,
     /// Number of iterations at which the clock is read next.
     due: u32,
@@ -44,7 +47,9 @@ pub struct Clock {
     reads: u32,
     /// When the sampled iteration began.
     sampled: Instant,
+    /// Milliseconds of the region's clock when this clock was created.
     base_ms: u64,
+    /// Microseconds since then, as of the last read.
     elapsed_us: u64,
     now_s: u32,
 }
@@ -116,7 +121,7 @@ impl Clock {
         if new_second { Tick::NewSecond } else { Tick::Read }
     }
 
-    /// Returns the time of the region's clock in milliseconds.
+    /// Returns the time of the region's clock in milliseconds, as of the last read.
     pub fn now_ms(&self) -> u64 {
         self.base_ms + self.elapsed_us / 1000
     }
@@ -138,7 +143,8 @@ impl Clock {
         u64::from(self.base_s) * SECOND_NS + self.elapsed_us * 1000
     }
 
-    /// Returns the time of the region's clock in seconds.
+    /// Returns the time of the region's clock in seconds, as of the last read and up to one second
+    /// behind.
     pub fn now_s(&self) -> u32 {
         self.now_s
     }

@@ -10,7 +10,8 @@ use tables::region::Region;
 use tables::ring::{Consumer, Producer, SharedSlots};
 use tables::set::TableSet;
 
-/// The maximum number of neighbors requested per second; further requests wait for the next second.
+/// The maximum number of neighbors that an lcore requests per second. Further requests in the same
+/// second are discarded; a later packet to the next hop repeats them.
 const MAX_NEIGHBOR_REQUESTS: usize = 16;
 
 /// An lcore's end of the control rings, and the tables that it currently uses.
@@ -25,7 +26,9 @@ pub struct Control<'r> {
     pub trace: RefCell<Trace>,
     /// Next hops whose neighbors were requested in this second.
     requested: RefCell<Vec<u32>>,
+    /// Number of events lost since the last [`Control::take_lost_events`].
     lost_events: Cell<u64>,
+    /// Number of table switches since the last [`Control::take_switches`].
     switches: Cell<u64>,
 }
 
@@ -52,7 +55,7 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// Returns this lcore's status line in the region.
+    /// Returns this lcore's status record in the region.
     #[inline(always)]
     pub fn status(&self) -> &'r LcoreStatus {
         self.status

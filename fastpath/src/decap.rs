@@ -3,7 +3,7 @@
 //! No header is removed here: `return` sends the frame back with its outer addresses swapped, and
 //! the number of bytes that new outer headers need is determined in the last stage.
 
-use crate::burst::{Arrival, Front, PacketState};
+use crate::burst::{Arrival, OuterHeaders, PacketState};
 use crate::lcore::Lcore;
 use crate::leg;
 use crate::parse::reason_if_split;
@@ -25,17 +25,17 @@ pub fn decap<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>
         return;
     }
     let window = &buffer.window();
-    let parsed = match pkt.front.arrival {
+    let parsed = match pkt.headers.arrival {
         Arrival::Plain => parse_tunnel(window, pkt, lcore),
         _ => Ok(()),
     };
-    let parsed = parsed.and_then(|()| match pkt.front.arrival {
+    let parsed = parsed.and_then(|()| match pkt.headers.arrival {
         Arrival::Plain | Arrival::Kernel => {
-            pkt.inner = pkt.front.outer;
+            pkt.inner = pkt.headers.outer;
             Ok(())
         }
         Arrival::Gateway => {
-            pkt.front.leg = leg::header_digest(window, pkt);
+            pkt.headers.leg_digest = leg::header_digest(window, pkt);
             parse_inner(window, pkt)
         }
         Arrival::Backend => parse_inner(window, pkt),
@@ -47,13 +47,13 @@ pub fn decap<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>
 
 #[inline(always)]
 fn parse_inner(window: &Window<'_>, pkt: &mut PacketState) -> Result<(), DropReason> {
-    let Front { inner_at, inner_type, outer, .. } = &pkt.front;
-    inner_to(window, *inner_at, *inner_type, outer.end, &mut pkt.inner)
+    let OuterHeaders { inner_at, inner_type, outer, .. } = &pkt.headers;
+    read_inner_packet(window, *inner_at, *inner_type, outer.end, &mut pkt.inner)
 }
 
 /// Parses the inner packet at `at`; the outer one ends at `outer_end`.
 #[inline(always)]
-pub fn inner(
+pub fn parse_inner_packet(
     window: &Window<'_>,
     at: u16,
     ethertype: u16,
@@ -66,9 +66,10 @@ pub fn inner(
     }
 }
 
-/// Like [`inner`], but writes the result to `ip`; after an error its contents are unspecified.
+/// Like [`parse_inner_packet`], but writes the result to `ip`; after an error its contents are
+/// unspecified.
 #[inline(always)]
-pub fn inner_to(
+pub fn read_inner_packet(
     window: &Window<'_>,
     at: u16,
     ethertype: u16,
@@ -85,7 +86,7 @@ pub fn inner_to(
 /// Drops a packet whose tunnel headers or inner packet are invalid.
 #[cold]
 pub fn reject<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, reason: DropReason) {
-    pkt.inner = pkt.front.outer;
+    pkt.inner = pkt.headers.outer;
     pkt.drop(reason_if_split(buffer, reason));
 }
 
@@ -95,7 +96,7 @@ fn parse_tunnel(
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
-    match pkt.front.outer.proto {
+    match pkt.headers.outer.proto {
         UDP => udp_tunnel(window, pkt, lcore),
         IPV4_IN_IP | IPV6_IN_IP => ip_tunnel(pkt, lcore),
         _ => Ok(()),
@@ -105,7 +106,7 @@ fn parse_tunnel(
 #[inline(never)]
 fn ip_tunnel(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let to = pkt.front.outer.dst;
+    let to = pkt.headers.outer.dst;
     // A backend may answer to the hashed source address from which it received the packet.
     let hashed_source = snapshot.settings.is_ipip_source(&to);
     let matches = |t: &SnapshotTunnel| {
@@ -113,12 +114,12 @@ fn ip_tunnel(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason>
     };
     let Some(at) = snapshot.tunnels.iter().position(matches) else { return Ok(()) };
     // A fragment cannot be decapsulated: its inner headers may lie in another one.
-    if pkt.front.outer.fragment != Fragment::Whole {
+    if pkt.headers.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
     let ethertype =
-        if pkt.front.outer.proto == IPV4_IN_IP { ethernet::IPV4 } else { ethernet::IPV6 };
-    let inner = pkt.front.outer.l4;
+        if pkt.headers.outer.proto == IPV4_IN_IP { ethernet::IPV4 } else { ethernet::IPV6 };
+    let inner = pkt.headers.outer.l4;
     set_tunnel(pkt, snapshot, at, inner, ethertype);
     Ok(())
 }
@@ -129,7 +130,7 @@ fn udp_tunnel(
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
-    let (snapshot, outer) = (lcore.snapshot(), &pkt.front.outer);
+    let (snapshot, outer) = (lcore.snapshot(), &pkt.headers.outer);
     if outer.fragment != Fragment::Whole {
         return outer_fragment(snapshot, outer);
     }
@@ -164,7 +165,7 @@ fn gue_tunnel(
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = find_tunnel(snapshot, &pkt.front.outer, |t| t.kind == TunnelKind::Gue)?;
+    let at = find_tunnel(snapshot, &pkt.headers.outer, |t| t.kind == TunnelKind::Gue)?;
     let inner = gue::parse(window, header).map_err(|_| DropReason::GueHeader)?;
     let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
     set_tunnel(pkt, snapshot, at, inner.payload, ethertype);
@@ -201,7 +202,7 @@ fn geneve_tunnel(
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = find_tunnel(snapshot, &pkt.front.outer, |t| t.kind == TunnelKind::Geneve)?;
+    let at = find_tunnel(snapshot, &pkt.headers.outer, |t| t.kind == TunnelKind::Geneve)?;
     let class = snapshot.tunnels[at].record.option_class;
     let geneve = geneve::parse(window, header).map_err(bad_geneve)?;
     if geneve.control {
@@ -217,16 +218,16 @@ fn geneve_tunnel(
     if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
         return Err(DropReason::TunnelProtocol);
     }
-    pkt.front.options_at = header + 8;
-    pkt.front.options_len = geneve.opt_len;
-    pkt.front.vni = geneve.vni;
-    pkt.front.scope_key = options.endpoint;
-    pkt.front.scope = scope(lcore, &snapshot.tunnels[at], options.endpoint, options.attachment)?;
+    pkt.headers.options_at = header + 8;
+    pkt.headers.options_len = geneve.opt_len;
+    pkt.headers.vni = geneve.vni;
+    pkt.headers.scope_key = options.endpoint;
+    pkt.headers.scope = scope(lcore, &snapshot.tunnels[at], options.endpoint, options.attachment)?;
     set_tunnel(pkt, snapshot, at, geneve.payload, geneve.protocol);
-    if pkt.front.arrival == Arrival::Gateway
+    if pkt.headers.arrival == Arrival::Gateway
         && geneve::are_usual(window, header + 8, geneve.opt_len, class)
     {
-        pkt.front.marks |= Front::USUAL_OPTIONS;
+        pkt.headers.marks |= OuterHeaders::USUAL_OPTIONS;
     }
     Ok(())
 }
@@ -243,7 +244,7 @@ fn vxlan_tunnel(
         Malformed::Short => DropReason::TooShort,
         _ => DropReason::VxlanFlags,
     })?;
-    let outer = &pkt.front.outer;
+    let outer = &pkt.headers.outer;
     let known = snapshot.tunnels.iter().any(|t| {
         t.kind == TunnelKind::Vxlan && t.record.port == outer.dport && t.record.vni == vxlan.vni
     });
@@ -266,17 +267,18 @@ fn vxlan_tunnel(
     if !tunnel.is_backend() {
         let key = tunnel.record.scope_key;
         let scope = lcore.scope(TunnelKind::Vxlan, tunnel.record.gateway, key);
-        pkt.front.scope = scope.ok_or(DropReason::ScopeTableFull)?;
-        pkt.front.scope_key = key;
+        pkt.headers.scope = scope.ok_or(DropReason::ScopeTableFull)?;
+        pkt.headers.scope_key = key;
     }
-    pkt.front.inner_eth = vxlan.payload;
-    pkt.front.vni = vxlan.vni;
+    pkt.headers.inner_eth = vxlan.payload;
+    pkt.headers.vni = vxlan.vni;
     set_tunnel(pkt, snapshot, at, inner.l3, inner.ethertype);
     Ok(())
 }
 
 /// Returns the scope of a GENEVE packet, which identifies an endpoint of a gateway. A backend's
-/// answer through Weir's own tunnel carries both, so that it matches its flow.
+/// answer through Weir's own tunnel carries the endpoint and the gateway's number, so that it
+/// matches its flow.
 #[inline(always)]
 fn scope(
     lcore: &Lcore<'_>,
@@ -304,11 +306,11 @@ fn scope(
 fn set_tunnel(pkt: &mut PacketState, snapshot: &Snapshot, at: usize, inner: u16, ethertype: u16) {
     let tunnel = snapshot.tunnels.get(at);
     let backend = tunnel.is_some_and(SnapshotTunnel::is_backend);
-    pkt.front.max_returned_len = tunnel.map_or(0, SnapshotTunnel::max_returned_len);
+    pkt.headers.max_returned_len = tunnel.map_or(0, SnapshotTunnel::max_returned_len);
     let crosses = tunnel.is_some_and(SnapshotTunnel::returns_through_peer);
-    pkt.front.marks = if crosses { Front::CROSSES } else { 0 };
-    pkt.front.tunnel = at as u8;
-    pkt.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
-    pkt.front.inner_at = inner;
-    pkt.front.inner_type = ethertype;
+    pkt.headers.marks = if crosses { OuterHeaders::CROSSES } else { 0 };
+    pkt.headers.tunnel = at as u8;
+    pkt.headers.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
+    pkt.headers.inner_at = inner;
+    pkt.headers.inner_type = ethertype;
 }

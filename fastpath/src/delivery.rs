@@ -20,7 +20,7 @@ pub const ETHERNET: usize = 14;
 pub enum Rejection {
     /// The packet is dropped.
     Drop(DropReason),
-    /// The packet is dropped, and its sender is sent this reply.
+    /// The packet is turned into this reply to its sender.
     Reply(Reply),
 }
 
@@ -50,9 +50,11 @@ impl From<Untranslatable> for Rejection {
     }
 }
 
-/// The path to a next hop, packed into two words for the reason given at [`Macs`].
+/// The path to a next hop, packed into two words so that no load spans several stores (see
+/// [`Macs`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
+    /// The first 8 bytes of the MAC addresses.
     first: u64,
     /// The remaining 4 bytes of the MAC addresses, the MTU and the arm.
     second: u64,
@@ -84,7 +86,8 @@ impl Route {
     }
 }
 
-/// Returns the path to the packet's backend. Requests neighbor resolution if it is missing.
+/// Returns the path to the packet's backend. If the next hop's MAC address is unknown, requests
+/// neighbor resolution and rejects the packet.
 #[inline(always)]
 pub fn next_hop(pkt: &PacketState, lcore: &Lcore<'_>) -> Result<Route, Rejection> {
     let backend = lcore.set().backend(pkt.backend);
@@ -127,7 +130,7 @@ pub fn too_big(pkt: &PacketState, lcore: &Lcore<'_>, mtu: u16) -> Rejection {
 
 /// Returns true if senders of oversized packets of the packet's tunnel are to be sent ICMP errors.
 pub fn reports_too_big(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
-    let tunnel = lcore.snapshot().tunnels.get(usize::from(pkt.front.tunnel));
+    let tunnel = lcore.snapshot().tunnels.get(usize::from(pkt.headers.tunnel));
     tunnel.is_none_or(|t| t.is_backend() || t.record.flags & TUNNEL_REPLY_TOO_BIG != 0)
 }
 
@@ -177,8 +180,8 @@ pub fn update_ecn_and_ttl<B: Buffer>(
     pkt: &mut PacketState,
 ) -> Result<(), Rejection> {
     let window = &mut buffer.window();
-    if pkt.front.arrival != Arrival::Plain {
-        pkt.inner.tos = rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
+    if pkt.headers.arrival != Arrival::Plain {
+        pkt.inner.tos = rewrite::propagate_ecn(window, &pkt.headers.outer, &pkt.inner)?;
     }
     rewrite::decrement_ttl(window, &pkt.inner)?;
     Ok(())

@@ -26,8 +26,8 @@ pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut 
         // counted together.
         let (verdict, exit) = (first.verdict, first.exit);
         let alike = |pkt: &&PacketState| pkt.verdict == verdict && pkt.exit == exit;
-        let row = states.iter().take_while(alike).count();
-        let (these, others) = buffers.split_at_mut(row);
+        let run_len = states.iter().take_while(alike).count();
+        let (these, others) = buffers.split_at_mut(run_len);
         let packets = these.iter_mut().zip(states);
         let packets = packets.filter_map(|(buffer, pkt)| Some((buffer.take()?, pkt)));
         match exit {
@@ -37,7 +37,7 @@ pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut 
                 lcore.count_drop(pkt, drop_reason(verdict));
             }),
         }
-        (buffers, states) = (others, &states[row..]);
+        (buffers, states) = (others, &states[run_len..]);
     }
     burst.len = 0;
 }
@@ -118,7 +118,7 @@ pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
     for (buffer, pkt) in packets.clone() {
         count += 1;
         bytes += buffer.len() as u64;
-        differs |= pkt.arm ^ first.arm | pkt.front.arrival as u8 ^ first.front.arrival as u8;
+        differs |= pkt.arm ^ first.arm | pkt.headers.arrival as u8 ^ first.headers.arrival as u8;
     }
     if differs == 0 {
         return count_arrived(first, count, bytes, lcore);
@@ -128,7 +128,7 @@ pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
 
 /// Counts packets that arrived on the arm of `pkt` and from the same side, NIC or kernel.
 fn count_arrived(pkt: &PacketState, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
-    let (of_packets, of_bytes) = match pkt.front.arrival {
+    let (of_packets, of_bytes) = match pkt.headers.arrival {
         Arrival::Kernel => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
         _ => (ArmCounter::RxPackets, ArmCounter::RxBytes),
     };

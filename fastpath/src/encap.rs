@@ -3,7 +3,7 @@
 //! The match in [`apply_verdict`] lists all actions. All except the two most frequent ones are
 //! separate functions, so that those keep their registers.
 
-use crate::burst::{Front, PacketState};
+use crate::burst::{OuterHeaders, PacketState};
 use crate::delivery::Rejection;
 use crate::lcore::Lcore;
 use crate::port::Buffer;
@@ -37,7 +37,7 @@ fn apply_verdict<B: Buffer>(
 ) -> Result<(), Rejection> {
     match pkt.verdict {
         Verdict::Return => {
-            pkt.exit = send_back(&mut buffer.window(), &pkt.front, pkt.arm, lcore)?;
+            pkt.exit = send_back(&mut buffer.window(), &pkt.headers, pkt.arm, lcore)?;
             Ok(())
         }
         Verdict::Nat => nat::to_backend(buffer, pkt, lcore),
@@ -59,38 +59,39 @@ fn apply_verdict<B: Buffer>(
 #[inline(always)]
 fn send_back(
     window: &mut Window<'_>,
-    front: &Front,
+    headers: &OuterHeaders,
     arm: u8,
     lcore: &Lcore<'_>,
 ) -> Result<Exit, Short> {
-    if front.marks & Front::CROSSES != 0
-        && let Some(peer) = peer(front, lcore)
+    if headers.marks & OuterHeaders::CROSSES != 0
+        && let Some(peer) = peer(headers, lcore)
     {
-        cross_in_place(window, &front.outer, peer.port, peer.vni)?;
+        cross_in_place(window, &headers.outer, peer.port, peer.vni)?;
         return Ok(Exit::Port(peer.arm));
     }
-    return_in_place(window, &front.outer)?;
+    return_in_place(window, &headers.outer)?;
     Ok(Exit::Port(arm))
 }
 
 /// Returns the tunnel through which a crossing packet leaves.
 #[inline(never)]
-fn peer<'a>(front: &Front, lcore: &'a Lcore<'_>) -> Option<&'a Tunnel> {
+fn peer<'a>(headers: &OuterHeaders, lcore: &'a Lcore<'_>) -> Option<&'a Tunnel> {
     let snapshot = lcore.snapshot();
-    let tunnel = &snapshot.tunnels[usize::from(front.tunnel)];
+    let tunnel = &snapshot.tunnels[usize::from(headers.tunnel)];
     snapshot.tunnel(tunnel.record.peer).map(|peer| &peer.record)
 }
 
-/// Sets the verdict `return` and performs it, using the cached state of equal outer headers: all
-/// fields that it reads are the same for each of them.
+/// Sets the verdict `return` and performs it, for a packet that matched the cache of outer headers.
+/// `headers` is the cached state: the fields that are read here are equal for all packets that
+/// match.
 #[inline(always)]
 pub fn return_cached(
     window: &mut Window<'_>,
     pkt: &mut PacketState,
-    front: &Front,
+    headers: &OuterHeaders,
     lcore: &Lcore<'_>,
 ) {
-    match send_back(window, front, pkt.arm, lcore) {
+    match send_back(window, headers, pkt.arm, lcore) {
         Ok(exit) => (pkt.verdict, pkt.exit) = (Verdict::Return, exit),
         Err(Short) => pkt.drop(DropReason::TooShort),
     }

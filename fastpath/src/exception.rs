@@ -10,14 +10,14 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The capacity in frames of a ring between one lcore and the control thread, per direction.
-pub const DEPTH: usize = 1024;
+pub const RING_DEPTH: usize = 1024;
 
 /// The maximum frame length from the kernel: a 9,600-byte packet, Ethernet and a VLAN tag.
-const FRAME: usize = 9600 + 18;
+const MAX_FRAME: usize = 9600 + 18;
 
 /// The maximum number of frames moved per ring or TAP and iteration, so that a busy one does not
 /// starve the others.
-const BATCH: usize = 64;
+const MAX_BATCH: usize = 64;
 
 /// An lcore's rings of the exception path.
 pub struct LcoreRings {
@@ -27,21 +27,24 @@ pub struct LcoreRings {
     pub from_kernel: Option<Consumer<(u8, Mbuf)>>,
 }
 
-/// Frames lost between the rings and the kernel.
+/// Frames lost between the rings and the kernel, by arm.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Frames that the kernel rejected (its queue was full), by arm.
+    /// Frames that the kernel rejected (its queue was full).
     pub to_kernel: [u64; 2],
     /// Frames from the kernel for which no buffer or ring slot was free.
-    pub from_kernel: u64,
+    pub from_kernel: [u64; 2],
 }
 
 /// The control thread's end of the exception path.
 pub struct Exception {
     taps: Vec<Tap>,
     pool: Mempool,
-    punted: Vec<Consumer<(u8, Mbuf)>>,
-    sent: Producer<(u8, Mbuf)>,
+    /// Rings of punted frames, by lcore.
+    to_kernel: Vec<Consumer<(u8, Mbuf)>>,
+    /// The ring of frames from the kernel to the first lcore.
+    from_kernel: Producer<(u8, Mbuf)>,
+    /// A buffer for the frame that is being moved.
     frame: Vec<u8>,
     lost: Lost,
 }
@@ -50,17 +53,27 @@ impl Exception {
     /// Creates the exception path of `lcores` lcores, with one TAP per arm; also returns the
     /// lcores' rings.
     pub fn new(taps: Vec<Tap>, pool: Mempool, lcores: usize) -> (Exception, Vec<LcoreRings>) {
-        let (sent, received) = RingBuffer::new(DEPTH);
+        let (from_kernel, received) = RingBuffer::new(RING_DEPTH);
         let mut received = Some(received);
-        let mut punted = Vec::with_capacity(lcores);
+        let mut consumers = Vec::with_capacity(lcores);
         let mut rings = Vec::with_capacity(lcores);
         for _ in 0..lcores {
-            let (to_kernel, consumer) = RingBuffer::new(DEPTH);
-            punted.push(consumer);
+            let (to_kernel, consumer) = RingBuffer::new(RING_DEPTH);
+            consumers.push(consumer);
             rings.push(LcoreRings { to_kernel, from_kernel: received.take() });
         }
-        let frame = vec![0; FRAME];
-        (Exception { taps, pool, punted, sent, frame, lost: Lost::default() }, rings)
+        let frame = vec![0; MAX_FRAME];
+        (
+            Exception {
+                taps,
+                pool,
+                to_kernel: consumers,
+                from_kernel,
+                frame,
+                lost: Lost::default(),
+            },
+            rings,
+        )
     }
 
     /// Returns the number of frames lost so far.
@@ -87,8 +100,8 @@ impl Exception {
     /// Passes punted frames to the kernel, and returns their number, rejected ones included.
     fn punt_frames(&mut self) -> usize {
         let mut moved = 0;
-        for punted in &mut self.punted {
-            for _ in 0..BATCH {
+        for punted in &mut self.to_kernel {
+            for _ in 0..MAX_BATCH {
                 let Ok((arm, mbuf)) = punted.pop() else { break };
                 moved += 1;
                 let len = crate::port::Buffer::copy_to(&mbuf, &mut self.frame);
@@ -105,12 +118,12 @@ impl Exception {
     fn read_taps(&mut self) -> usize {
         let mut moved = 0;
         for (arm, tap) in self.taps.iter().enumerate() {
-            for _ in 0..BATCH {
+            for _ in 0..MAX_BATCH {
                 let Some(len) = tap.receive(&mut self.frame) else { break };
                 moved += 1;
                 let pushed = copy_to_mbuf(&self.pool, &self.frame[..len])
-                    .and_then(|mbuf| self.sent.push((arm as u8, mbuf)).ok());
-                self.lost.from_kernel += u64::from(pushed.is_none());
+                    .and_then(|mbuf| self.from_kernel.push((arm as u8, mbuf)).ok());
+                self.lost.from_kernel[arm & 1] += u64::from(pushed.is_none());
             }
         }
         moved

@@ -51,7 +51,7 @@ pub struct Mailbox {
     requests: Mutex<[Request; ARMS]>,
 }
 
-/// The mailboxes of all lcores, in the hands of the control thread.
+/// The mailboxes of all lcores, as the control thread uses them.
 #[derive(Debug)]
 pub struct Exchange {
     mailboxes: Vec<Arc<Mailbox>>,

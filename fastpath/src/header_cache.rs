@@ -11,7 +11,7 @@
 //!  compared |         --    --   --          --             |       --      --    --  | cookie --
 //! ```
 
-use crate::burst::{Arrival, Front, PacketState};
+use crate::burst::{Arrival, OuterHeaders, PacketState};
 use crate::snapshot::Snapshot;
 use packet::checksum::ipv4_ok_between;
 use packet::ethernet::IPV4;
@@ -24,7 +24,8 @@ use packet::window::{Short, Window};
 /// zone and many endpoints.
 const SETS: usize = 64;
 const WAYS: usize = 4;
-/// The number of bytes compared: AWS's headers have 82, Azure's 64. Shorter frames are parsed.
+/// The number of bytes compared: AWS's headers have 82, Azure's 64. Frames shorter than this are
+/// always parsed.
 const BYTES: usize = 96;
 
 type Words = [u64; BYTES / 8];
@@ -56,8 +57,8 @@ pub struct CachedHeader {
     words: Words,
     mask: Words,
     /// The parse results; fields that differ between packets are read by
-    /// [`CachedHeader::packet_fields`].
-    pub front: Front,
+    /// [`CachedHeader::uncached_fields`].
+    pub headers: OuterHeaders,
     /// The generation of the tables that admitted it.
     generation: u32,
     /// The arm through which it arrived: each has its own MAC address and accepts no other's
@@ -86,16 +87,16 @@ impl CachedHeader {
     /// Returns the layout of the header.
     #[inline(always)]
     pub fn layout(&self) -> HeaderLayout {
-        layout(&self.front)
+        layout(&self.headers)
     }
 
     /// Reads the masked bytes of headers with this layout. On an error the packet must be parsed.
     #[inline(always)]
-    pub fn packet_fields(
+    pub fn uncached_fields(
         &self,
         window: &Window<'_>,
         layout: &HeaderLayout,
-    ) -> Result<PacketFields, Short> {
+    ) -> Result<UncachedFields, Short> {
         let (l3, udp) = (usize::from(layout.at), usize::from(layout.l4));
         let first = window.be32(l3)?;
         let (tos, len, id) = if layout.v6 {
@@ -113,7 +114,7 @@ impl CachedHeader {
         if !layout.v6 && !ipv4_ok_between(window, layout.at, layout.l4) {
             return Err(Short);
         }
-        Ok(PacketFields { tos, end: end as u16, id, sport: window.be16(udp)? })
+        Ok(UncachedFields { tos, end: end as u16, id, sport: window.be16(udp)? })
     }
 }
 
@@ -127,8 +128,9 @@ pub struct HeaderCache {
 impl Default for HeaderCache {
     fn default() -> HeaderCache {
         let (words, mask) = ([0; BYTES / 8], [0; BYTES / 8]);
-        let front = Front::default();
-        let empty = CachedHeader { words, mask, front, generation: u32::MAX, arm: 0, usual: false };
+        let headers = OuterHeaders::default();
+        let empty =
+            CachedHeader { words, mask, headers, generation: u32::MAX, arm: 0, usual: false };
         HeaderCache { sets: Box::new([[empty; WAYS]; SETS]), next_victim: 0 }
     }
 }
@@ -150,7 +152,7 @@ impl HeaderCache {
     }
 
     /// Returns the entry whose headers equal the packet's under the mask, for the tables of
-    /// `generation`. Together with [`CachedHeader::packet_fields`] it replaces the results of
+    /// `generation`. Together with [`CachedHeader::uncached_fields`] it replaces the results of
     /// [`crate::parse`] and [`crate::decap`] in front of the inner packet. `last` is the entry of
     /// the preceding packet: it usually matches, which avoids waiting for the set index.
     #[inline(always)]
@@ -177,8 +179,8 @@ impl HeaderCache {
         set.iter().find(|entry| !entry.differs(&words, generation, arm))
     }
 
-    /// Invalidates all entries. Called regularly, so that a scope is not used after its
-    /// reassignment to another endpoint.
+    /// Invalidates all entries. Called at least every `CACHE_MAX_S` seconds, so that a scope is not
+    /// used after its reassignment to another endpoint.
     pub fn invalidate(&mut self) {
         self.sets.iter_mut().flatten().for_each(|entry| entry.generation = u32::MAX);
     }
@@ -186,25 +188,25 @@ impl HeaderCache {
     /// Adds the outer headers of a parsed packet, if it arrived through a tunnel that admitted it.
     #[cold]
     pub fn insert(&mut self, window: &Window<'_>, pkt: &PacketState, snapshot: &Snapshot) {
-        if !matches!(pkt.front.arrival, Arrival::Gateway | Arrival::Backend) {
+        if !matches!(pkt.headers.arrival, Arrival::Gateway | Arrival::Backend) {
             return;
         }
         let Ok(words) = window.load::<Words>(0) else { return };
         let Some(mask) = mask(window, pkt, snapshot) else { return };
         let generation = snapshot.generation;
-        let PacketState { front, arm, .. } = *pkt;
-        let usual = layout(&front) == HeaderLayout::USUAL;
+        let PacketState { headers, arm, .. } = *pkt;
+        let usual = layout(&headers) == HeaderLayout::USUAL;
         let set = &mut self.sets[set_index(&words)];
         let stale = set.iter().position(|entry| entry.generation != generation);
         let way = stale.unwrap_or(self.next_victim % WAYS);
         self.next_victim = self.next_victim.wrapping_add(1);
-        set[way] = CachedHeader { words, mask, front, generation, arm, usual };
+        set[way] = CachedHeader { words, mask, headers, generation, arm, usual };
     }
 }
 
 /// The masked fields of cached headers, which are read from each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PacketFields {
+pub struct UncachedFields {
     /// DSCP and ECN.
     tos: u8,
     /// Offset of the byte after the outer packet's last one.
@@ -215,11 +217,11 @@ pub struct PacketFields {
     sport: u16,
 }
 
-impl PacketFields {
-    /// Copies the cached parse results `front` to `to`, with the fields of this packet.
+impl UncachedFields {
+    /// Copies the cached parse results `headers` to `to`, with the fields of this packet.
     #[inline(always)]
-    pub fn write(&self, front: &Front, to: &mut Front) {
-        *to = *front;
+    pub fn write(&self, headers: &OuterHeaders, to: &mut OuterHeaders) {
+        *to = *headers;
         to.outer.tos = self.tos;
         to.outer.end = self.end;
         to.outer.fragment_id = u32::from(self.id);
@@ -228,40 +230,41 @@ impl PacketFields {
 }
 
 #[inline(always)]
-fn layout(front: &Front) -> HeaderLayout {
-    let Ip { at, l4, v6, .. } = front.outer;
-    HeaderLayout { at, v6, l4, inner_at: front.inner_at, inner_type: front.inner_type }
+fn layout(headers: &OuterHeaders) -> HeaderLayout {
+    let Ip { at, l4, v6, .. } = headers.outer;
+    HeaderLayout { at, v6, l4, inner_at: headers.inner_at, inner_type: headers.inner_type }
 }
 
 /// Returns the mask of the bytes that identify these headers: all bytes before the inner packet,
-/// except those that [`CachedHeader::packet_fields`] reads and those without influence (source MAC
-/// address, cookie, inner MAC addresses). Returns `None` for unusual layouts, including those where
-/// only the inner packet determines its family.
+/// except those that [`CachedHeader::uncached_fields`] reads and those without influence (source
+/// MAC address, cookie, inner MAC addresses). Returns `None` for unusual layouts, including those
+/// where only the inner packet determines its family.
 fn mask(window: &Window<'_>, pkt: &PacketState, snapshot: &Snapshot) -> Option<Words> {
-    let (at, l4) = (usize::from(pkt.front.outer.at), usize::from(pkt.front.outer.l4));
-    let front = usize::from(pkt.front.inner_at);
-    let plain = if pkt.front.outer.v6 { 40 } else { 20 };
-    if pkt.front.outer.proto != UDP || l4 - at != plain || front > BYTES || front < l4 + 16 {
+    let (at, l4) = (usize::from(pkt.headers.outer.at), usize::from(pkt.headers.outer.l4));
+    let inner_at = usize::from(pkt.headers.inner_at);
+    let plain = if pkt.headers.outer.v6 { 40 } else { 20 };
+    if pkt.headers.outer.proto != UDP || l4 - at != plain || inner_at > BYTES || inner_at < l4 + 16
+    {
         return None;
     }
     let mut bytes = [0xff_u8; BYTES];
-    bytes[front..].fill(0);
+    bytes[inner_at..].fill(0);
     bytes[6..12].fill(0);
     bytes[at + 1..at + 6].fill(0);
-    if pkt.front.outer.v6 {
+    if pkt.headers.outer.v6 {
         bytes[at] = 0xf0;
     } else {
         bytes[at + 10..at + 12].fill(0);
     }
     bytes[l4..l4 + 2].fill(0);
     bytes[l4 + 4..l4 + 8].fill(0);
-    if pkt.front.inner_eth != 0 {
-        bytes[usize::from(pkt.front.inner_eth)..][..12].fill(0);
+    if pkt.headers.inner_eth != 0 {
+        bytes[usize::from(pkt.headers.inner_eth)..][..12].fill(0);
     }
-    let class = snapshot.tunnels.get(usize::from(pkt.front.tunnel))?.record.option_class;
-    if geneve::are_usual(window, pkt.front.options_at, pkt.front.options_len, class) {
+    let class = snapshot.tunnels.get(usize::from(pkt.headers.tunnel))?.record.option_class;
+    if geneve::are_usual(window, pkt.headers.options_at, pkt.headers.options_len, class) {
         // The value of the last option is the cookie.
-        bytes[front - 4..front].fill(0);
+        bytes[inner_at - 4..inner_at].fill(0);
     }
     let mut words = [0; BYTES / 8];
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {

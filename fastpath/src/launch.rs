@@ -16,7 +16,7 @@ use crate::nic::{ArmNic, Context};
 use crate::poll::{self, LcoreQueues};
 use crate::tap::{Tap, TapError};
 use config::Config;
-use config::checked::{Device, DeviceName, Plane};
+use config::checked::{Device, DeviceName, Plane, frame_buffer_bytes};
 use dpdk_bindings::lcore::{LcoreError, LcoreHandle, launch};
 use dpdk_bindings::{Eal, EalError, Errno, Mempool, MempoolError, Port, PortError};
 use host::Root;
@@ -36,8 +36,13 @@ use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::region::{Region, RegionError, Role};
 
-/// The number of buffers in each lcore's cache of the pool.
-const CACHE: u32 = 256;
+// `weir doctor` and the check of the configuration say what DPDK demands.
+const _: () = assert!(
+    frame_buffer_bytes(1500) as usize == dpdk_bindings::PortOptions::frame_buffer_bytes(1500)
+);
+
+/// The number of buffers in each lcore's cache of the mempool.
+const POOL_CACHE: u32 = 256;
 
 /// DPDK's socket number for memory of any NUMA node.
 const ANY_SOCKET: i32 = -1;
@@ -69,7 +74,7 @@ pub enum LaunchError {
     /// The region cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Another process uses the region.
+    /// The region cannot be claimed, for example because another process uses it.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// DPDK did not start.
@@ -200,7 +205,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         let number = lcore.lcore();
         lcore.wait().map_err(|_| LaunchError::LcoreEnded(number))?;
     }
-    // They hold buffers and queues.
+    // Both hold buffers and queues, which must be freed before the ports are closed.
     drop((exception, exchange));
     for nic in nics {
         let (arm, device) = (nic.arm(), nic.device().to_owned());
@@ -228,8 +233,8 @@ fn describe_devices(config: &Config) -> String {
     each.collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns how many milliseconds no lcore polled; 0 if no earlier fast path since boot recorded its
-/// time.
+/// Returns the time in milliseconds since an lcore of the previous fast path last polled; 0 if none
+/// has polled since boot.
 fn outage_ms(last_ms: u64, region: &Region) -> u64 {
     match last_ms {
         0 => 0,
@@ -245,8 +250,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Checks that the required pages are available, prints warnings (such as pages on another
-    /// node than the NICs), and determines the NICs' node.
+    /// Checks that the required pages are available, logs warnings (such as pages on another node
+    /// than the NICs), and determines the NICs' node.
     fn check(config: &Config) -> Result<Memory, LaunchError> {
         let Ok(machine) = hugepages::Machine::read(Path::new("/")) else {
             return Ok(Memory { machine: None, numa_node: None });
@@ -263,7 +268,7 @@ impl Memory {
         Ok(Memory { machine: Some(machine), numa_node })
     }
 
-    /// Warns if the region's pages are on another node. They are mapped by now.
+    /// Warns if the region's pages are on another node than the NICs. Called after they are mapped.
     fn check_region(&self, config: &Config) {
         let Some(machine) = &self.machine else { return };
         // A kernel without NUMA support has no such file and a single node.
@@ -281,7 +286,7 @@ fn create_pool(eal: &Eal, config: &Config, nics: &[ArmNic]) -> Result<Mempool, M
     let fastpath = &config.fastpath;
     let create = |socket| {
         let bytes = usize::from(fastpath.buffer_bytes);
-        Mempool::create(eal, "weir", fastpath.buffers, CACHE, bytes, socket)
+        Mempool::create(eal, "weir", fastpath.buffers, POOL_CACHE, bytes, socket)
     };
     let of_nic = nics.iter().find_map(|nic| Some((nic, nic.port()?.socket()?)));
     let Some((nic, socket)) = of_nic else { return create(ANY_SOCKET) };
@@ -401,19 +406,21 @@ fn launch_lcores(
     Ok(running)
 }
 
-/// Counts frames that the kernel rejected since the last call. The control thread is the only
-/// writer of this counter, which is on the first lcore's page.
+/// Counts frames lost between the lcores and the kernel since the last call. The control thread is
+/// the only writer of this counter, which is on the first lcore's page.
 fn count_lost(region: &Region, lost: Lost, counted: &mut Lost) {
     let Some(page) = region.counters().lcore(0) else { return };
-    for (arm, (now, before)) in (0..).zip(lost.to_kernel.into_iter().zip(counted.to_kernel)) {
-        page.arm(arm, ArmCounter::KernelLost, now - before);
+    for arm in 0..2 {
+        let since = |all: fn(&Lost) -> [u64; 2]| all(&lost)[arm] - all(counted)[arm];
+        let new = since(|lost| lost.to_kernel) + since(|lost| lost.from_kernel);
+        page.arm(arm as u8, ArmCounter::KernelLost, new);
     }
     *counted = lost;
 }
 
 /// Runs the control thread until `stop` is set: moves frames to and from the kernel, watches the
-/// NICs and the TAPs' MAC addresses, publishes link states, and counts frames that the kernel
-/// rejected. Returns an error if an lcore has ended.
+/// NICs and the TAPs' MAC addresses, publishes link states, and counts frames lost between
+/// lcores and kernel. Returns an error if an lcore has ended.
 fn run_control(
     context: &Context<'_>,
     exception: &mut Exception,

@@ -29,7 +29,7 @@ use tables::return_leg::ReturnLegs;
 use tables::scope::Scopes;
 use tables::set::TableSet;
 
-/// An empty cache of the last scope.
+/// An empty cache of the last scope: it matches no endpoint, since no tunnel kind is 0.
 const NO_SCOPE: ((u8, u16, u64), u32) = ((0, 0, 0), 0);
 
 /// The identity of an lcore and what it shares with the others.
@@ -151,7 +151,7 @@ impl<'r> Lcore<'r> {
     #[inline(always)]
     pub fn count_passage(&self, pkt: &PacketState, bytes: u64) {
         if pkt.service != NONE {
-            self.page.passage(pkt.service, pkt.backend, bytes);
+            self.page.forwarded(pkt.service, pkt.backend, bytes);
         }
     }
 
@@ -207,7 +207,8 @@ impl<'r> Lcore<'r> {
         &self.flow_addresses
     }
 
-    /// Returns the stamp by which the fragment table refers to a flow's front entry.
+    /// Returns the stamp by which the fragment table refers to a flow's front entry (that of the
+    /// client's side).
     pub fn front_stamp(&self, hit: &Hit) -> u32 {
         if hit.is_front() { hit.stamp } else { self.flows.front_stamp(hit).unwrap_or(hit.stamp) }
     }
@@ -276,29 +277,30 @@ impl<'r> Lcore<'r> {
         self.page
     }
 
-    /// Returns the limit of punted packets, with those counted in the current second.
+    /// Returns the counts of packets punted in the current second, for their limit.
     pub fn punt_limit(&self) -> &PuntLimit {
         &self.punt_limit
     }
 
-    /// Returns the limit of ICMP errors in the current second.
+    /// Returns the rate limiter of ICMP errors: of those sent, and of those whose path MTU is
+    /// adopted.
     pub fn error_limit(&self) -> &ErrorLimit {
         &self.error_limit
     }
 
-    /// Returns true if the limit of new flows admits one more. `translated` is true for a flow that
-    /// needs its table entry: NAT, or redirection to a proxy.
+    /// Returns true if the limit of new flows admits one more. `needs_entry` is true for a flow
+    /// whose packets cannot be forwarded without a table entry: NAT, or redirection to a proxy.
     #[inline(always)]
-    pub fn admits_new_flow(&self, translated: bool) -> bool {
+    pub fn admits_new_flow(&self, needs_entry: bool) -> bool {
         let limits = &self.snapshot().settings.new_flow_limits;
-        self.new_flow_limit.admits(limits, translated, self.clock.now_ns())
+        self.new_flow_limit.admits(limits, needs_entry, self.clock.now_ns())
     }
 
     /// Counts a new flow towards the limit of new flows.
     #[inline(always)]
-    pub fn count_new_flow(&self, translated: bool) {
+    pub fn count_new_flow(&self, needs_entry: bool) {
         let limits = &self.snapshot().settings.new_flow_limits;
-        self.new_flow_limit.count(limits, translated, self.clock.now_ns());
+        self.new_flow_limit.count(limits, needs_entry, self.clock.now_ns());
     }
 
     /// Returns the time of the region's clock in seconds.

@@ -16,38 +16,38 @@ pub const MAX_OPTIONS_LEN: usize = 252;
 /// The part that a gateway's packets share is computed once ([`header_digest`]).
 #[inline(always)]
 pub fn digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
-    let front = &pkt.front;
+    let headers = &pkt.headers;
     let mut sum = 0_u64;
     let mut mix = |n: u64, word: u64| sum = sum.wrapping_add(word.wrapping_mul(multiplier(n)));
     mix(0, window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
-    if front.arrival == Arrival::Gateway {
-        mix(4, u64::from(front.leg));
-        let cookie = match front.options_len {
+    if headers.arrival == Arrival::Gateway {
+        mix(4, u64::from(headers.leg_digest));
+        let cookie = match headers.options_len {
             0 => 0,
             len => {
-                let end = usize::from(front.options_at) + usize::from(len);
+                let end = usize::from(headers.options_at) + usize::from(len);
                 window.load::<u32>(end - 4).unwrap_or(0)
             }
         };
-        mix(1, u64::from(cookie) << 32 | u64::from(front.outer.sport));
-        if front.inner_eth != 0 {
-            let inner = usize::from(front.inner_eth);
+        mix(1, u64::from(cookie) << 32 | u64::from(headers.outer.sport));
+        if headers.inner_eth != 0 {
+            let inner = usize::from(headers.inner_eth);
             mix(2, window.load::<u64>(inner).unwrap_or(0));
             mix(3, u64::from(window.load::<u32>(inner + 8).unwrap_or(0)));
         }
     } else {
-        mix(1, u64::from(front.eth.vlan));
+        mix(1, u64::from(headers.eth.vlan));
     }
     fold(sum)
 }
 
 /// Returns the part of a gateway packet's digest that is equal for all packets with such headers:
-/// everything except the source MAC address, the source port, the last option (the cookie), and
-/// inner MAC addresses. It covers what identifies a cached header ([`crate::header_cache`]), so
-/// that it need not be computed for each packet.
+/// everything except the source MAC address, the source port, the last four bytes of the options
+/// (the cookie), and inner MAC addresses. It covers what identifies a cached header
+/// ([`crate::header_cache`]), so that it need not be computed for each packet.
 #[inline(never)]
 pub fn header_digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
-    let (front, outer) = (&pkt.front, &pkt.front.outer);
+    let (headers, outer) = (&pkt.headers, &pkt.headers.outer);
     let (mut sum, mut n) = (0_u64, 0);
     let mut mix = |high: u32, low: u32| {
         let word = u64::from(high) << 32 | u64::from(low);
@@ -55,12 +55,12 @@ pub fn header_digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
         n += 1;
     };
     let (src, dst) = (&outer.src.words, &outer.dst.words);
-    mix(u32::from(front.tunnel), u32::from(front.eth.vlan));
+    mix(u32::from(headers.tunnel), u32::from(headers.eth.vlan));
     mix(src[0], src[3]);
     mix(src[1], src[2]);
-    mix(front.vni, dst[3]);
-    mix(u32::from(outer.dport), u32::from(front.options_len));
-    let (at, len) = (usize::from(front.options_at), usize::from(front.options_len));
+    mix(headers.vni, dst[3]);
+    mix(u32::from(outer.dport), u32::from(headers.options_len));
+    let (at, len) = (usize::from(headers.options_at), usize::from(headers.options_len));
     for at in (at..at + len.saturating_sub(4)).step_by(4) {
         mix(0, window.load::<u32>(at).unwrap_or(0));
     }
@@ -84,21 +84,21 @@ pub fn gateway_leg(window: &Window<'_>, pkt: &PacketState, snapshot: &Snapshot) 
     let mac = |at: usize| window.load::<[u8; 6]>(at).unwrap_or_default();
     let mut leg = GatewayLeg {
         gateway_mac: mac(6),
-        vlan: pkt.front.eth.vlan,
+        vlan: pkt.headers.eth.vlan,
         arm: pkt.arm,
         tunnel: NO_TUNNEL,
         ..GatewayLeg::default()
     };
-    if pkt.front.arrival == Arrival::Gateway {
-        leg.node = pkt.front.outer.src;
-        leg.local = pkt.front.outer.dst;
-        leg.node_port = pkt.front.outer.sport;
-        leg.local_port = pkt.front.outer.dport;
-        leg.vni = pkt.front.vni;
-        leg.tunnel = snapshot.tunnels[usize::from(pkt.front.tunnel)].id as u8;
-        if pkt.front.inner_eth != 0 {
-            leg.inner_dst = mac(usize::from(pkt.front.inner_eth));
-            leg.inner_src = mac(usize::from(pkt.front.inner_eth) + 6);
+    if pkt.headers.arrival == Arrival::Gateway {
+        leg.node = pkt.headers.outer.src;
+        leg.local = pkt.headers.outer.dst;
+        leg.node_port = pkt.headers.outer.sport;
+        leg.local_port = pkt.headers.outer.dport;
+        leg.vni = pkt.headers.vni;
+        leg.tunnel = snapshot.tunnels[usize::from(pkt.headers.tunnel)].id as u8;
+        if pkt.headers.inner_eth != 0 {
+            leg.inner_dst = mac(usize::from(pkt.headers.inner_eth));
+            leg.inner_src = mac(usize::from(pkt.headers.inner_eth) + 6);
         }
     }
     leg
@@ -110,9 +110,9 @@ pub fn options<'a>(
     pkt: &PacketState,
     buffer: &'a mut [u8; MAX_OPTIONS_LEN],
 ) -> &'a [u8] {
-    let len = usize::from(pkt.front.options_len).min(MAX_OPTIONS_LEN);
+    let len = usize::from(pkt.headers.options_len).min(MAX_OPTIONS_LEN);
     for (i, word) in buffer[..len].chunks_exact_mut(4).enumerate() {
-        let bytes = window.load::<u32>(usize::from(pkt.front.options_at) + 4 * i).unwrap_or(0);
+        let bytes = window.load::<u32>(usize::from(pkt.headers.options_at) + 4 * i).unwrap_or(0);
         word.copy_from_slice(&bytes.to_ne_bytes());
     }
     &buffer[..len]

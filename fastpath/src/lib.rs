@@ -23,7 +23,7 @@
 //!   (resets, removals and counters of NICs, with [`exchange`]), [`control`] (commands from
 //!   slowpath), [`exception`] and [`tap`] (packets from and to the kernel),
 //!   [`punt_limit`], [`trace`], [`clock`], [`launch`], which starts everything, and [`memory`], one
-//!   lcore without a NIC.
+//!   lcore without a NIC for tests and benchmarks.
 //!
 //! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet. Every
 //! packet is counted once on arrival and once by its verdict. A packet that is lost after its

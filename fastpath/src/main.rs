@@ -52,8 +52,8 @@ fn main() -> ExitCode {
         eprintln!("fastpath: {error}");
         return ExitCode::FAILURE;
     }
-    // Its thread is started before those of the data plane. Dropped after everything else, so that
-    // the last lines are written.
+    // The log's thread is started before those of the data plane. The guard is dropped last, so
+    // that all lines are written.
     let _log = match events::log::start("fastpath", &config.log) {
         Ok(guard) => guard,
         Err(error) => {

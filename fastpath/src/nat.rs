@@ -2,7 +2,7 @@
 //!
 //! Checksums are updated incrementally (RFC 1624), so a wrong checksum stays wrong.
 
-mod ends;
+mod rewriting;
 
 use crate::burst::{Arrival, PacketState};
 use crate::delivery::{Rejection, check_backend_mtu, check_ttl, next_hop, plain_frame};
@@ -12,7 +12,7 @@ use crate::port::Buffer;
 use crate::verdict::Exit;
 use packet::rewrite;
 
-pub use ends::{clamp_mss_option, from_backend, rewrite_forward};
+pub use rewriting::{clamp_mss_option, from_backend, rewrite_forward};
 
 /// Rewrites a packet for its flow's backend and sets its exit.
 #[inline(never)]
@@ -28,8 +28,8 @@ pub fn to_backend<B: Buffer>(
         check_backend_mtu(pkt, lcore, route.mtu())?;
         check_ttl(pkt)?;
         let window = &mut buffer.window();
-        if pkt.front.arrival == Arrival::Gateway {
-            rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
+        if pkt.headers.arrival == Arrival::Gateway {
+            rewrite::propagate_ecn(window, &pkt.headers.outer, &pkt.inner)?;
         }
         rewrite::decrement_ttl(window, &pkt.inner)?;
         rewrite_forward(window, pkt)?;

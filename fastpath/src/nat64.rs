@@ -8,7 +8,7 @@ use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
 use packet::rewrite::Rewrite;
-use packet::translate::{self, Front, Untranslatable};
+use packet::translate::{self, NewHeaders, Untranslatable};
 use packet::window::Window;
 use tables::flow::Ends;
 use tables::reason::DropReason;
@@ -64,30 +64,31 @@ fn translate<B: Buffer>(
     let window = &mut buffer.window();
     // Before the translation, since new headers in front may move TCP out of the first segment.
     nat::clamp_mss_option(window, pkt, lcore);
-    let front = front(window, pkt, to, quote)?;
+    let headers = new_headers(window, pkt, to, quote)?;
     trim(buffer, pkt);
-    if !(buffer.strip(usize::from(front.keeps)) && buffer.grow(usize::from(front.len()))) {
+    if !(buffer.strip(usize::from(headers.kept_from)) && buffer.grow(usize::from(headers.len()))) {
         return Err(Rejection::Drop(DropReason::NoHeadroom));
     }
-    front.write(&mut buffer.window(), 0)?;
-    front.place(0, &mut pkt.inner);
+    headers.write(&mut buffer.window(), 0)?;
+    headers.update_parsed(0, &mut pkt.inner);
     Ok(())
 }
 
 /// Changes the kept part of a packet, and returns the headers to write in front of it.
-fn front(
+fn new_headers(
     window: &mut Window<'_>,
     pkt: &PacketState,
     to: &Rewrite,
     quote: &Rewrite,
-) -> Result<Front, Untranslatable> {
+) -> Result<NewHeaders, Untranslatable> {
     if let Some(quoted) = &pkt.quoted {
         return translate::error(window, &pkt.inner, quoted, to, quote);
     }
     match translate::packet(window, &pkt.inner, to) {
         Err(Untranslatable::ZeroUdpChecksum) => {
-            // If all of it is accessible, the missing checksum is computed.
-            translate::complete(window, &pkt.inner).or(Err(Untranslatable::ZeroUdpChecksum))?;
+            // The missing checksum is computed if the whole datagram is in the window.
+            translate::add_udp_checksum(window, &pkt.inner)
+                .or(Err(Untranslatable::ZeroUdpChecksum))?;
             translate::packet(window, &pkt.inner, to)
         }
         done => done,

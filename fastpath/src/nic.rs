@@ -1,9 +1,9 @@
 //! The NICs of the arms over their lifetime: open, forward, reset, disappear, return.
 //!
-//! The control thread calls [`ArmNic::step`] regularly. A faulty NIC is taken from the lcores
-//! ([`Exchange`]), repaired or opened again, and given back; the lcores and the flows continue.
-//! While it is away the arm's link counts as down, so that the appliance reports that it cannot
-//! serve.
+//! The control thread calls [`ArmNic::step`] every 100 ms, and without pause during a transition.
+//! A faulty NIC is taken from the lcores ([`Exchange`]), repaired or opened again, and given back;
+//! the lcores and the flows continue. Meanwhile the arm's link counts as down, so that the
+//! appliance reports that it cannot serve.
 //!
 //! ```text
 //!               reset requested, or sending stalled
@@ -26,15 +26,17 @@ use tables::nic::{Nic, NicCounters, NicState};
 use tables::region::Region;
 use target::Target;
 
-/// The interval between reads of the driver's counters, and between attempts to open a NIC that is
-/// gone.
-const SECOND: Duration = Duration::from_secs(1);
+/// The interval between reads of the driver's counters.
+const COUNTER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The interval between attempts to open a NIC that is gone.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The minimum time between two resets because of stalled sending: a NIC that does not recover
 /// would otherwise spend its time in resets.
 const STALL_RESET_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What the control thread passes to each step.
+/// The arguments of [`ArmNic::step`] that are the same for both arms.
 pub struct Context<'a> {
     /// The running DPDK.
     pub eal: &'a Eal,
@@ -48,21 +50,21 @@ pub struct Context<'a> {
 
 /// The reason for which a NIC is taken from the lcores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trouble {
+enum Fault {
     /// Its driver requested a reset.
     Reset,
-    /// It accepted no frame for a while.
+    /// An lcore's frames were all dropped for one second, since its transmit queue was full.
     Stall,
     /// It is being removed from the machine.
     Removal,
 }
 
-impl Trouble {
+impl Fault {
     const fn text(self) -> &'static str {
         match self {
-            Trouble::Reset => "its driver requested a reset",
-            Trouble::Stall => "it accepted no frame for a second while its link was up",
-            Trouble::Removal => "it is being removed from the machine",
+            Fault::Reset => "its driver requested a reset",
+            Fault::Stall => "it accepted no frame for a second while its link was up",
+            Fault::Removal => "it is being removed from the machine",
         }
     }
 }
@@ -70,7 +72,7 @@ impl Trouble {
 #[derive(Debug)]
 enum State {
     Running(Port),
-    Withdrawing(Port, Trouble),
+    Withdrawing(Port, Fault),
     /// The NIC is gone; the next attempt to open it is due at the given time.
     Removed(Instant),
 }
@@ -86,10 +88,10 @@ pub struct ArmNic {
     target: Target,
     /// Number of lcores, each of which has a transmit queue.
     lcores: u16,
-    /// `None` only while a step moves the state on.
+    /// `None` only within a step, during a state transition.
     state: Option<State>,
     mac: [u8; 6],
-    /// What the region shows.
+    /// The status as last published in the region.
     published: Nic,
     /// The driver's counters at the last read.
     counted: NicCounters,
@@ -166,7 +168,7 @@ impl ArmNic {
     pub fn start(&mut self, pool: &Mempool) -> Result<Vec<ArmQueues>, PortError> {
         let Some(State::Running(port)) = &mut self.state else { return Ok(Vec::new()) };
         let queues = start(port, &self.settings, pool, self.lcores)?;
-        self.started();
+        self.record_start();
         Ok(queues)
     }
 
@@ -181,19 +183,20 @@ impl ArmNic {
         }
     }
 
-    /// Returns true while the NIC is not running and its next step should come soon.
+    /// Returns true while the NIC is being taken from the lcores, which takes microseconds: its
+    /// next step is due at once.
     pub fn is_in_transition(&self) -> bool {
         matches!(self.state, Some(State::Withdrawing(..)))
     }
 
-    /// Checks the NIC, moves a faulty NIC one step on, and publishes state and counters.
-    /// Returns true if the arm's link is up.
+    /// Checks the NIC, performs the next transition of a faulty one, and publishes state and
+    /// counters. Returns true if the NIC runs and its link is up.
     pub fn step(&mut self, context: &Context<'_>, now: Instant) -> bool {
         let link = self.port().filter(|_| !self.is_in_transition()).map(Port::link);
         let link = link.unwrap_or_default();
         let mut changed = self.note_link(link);
         if self.next_read.is_none_or(|at| now >= at) {
-            self.next_read = Some(now + SECOND);
+            self.next_read = Some(now + COUNTER_INTERVAL);
             self.count();
             self.stalls.observe(self.index as u8, context.region, usize::from(self.lcores));
             changed = true;
@@ -201,11 +204,11 @@ impl ArmNic {
         let state = self.state.take();
         let before = self.published.state;
         self.state = state.map(|state| match state {
-            State::Running(port) => self.check(port, link, context, now),
-            State::Withdrawing(port, trouble) if context.exchange.is_withdrawn(self.index) => {
-                self.repair(port, trouble, context, now)
+            State::Running(port) => self.withdraw_if_faulty(port, link, context, now),
+            State::Withdrawing(port, fault) if context.exchange.is_withdrawn(self.index) => {
+                self.repair(port, fault, context, now)
             }
-            State::Withdrawing(port, trouble) => State::Withdrawing(port, trouble),
+            State::Withdrawing(port, fault) => State::Withdrawing(port, fault),
             State::Removed(due) if now >= due => self.open_again(context, now),
             State::Removed(due) => State::Removed(due),
         });
@@ -245,7 +248,7 @@ impl ArmNic {
                 self.count_port(&port);
                 self.state = Some(State::Running(port));
             }
-            // A NIC that is being taken from the lcores is counted when they have left it.
+            // A NIC that is being taken from the lcores is counted before it is repaired.
             other => self.state = other,
         }
     }
@@ -262,35 +265,41 @@ impl ArmNic {
     }
 
     /// Takes a running NIC from the lcores if it is faulty.
-    fn check(&mut self, mut port: Port, link: Link, context: &Context<'_>, now: Instant) -> State {
+    fn withdraw_if_faulty(
+        &mut self,
+        mut port: Port,
+        link: Link,
+        context: &Context<'_>,
+        now: Instant,
+    ) -> State {
         let events = port.take_events();
         let stalled = self.stalls.take() && link.up && self.may_reset_stalled(now);
-        let trouble = match events {
-            PortEvents { removed: true, .. } => Trouble::Removal,
-            PortEvents { reset: true, .. } => Trouble::Reset,
-            _ if stalled => Trouble::Stall,
+        let fault = match events {
+            PortEvents { removed: true, .. } => Fault::Removal,
+            PortEvents { reset: true, .. } => Fault::Reset,
+            _ if stalled => Fault::Stall,
             _ => return State::Running(port),
         };
         let events = &mut self.published.events;
-        match trouble {
-            Trouble::Removal => {
+        match fault {
+            Fault::Removal => {
                 events.removals += 1;
                 self.published.state = NicState::Removed;
             }
-            Trouble::Reset => {
+            Fault::Reset => {
                 events.resets += 1;
                 self.published.state = NicState::Resetting;
             }
-            Trouble::Stall => {
+            Fault::Stall => {
                 events.send_stalls += 1;
                 self.last_stall_reset = Some(now);
                 self.published.state = NicState::Resetting;
             }
         }
-        self.published.detail = trouble.text().to_owned();
-        self.log(trouble.text());
+        self.published.detail = fault.text().to_owned();
+        self.log(fault.text());
         context.exchange.withdraw(self.index);
-        State::Withdrawing(port, trouble)
+        State::Withdrawing(port, fault)
     }
 
     fn may_reset_stalled(&self, now: Instant) -> bool {
@@ -301,15 +310,15 @@ impl ArmNic {
     fn repair(
         &mut self,
         mut port: Port,
-        trouble: Trouble,
+        fault: Fault,
         context: &Context<'_>,
         now: Instant,
     ) -> State {
-        // A device that is gone answers each read with ones.
+        // Each read from a device that is gone returns ones.
         if self.target.is_present() {
             self.count_port(&port);
         }
-        if trouble != Trouble::Removal {
+        if fault != Fault::Removal {
             match reset(&mut port).and_then(|()| self.restart(&mut port, context)) {
                 Ok(()) => {
                     self.log("works again after a reset");
@@ -329,7 +338,7 @@ impl ArmNic {
     /// Tries to open a NIC that is gone.
     fn open_again(&mut self, context: &Context<'_>, now: Instant) -> State {
         if !self.target.is_present() {
-            return State::Removed(now + SECOND);
+            return State::Removed(now + RETRY_INTERVAL);
         }
         match self.try_open(context) {
             Ok(port) => {
@@ -345,7 +354,7 @@ impl ArmNic {
                     self.published.detail = error.clone();
                     self.last_error = Some(error);
                 }
-                State::Removed(now + SECOND)
+                State::Removed(now + RETRY_INTERVAL)
             }
         }
     }
@@ -379,19 +388,19 @@ impl ArmNic {
         let queues = start(port, &self.settings, context.pool, self.lcores)?;
         port.take_events();
         context.exchange.offer(self.index, queues);
-        self.started_port(port);
+        self.record_started_port(port);
         Ok(())
     }
 
-    fn started(&mut self) {
+    fn record_start(&mut self) {
         if let Some(State::Running(mut port)) = self.state.take() {
-            self.started_port(&mut port);
+            self.record_started_port(&mut port);
             self.state = Some(State::Running(port));
         }
     }
 
     /// Records a started port: its counters begin anew.
-    fn started_port(&mut self, port: &mut Port) {
+    fn record_started_port(&mut self, port: &mut Port) {
         self.counted = match port.reset_counters() {
             true => NicCounters::default(),
             false => port.stats().map(counters_of).unwrap_or_default(),
@@ -443,6 +452,7 @@ fn start(
 /// Stops a port that no lcore uses and resets its device. Drivers without a reset are only stopped:
 /// configuring and starting them sets up their queues anew.
 fn reset(port: &mut Port) -> Result<(), PortError> {
+    /// The error number `EOPNOTSUPP` of Linux.
     const NOT_SUPPORTED: i32 = 95;
     port.stop()?;
     match port.reset() {

@@ -2,7 +2,7 @@
 //! GENEVE options, and sends answers back whose flow is in no table (see [`packet::origin`],
 //! [`tables::return_leg`]).
 
-use crate::burst::{Arrival, Front, PacketState};
+use crate::burst::{Arrival, OuterHeaders, PacketState};
 use crate::lcore::Lcore;
 use crate::leg;
 use packet::geneve::{self, OWN_OPTIONS};
@@ -18,12 +18,12 @@ use tables::return_leg::identifies_flow;
 /// restore other options.
 #[inline(always)]
 pub fn attachment(window: &Window<'_>, pkt: &PacketState, gateway: u16) -> (u64, u32) {
-    let from_gateway = pkt.front.arrival == Arrival::Gateway;
-    if from_gateway && pkt.front.marks & Front::USUAL_OPTIONS != 0 {
+    let from_gateway = pkt.headers.arrival == Arrival::Gateway;
+    if from_gateway && pkt.headers.marks & OuterHeaders::USUAL_OPTIONS != 0 {
         // The cookie is the last option.
-        let at = usize::from(pkt.front.options_at) + OWN_OPTIONS - 4;
+        let at = usize::from(pkt.headers.options_at) + OWN_OPTIONS - 4;
         let cookie = window.be32(at).unwrap_or(0);
-        let outer = &pkt.front.outer;
+        let outer = &pkt.headers.outer;
         if let Some(origin) = Origin::new(gateway, &outer.src, outer.sport, cookie) {
             return (origin.attachment(pkt.hash), cookie);
         }
@@ -31,21 +31,24 @@ pub fn attachment(window: &Window<'_>, pkt: &PacketState, gateway: u16) -> (u64,
     (without_origin(gateway), pkt.hash as u32)
 }
 
-/// Records the return leg to the endpoint and node of a gateway's packet. Called when a flow of a
-/// GENEVE service begins, with or without a table entry, or changes its leg.
+/// Records the return leg (by which answers without a table entry reach the gateway) for the
+/// endpoint and node of a gateway's packet. Called when a flow of a GENEVE service begins, with or
+/// without a table entry, or changes its leg.
 #[inline(never)]
-pub fn note(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
+pub fn record_return_leg(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     let snapshot = lcore.snapshot();
-    if pkt.front.arrival != Arrival::Gateway || pkt.front.marks & Front::USUAL_OPTIONS == 0 {
+    if pkt.headers.arrival != Arrival::Gateway
+        || pkt.headers.marks & OuterHeaders::USUAL_OPTIONS == 0
+    {
         return;
     }
     let service = lcore.set().service(pkt.service);
     if service.is_none_or(|service| service.tunnel != TunnelKind::Geneve as u8) {
         return;
     }
-    let Some(tunnel) = snapshot.tunnels.get(usize::from(pkt.front.tunnel)) else { return };
+    let Some(tunnel) = snapshot.tunnels.get(usize::from(pkt.headers.tunnel)) else { return };
     let (at, len, class) =
-        (pkt.front.options_at, pkt.front.options_len, tunnel.record.option_class);
+        (pkt.headers.options_at, pkt.headers.options_len, tunnel.record.option_class);
     let Some(options) = geneve::usual_options(window, at, len, class) else { return };
     let mut leg = leg::gateway_leg(window, pkt, snapshot);
     leg.node_port = 0;
@@ -57,12 +60,12 @@ pub fn note(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
 /// packets.
 #[cold]
 pub fn origin_of(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) -> Option<Origin> {
-    let tunnel = lcore.snapshot().tunnels.get(usize::from(pkt.front.tunnel))?;
+    let tunnel = lcore.snapshot().tunnels.get(usize::from(pkt.headers.tunnel))?;
     if pkt.hash == 0 || !identifies_flow(&pkt.inner, pkt.quoted.as_ref()) {
         return None;
     }
     let (at, len, class) =
-        (pkt.front.options_at, pkt.front.options_len, tunnel.record.option_class);
+        (pkt.headers.options_at, pkt.headers.options_len, tunnel.record.option_class);
     let options = geneve::usual_options(window, at, len, class)?;
     Origin::of_flow(options.attachment, options.cookie, pkt.hash)
 }
@@ -76,8 +79,9 @@ pub fn matches_backend(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore
         return false;
     }
     let set = lcore.set();
-    let (ip, from) = (pkt.quoted.as_ref().unwrap_or(&pkt.inner), pkt.front.outer.src);
-    let Some((service, backend)) = set.stateless_backend(pkt.front.scope_key, ip, pkt.hash, &from)
+    let (ip, from) = (pkt.quoted.as_ref().unwrap_or(&pkt.inner), pkt.headers.outer.src);
+    let Some((service, backend)) =
+        set.stateless_backend(pkt.headers.scope_key, ip, pkt.hash, &from)
     else {
         return false;
     };
@@ -96,7 +100,7 @@ pub fn fill_answer(
     out: &mut Answer,
 ) -> bool {
     let Some(origin) = origin_of(window, pkt, lcore) else { return false };
-    lcore.return_legs().answer(lcore.set(), pkt.front.scope_key, &origin, out)
+    lcore.return_legs().answer(lcore.set(), pkt.headers.scope_key, &origin, out)
 }
 
 /// Returns the drop reason of an answer, or of an error about one, whose flow is unknown.

@@ -1,6 +1,6 @@
 //! Stage 1, parse: parses Ethernet and the outermost IP header, and rejects malformed packets.
 
-use crate::burst::{Arrival, Front, PacketState};
+use crate::burst::{Arrival, OuterHeaders, PacketState};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::Verdict;
@@ -14,9 +14,9 @@ use tables::reason::DropReason;
 /// Parses the outer headers of a packet. Frames that need no IP header get their verdict here.
 #[inline(always)]
 pub fn parse<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) {
-    pkt.front = Front { arrival: pkt.front.arrival, ..Front::default() };
+    pkt.headers = OuterHeaders { arrival: pkt.headers.arrival, ..OuterHeaders::default() };
     let own = &lcore.macs()[usize::from(pkt.arm & 1)];
-    if let Err(reason) = outer(&buffer.window(), pkt, own) {
+    if let Err(reason) = parse_outer(&buffer.window(), pkt, own) {
         reject(buffer, pkt, reason);
     }
 }
@@ -24,7 +24,7 @@ pub fn parse<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>
 #[cold]
 fn reject<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, reason: DropReason) {
     pkt.inner = Ip::default();
-    pkt.drop(match pkt.front.arrival {
+    pkt.drop(match pkt.headers.arrival {
         Arrival::Kernel => DropReason::ExceptionMalformed,
         _ => reason_if_split(buffer, reason),
     });
@@ -42,25 +42,29 @@ pub fn reason_if_split<B: Buffer>(buffer: &mut B, reason: DropReason) -> DropRea
 }
 
 #[inline(always)]
-fn outer(window: &Window<'_>, pkt: &mut PacketState, own: &[u8; 6]) -> Result<(), DropReason> {
+fn parse_outer(
+    window: &Window<'_>,
+    pkt: &mut PacketState,
+    own: &[u8; 6],
+) -> Result<(), DropReason> {
     let eth = Ethernet::parse(window).map_err(|_| DropReason::TooShort)?;
-    pkt.front.eth = eth;
-    if pkt.front.arrival == Arrival::Plain {
+    pkt.headers.eth = eth;
+    if pkt.headers.arrival == Arrival::Plain {
         let to = window.load::<[u8; 6]>(0).map_err(|_| DropReason::TooShort)?;
         if to != *own {
             return decide_foreign_mac(pkt, to[0]);
         }
     }
     if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
-        let from_kernel = pkt.front.arrival == Arrival::Kernel;
+        let from_kernel = pkt.headers.arrival == Arrival::Kernel;
         let verdict = if from_kernel { Verdict::Forward } else { Verdict::Punt };
         return decide_without_ip(pkt, verdict);
     }
-    pkt.front.outer.read(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
-    if !pkt.front.outer.v6 && !packet::checksum::ipv4_header_ok(window, &pkt.front.outer) {
+    pkt.headers.outer.read(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
+    if !pkt.headers.outer.v6 && !packet::checksum::ipv4_header_ok(window, &pkt.headers.outer) {
         return Err(DropReason::BadIpChecksum);
     }
-    if pkt.front.arrival == Arrival::Plain && pkt.front.outer.src.is_martian() {
+    if pkt.headers.arrival == Arrival::Plain && pkt.headers.outer.src.is_martian() {
         return Err(DropReason::MartianSource);
     }
     Ok(())

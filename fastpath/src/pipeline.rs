@@ -1,4 +1,4 @@
-//! The packet pipeline: the stages in order, and nothing else.
+//! The packet pipeline: the stages in order, and the loops that run them over a burst.
 //!
 //! ```text
 //!  parse > decap > filter > classify | find        | track > select | encap
@@ -63,7 +63,7 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
     let filter = UnmatchedFilter::of(lcore);
     let (mut uncached, mut last, mut remaining) = (None, header_cache.first(), false);
     burst.each(|buffer, pkt| {
-        let plain = pkt.front.arrival == Arrival::Plain;
+        let plain = pkt.headers.arrival == Arrival::Plain;
         let window = &mut buffer.window();
         let cached = match plain {
             true => header_cache.lookup(window, pkt.arm, generation, last),
@@ -81,7 +81,7 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
             ParseOutcome::Rejected(reason) => decap::reject(buffer, pkt, reason),
             ParseOutcome::NotCached => {
                 parse_uncached(buffer, pkt, &filter, lcore);
-                if plain && pkt.front.arrival != Arrival::Plain {
+                if plain && pkt.headers.arrival != Arrival::Plain {
                     uncached = Some((buffer, pkt));
                 }
             }
@@ -89,7 +89,7 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
         remaining = true;
     });
     drop(header_cache);
-    // At most one per burst: learning costs as much as two packets.
+    // At most one header per burst is cached: caching costs as much as processing two packets.
     if let Some((buffer, pkt)) = uncached {
         lcore.cache_header(&buffer.window(), pkt);
     }
@@ -98,7 +98,8 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
 
 /// The outcome of parsing a packet by the cache of outer headers.
 enum ParseOutcome {
-    /// It is returned: its verdict and exit are set, and its other state was not written.
+    /// It is sent back to its gateway: its verdict and exit are set, and its other state was not
+    /// written.
     Returned,
     /// It is classified and continues with the next stage.
     Classified,
@@ -120,20 +121,22 @@ fn parse_usual(
     lcore: &Lcore<'_>,
 ) -> ParseOutcome {
     let layout = HeaderLayout::USUAL;
-    let Ok(fields) = cached.packet_fields(window, &layout) else { return ParseOutcome::NotCached };
-    match decap::inner(window, layout.inner_at, layout.inner_type, fields.end) {
-        Ok(inner) if filter.matches(&inner, &cached.front) => {
-            encap::return_cached(window, pkt, &cached.front, lcore);
+    let Ok(fields) = cached.uncached_fields(window, &layout) else {
+        return ParseOutcome::NotCached;
+    };
+    match decap::parse_inner_packet(window, layout.inner_at, layout.inner_type, fields.end) {
+        Ok(inner) if filter.is_unmatched(&inner, &cached.headers) => {
+            encap::return_cached(window, pkt, &cached.headers, lcore);
             ParseOutcome::Returned
         }
         Ok(inner) => {
-            fields.write(&cached.front, &mut pkt.front);
+            fields.write(&cached.headers, &mut pkt.headers);
             pkt.inner = inner;
             classify::classify(window, pkt, lcore);
             ParseOutcome::Classified
         }
         Err(reason) => {
-            fields.write(&cached.front, &mut pkt.front);
+            fields.write(&cached.headers, &mut pkt.headers);
             ParseOutcome::Rejected(reason)
         }
     }
@@ -150,14 +153,17 @@ fn parse_cached(
     lcore: &Lcore<'_>,
 ) -> ParseOutcome {
     let layout = cached.layout();
-    let Ok(fields) = cached.packet_fields(window, &layout) else { return ParseOutcome::NotCached };
+    let Ok(fields) = cached.uncached_fields(window, &layout) else {
+        return ParseOutcome::NotCached;
+    };
     let inner = &mut pkt.inner;
-    let read = decap::inner_to(window, layout.inner_at, layout.inner_type, fields.end, inner);
-    if read.is_ok() && filter.matches(inner, &cached.front) {
-        encap::return_cached(window, pkt, &cached.front, lcore);
+    let read =
+        decap::read_inner_packet(window, layout.inner_at, layout.inner_type, fields.end, inner);
+    if read.is_ok() && filter.is_unmatched(inner, &cached.headers) {
+        encap::return_cached(window, pkt, &cached.headers, lcore);
         return ParseOutcome::Returned;
     }
-    fields.write(&cached.front, &mut pkt.front);
+    fields.write(&cached.headers, &mut pkt.headers);
     if let Err(reason) = read {
         return ParseOutcome::Rejected(reason);
     }
@@ -241,7 +247,8 @@ fn decide_burst<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
 
 /// Decides on the packets from `next` on. A new flow is inserted one packet later: the memory that
 /// the insert reads is rarely cached, and is prefetched while the next packet's backend is
-/// selected. Packets that could depend on the flow wait for the insert.
+/// selected. Packets that could depend on the flow wait for the insert. Returns where it stopped,
+/// or `None` at the end of the burst.
 #[inline(always)]
 fn decide_run<B: Buffer>(
     burst: &mut Burst<B>,
@@ -341,7 +348,7 @@ fn resolve<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) 
         select::select(buffer, pkt, lcore);
     }
     if pkt.pending & PacketState::EVICT_PORT != 0 {
-        select::evict(pkt, lcore);
+        select::claim_or_evict(pkt, lcore);
     }
     let begins = pkt.pending & PacketState::NEW_FLOW != 0;
     if begins {
@@ -375,9 +382,9 @@ fn decide<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>, b
     select::select(buffer, pkt, lcore);
 }
 
-/// Handles a packet that no longer belongs to the flow that it matched: if the flow has ended, the
-/// packet is treated as the first of a new one, and the result is true. Returns false while the
-/// flow is yet to end, and if an earlier packet of the burst has begun the flow again.
+/// Handles a packet that does not belong to the flow that it matched: looks up its service, as for
+/// the first packet of a new flow, and returns true. Returns false if the packet's flow is yet to
+/// end: the one that it matched, or one that an earlier packet of the burst has begun since.
 #[cold]
 fn restart_flow<B: Buffer>(
     buffer: &mut B,

@@ -14,9 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tables::counters::ArmCounter;
 use tables::reason::DropReason;
 
-/// Attempts to send to a full transmit queue before the packets are dropped. The NIC drains the
-/// queue meanwhile; waiting longer would only move the loss to the receive queue.
+/// The number of attempts to send to a full transmit queue before the packets are dropped. The NIC
+/// drains the queue meanwhile; waiting longer would only move the loss to the receive queue.
 const TX_TRIES: usize = 16;
+
+/// The maximum number of iterations after the stop, which process the packets received before it.
+const FINAL_ITERATIONS: usize = 16;
 
 /// The number of consecutive empty polls before an lcore sleeps, about 10 µs: pauses between the
 /// packets of a stream are shorter.
@@ -109,7 +112,7 @@ impl LcoreQueues {
 }
 
 /// Polls until `stop` is set, then processes the packets that were already received, in at most
-/// `TX_TRIES` iterations.
+/// `FINAL_ITERATIONS` iterations.
 pub fn run(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, stop: &AtomicBool, idle: Idle) {
     let mut burst = Burst::default();
     if idle == Idle::Sleep {
@@ -134,8 +137,7 @@ pub fn run(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, stop: &AtomicBool, i
             }
         }
     }
-    // Packets received before the stop are still sent.
-    for _ in 0..TX_TRIES {
+    for _ in 0..FINAL_ITERATIONS {
         if poll_once(lcore, queues, &mut burst) == 0 {
             break;
         }

@@ -1,10 +1,10 @@
 //! Redirect: flows of a service that go to a proxy on this machine, through the exception path.
 //!
-//! In the flow table such a flow is a translated one: its backend is the local address of the arm
-//! through which the packet arrived, with the proxy's port, and its source stays the client's
-//! address, which the proxy thereby sees. The proxy's answers match the flow's back entry, are
-//! rewritten, and are handled like a backend's answers: they go to the gateway with the flow's
-//! latest options, or to the client.
+//! In the flow table such a flow is a NAT flow: its backend is the local address of the arm through
+//! which the packet arrived, with the proxy's port, and its source stays the client's address,
+//! which the proxy thereby sees. The proxy's answers match the flow's back entry (that of the
+//! backend's side), are rewritten, and are handled like a backend's answers: they go to the gateway
+//! with the flow's latest options, or to the client.
 
 use crate::burst::{Arrival, PacketState};
 use crate::delivery::{Rejection, plain_frame};
@@ -71,13 +71,13 @@ pub fn to_proxy<B: Buffer>(
     lcore: &Lcore<'_>,
 ) -> Result<(), Rejection> {
     let window = &mut buffer.window();
-    let tunnelled = pkt.front.arrival == Arrival::Gateway;
-    if tunnelled {
-        rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
+    let tunneled = pkt.headers.arrival == Arrival::Gateway;
+    if tunneled {
+        rewrite::propagate_ecn(window, &pkt.headers.outer, &pkt.inner)?;
     }
     nat::rewrite_forward(window, pkt)?;
     nat::clamp_mss_option(window, pkt, lcore);
-    if tunnelled {
+    if tunneled {
         let own = lcore.macs()[usize::from(pkt.arm & 1)];
         plain_frame(buffer, pkt, &Macs::new(own, own), 0)?;
     }

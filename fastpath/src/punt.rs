@@ -22,7 +22,7 @@ pub fn punt<B: Buffer>(
     if !lcore.punt_limit().allows(class, limit) {
         return Err(Rejection::Drop(class.reason()));
     }
-    if matches!(pkt.front.arrival, Arrival::Gateway | Arrival::Backend) {
+    if matches!(pkt.headers.arrival, Arrival::Gateway | Arrival::Backend) {
         let own = lcore.macs()[usize::from(pkt.arm & 1)];
         plain_frame(buffer, pkt, &Macs::new(own, own), 0)?;
     }
@@ -31,7 +31,7 @@ pub fn punt<B: Buffer>(
 }
 
 fn class_of(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) -> PuntClass {
-    let eth = &pkt.front.eth;
+    let eth = &pkt.headers.eth;
     let ip = match pkt.inner.end {
         // For a broadcast or multicast frame no stage has parsed the IP header yet.
         0 => Ip::parse(window, eth.l3, eth.ethertype).unwrap_or_default(),
@@ -41,7 +41,7 @@ fn class_of(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) -> PuntCl
         ethertype: eth.ethertype,
         ip: &ip,
         icmp: window.load(usize::from(ip.l4)).unwrap_or(0),
-        plain: pkt.front.arrival == Arrival::Plain,
+        plain: pkt.headers.arrival == Arrival::Plain,
         probe: lcore.set().probe(&ip.dst).is_some(),
     };
     PuntClass::of(&punted, &lcore.snapshot().settings)

@@ -1,9 +1,9 @@
-//! The limit of packets that are punted to this machine's kernel.
+//! The limit of packets that an lcore punts to this machine's kernel per second.
 
 use std::cell::Cell;
 use tables::punt::{PUNT_CLASSES, PuntClass};
 
-/// The number of punted packets in the current second, by class.
+/// The number of packets that an lcore punted in the current second, by class.
 #[derive(Debug, Default)]
 pub struct PuntLimit {
     used: [Cell<u32>; PUNT_CLASSES],

@@ -39,7 +39,7 @@ pub fn reply<B: Buffer>(
         Reply::TimeExceeded => (IcmpError::TimeExceeded, DropReason::TtlExceeded),
     };
     // A packet of the kernel needs no reply: the kernel gets the MTU from its own routes.
-    let permitted = pkt.front.arrival != Arrival::Kernel
+    let permitted = pkt.headers.arrival != Arrival::Kernel
         && icmp::may_answer(&pkt.inner)
         && (kind == Reply::TimeExceeded || reports_too_big(pkt, lcore));
     if !permitted || !within_limit(pkt, lcore, icmp_error) {
@@ -80,8 +80,8 @@ fn reset<B: Buffer>(buffer: &mut B, pkt: &mut PacketState) -> Result<(), Short> 
         return Err(Short);
     }
     let window = &mut buffer.window();
-    if pkt.front.arrival != Arrival::Plain {
-        relength(window, &pkt.front.outer, end)?;
+    if pkt.headers.arrival != Arrival::Plain {
+        set_outer_lengths(window, &pkt.headers.outer, end)?;
     }
     send_back(window, pkt)
 }
@@ -91,34 +91,34 @@ fn error(window: &mut Window<'_>, pkt: &PacketState, icmp_error: IcmpError) -> R
     let inner = usize::from(pkt.inner.at);
     window.copy_within(icmp::error_header(&pkt.inner), 0, inner)?;
     icmp::write_error(window, inner, &pkt.inner, icmp_error)?;
-    if pkt.front.arrival == Arrival::Plain {
+    if pkt.headers.arrival == Arrival::Plain {
         return Ok(());
     }
     let end = window.len();
-    relength(window, &pkt.front.outer, end)
+    set_outer_lengths(window, &pkt.headers.outer, end)
 }
 
 /// Sets the length fields of the outer headers so that the packet ends at `end`.
-fn relength(window: &mut Window<'_>, outer: &Ip, end: usize) -> Result<(), Short> {
-    let Some(udp) = tunnel::relength(window, outer, end)? else { return Ok(()) };
+fn set_outer_lengths(window: &mut Window<'_>, outer: &Ip, end: usize) -> Result<(), Short> {
+    let Some(udp) = tunnel::set_length_fields(window, outer, end)? else { return Ok(()) };
     let sum: u16 = window.load(udp + 6)?;
     if sum == 0 {
         return Ok(()); // The packet came without a checksum and is returned without one.
     }
     let shorter = Ip { end: end as u16, ..*outer };
-    let sum = checksum::udp(checksum::l4_full(window, &shorter)?);
+    let sum = checksum::udp_checksum(checksum::l4_full(window, &shorter)?);
     window.store(udp + 6, sum)
 }
 
 /// Reverses the direction of the frame and sets its exit.
 fn send_back(window: &mut Window<'_>, pkt: &mut PacketState) -> Result<(), Short> {
-    match pkt.front.arrival {
+    match pkt.headers.arrival {
         Arrival::Plain => ethernet::swap(window)?,
-        _ => return_in_place(window, &pkt.front.outer)?,
+        _ => return_in_place(window, &pkt.headers.outer)?,
     }
-    if pkt.front.inner_eth != 0 {
+    if pkt.headers.inner_eth != 0 {
         // The Ethernet header inside VXLAN is reversed too. A swap changes no checksum.
-        ethernet::swap_at(window, pkt.front.inner_eth)?;
+        ethernet::swap_at(window, pkt.headers.inner_eth)?;
     }
     pkt.exit = Exit::Port(pkt.arm);
     Ok(())

@@ -15,7 +15,7 @@ use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::affinity::{Affinity, Client};
 use tables::counters::Counter;
-use tables::flow::{Forward, InsertError, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
+use tables::flow::{EVICTION_PORTS, Forward, InsertError, PATH_ONE_WAY, PATH_REDIRECT};
 use tables::fragment::FragmentTarget;
 use tables::nat_port;
 use tables::reason::DropReason;
@@ -25,7 +25,7 @@ use tables::set::QuotedService;
 /// Chooses service and backend for an undecided packet. If a flow begins
 /// ([`PacketState::NEW_FLOW`]), the caller must call [`begin`] afterwards; the memory that it reads
 /// is being prefetched. A packet with [`PacketState::EVICT_PORT`] stays undecided, and the caller
-/// must call [`evict`].
+/// must call [`claim_or_evict`].
 #[inline(always)]
 pub fn select<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     if pkt.is_undecided()
@@ -38,7 +38,7 @@ pub fn select<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_
 /// Completes [`select`] for a packet with [`PacketState::EVICT_PORT`]: claims a NAT port, if
 /// necessary that of another flow.
 #[cold]
-pub fn evict(pkt: &mut PacketState, lcore: &Lcore<'_>) {
+pub fn claim_or_evict(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     let backend = lcore.set().backend(pkt.backend).ok_or(DropReason::NoBackend);
     match backend.and_then(|backend| claim(pkt, lcore, backend, backend.nat_ports)) {
         Ok(_) => mark_new_flow(pkt, lcore),
@@ -49,14 +49,14 @@ pub fn evict(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     }
 }
 
-/// Claims the NAT port of a prepared flow again from the start, since the preceding flow's start
-/// released ports.
+/// Gives back the NAT port of a prepared flow and claims one anew, because the flow that was
+/// inserted before it has released ports: the result is that of processing one packet at a time.
 #[cold]
 pub fn claim_again(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     if pkt.path.mode == Mode::Nat as u8 && pkt.path.flags & PATH_REDIRECT == 0 {
         lcore.nat_ports().unclaim(pkt.nat_map, pkt.path.nat_port);
         pkt.pending |= PacketState::EVICT_PORT;
-        evict(pkt, lcore);
+        claim_or_evict(pkt, lcore);
         pkt.pending &= !PacketState::EVICT_PORT;
     }
 }
@@ -77,12 +77,12 @@ pub fn begin<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>
 pub fn lookup_service(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     let ip = &pkt.inner;
     let begins = pkt.is_undecided()
-        && pkt.front.arrival != Arrival::Backend
+        && pkt.headers.arrival != Arrival::Backend
         && ip.fragment != Fragment::Later
         && ip.kind != L4::IcmpError
-        && !is_own(pkt, lcore);
+        && !is_to_own_port(pkt, lcore);
     if begins {
-        let service = lcore.set().frontend(pkt.front.scope_key, &ip.dst, ip.dport, ip.proto);
+        let service = lcore.set().frontend(pkt.headers.scope_key, &ip.dst, ip.dport, ip.proto);
         pkt.service = service.unwrap_or(NONE);
         if pkt.service != NONE {
             lcore.set().prefetch_pick(pkt.service, pkt.hash);
@@ -94,9 +94,9 @@ pub fn lookup_service(pkt: &mut PacketState, lcore: &Lcore<'_>) {
 /// Returns true if a plain packet is addressed to a port that this machine serves itself. Such
 /// packets bypass frontends that cover all ports or networks.
 #[inline(always)]
-fn is_own(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
+fn is_to_own_port(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
     let (ip, settings) = (&pkt.inner, &lcore.snapshot().settings);
-    pkt.front.arrival == Arrival::Plain && settings.own_port(&ip.dst, ip.proto, ip.dport) != 0
+    pkt.headers.arrival == Arrival::Plain && settings.own_port(&ip.dst, ip.proto, ip.dport) != 0
 }
 
 #[inline(always)]
@@ -105,12 +105,12 @@ fn select_service(
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
-    let answer = pkt.front.arrival == Arrival::Backend;
-    let translated = || {
-        let plain = pkt.service == NONE && pkt.front.arrival == Arrival::Plain;
+    let answer = pkt.headers.arrival == Arrival::Backend;
+    let to_own_source = || {
+        let plain = pkt.service == NONE && pkt.headers.arrival == Arrival::Plain;
         plain && lcore.snapshot().settings.is_source(&pkt.inner.dst)
     };
-    if answer || pkt.quoted.is_some() || translated() {
+    if answer || pkt.quoted.is_some() || to_own_source() {
         // The burst's lookups precede its inserts: the flow may have begun within the burst.
         track::find_and_track(window, pkt, lcore)?;
         if !pkt.is_undecided() || pkt.ends_flow() {
@@ -146,21 +146,21 @@ fn select_backend(
 ) -> Result<(), DropReason> {
     let set = lcore.set();
     let service = set.service(pkt.service).ok_or(DropReason::NoBackend)?;
-    if is_martian(pkt, lcore) {
+    if has_invalid_source(pkt, lcore) {
         return Err(DropReason::MartianSource);
     }
     if !set.admits(service, &pkt.inner.src) {
         return Err(DropReason::SourceDenied);
     }
-    let translated = service.needs_entry();
-    let tracked = lcore.admits_new_flow(translated);
+    let needs_entry = service.needs_entry();
+    let tracked = lcore.admits_new_flow(needs_entry);
     if !tracked {
         // The burst's lookups precede its inserts: the flow may have begun within the burst.
         track::find_and_track(window, pkt, lcore)?;
         if !pkt.is_undecided() || pkt.ends_flow() {
             return Ok(());
         }
-        if translated {
+        if needs_entry {
             return Err(DropReason::NewFlowLimited);
         }
     }
@@ -179,7 +179,7 @@ fn select_backend(
     prepare(pkt, lcore, service, record)?;
     if !tracked {
         pkt.pending &= !PacketState::NEW_FLOW;
-        note_origin(window, pkt, lcore);
+        record_return_leg(window, pkt, lcore);
         forward_untracked(pkt, lcore);
     }
     Ok(())
@@ -194,12 +194,12 @@ fn select_for_quote(
     lcore: &Lcore<'_>,
     quoted: &Ip,
 ) -> Result<(), DropReason> {
-    let (set, plain) = (lcore.set(), pkt.front.arrival == Arrival::Plain);
+    let (set, plain) = (lcore.set(), pkt.headers.arrival == Arrival::Plain);
     let own = || set.settings().own_port(&quoted.src, quoted.proto, quoted.sport) != 0;
     if quoted.fragment == Fragment::Later || plain && own() {
         return handle_unmatched(pkt, lcore);
     }
-    pkt.service = match set.quoted_service(pkt.front.scope_key, &pkt.inner, quoted) {
+    pkt.service = match set.quoted_service(pkt.headers.scope_key, &pkt.inner, quoted) {
         QuotedService::Stateless(id) => id,
         QuotedService::NeedsFlow if plain => return Err(DropReason::IcmpUnknownFlow),
         QuotedService::NeedsFlow | QuotedService::None => return handle_unmatched(pkt, lcore),
@@ -221,14 +221,14 @@ fn select_for_quote(
     Ok(())
 }
 
-/// Returns true if the source address is martian or a frontend's. Frontends behind an inspecting
-/// gateway are hosts, so a gateway's packet may come from another frontend's address, but not from
-/// its own destination.
-fn is_martian(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
-    let (src, scope_key) = (&pkt.inner.src, pkt.front.scope_key);
+/// Returns true if the source address is martian, equals the destination or, for a plain packet, is
+/// a frontend's. A gateway's packet may come from a frontend's address: frontends behind an
+/// inspecting gateway are hosts.
+fn has_invalid_source(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
+    let (src, scope_key) = (&pkt.inner.src, pkt.headers.scope_key);
     src.is_martian()
         || *src == pkt.inner.dst
-        || pkt.front.arrival == Arrival::Plain && lcore.set().address_marked(scope_key, src)
+        || pkt.headers.arrival == Arrival::Plain && lcore.set().address_marked(scope_key, src)
 }
 
 /// Returns the backend of the client by affinity, and records or refreshes it.
@@ -251,7 +251,7 @@ fn affinity_or_pick(
     addr: Addr,
 ) -> Option<(Client, u32)> {
     let (set, affinities) = (lcore.set(), lcore.affinities());
-    let client = Client { scope: pkt.front.scope, service: pkt.service, addr };
+    let client = Client { scope: pkt.headers.scope, service: pkt.service, addr };
     let known = affinities.find(&client, lcore.now_s(), service.affinity_s);
     let backend = match known.filter(|affinity| set.is_affinity_valid(service, affinity)) {
         Some(affinity) => affinity.backend,
@@ -263,11 +263,11 @@ fn affinity_or_pick(
 /// Handles a later fragment without a known first one: only addresses can decide on it.
 fn handle_later_fragment(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let dst = pkt.inner.dst;
-    let is_own = lcore.set().address_marked(pkt.front.scope_key, &dst)
-        || (pkt.front.arrival == Arrival::Plain
+    let to_weir = lcore.set().address_marked(pkt.headers.scope_key, &dst)
+        || (pkt.headers.arrival == Arrival::Plain
             && lcore.snapshot().settings.is_source(&dst)
             && !lcore.snapshot().settings.is_local(&dst));
-    if is_own {
+    if to_weir {
         return Err(DropReason::FragmentBeforeFirst);
     }
     handle_unmatched(pkt, lcore)
@@ -277,19 +277,20 @@ fn handle_later_fragment(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(),
 #[inline(never)]
 fn handle_unmatched(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    // The lookup is limited to the few packets whose handling depends on it.
-    let needs_mark = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
-    let needs_mark = needs_mark || pkt.inner.fragment == Fragment::First;
-    let marked = needs_mark && lcore.set().address_marked(pkt.front.scope_key, &pkt.inner.dst);
-    if marked && matches!(pkt.inner.kind, L4::IcmpEcho { request: true }) {
-        if is_martian(pkt, lcore) {
+    // `marked`: the destination is a frontend's address, on whatever port. The lookup is limited to
+    // the few packets whose handling depends on it.
+    let is_echo_request = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
+    let needs_mark = is_echo_request || pkt.inner.fragment == Fragment::First;
+    let marked = needs_mark && lcore.set().address_marked(pkt.headers.scope_key, &pkt.inner.dst);
+    if marked && is_echo_request {
+        if has_invalid_source(pkt, lcore) {
             return Err(DropReason::MartianSource);
         }
         pkt.verdict = Verdict::Reply(Reply::Echo);
         return Ok(());
     }
-    if pkt.front.arrival == Arrival::Gateway {
-        return match snapshot.tunnels[usize::from(pkt.front.tunnel)].no_service() {
+    if pkt.headers.arrival == Arrival::Gateway {
+        return match snapshot.tunnels[usize::from(pkt.headers.tunnel)].no_service() {
             NoService::Drop => Err(DropReason::NoService),
             NoService::Punt if pkt.inner.src.is_martian() => Err(DropReason::MartianSource),
             NoService::Punt => {
@@ -306,7 +307,7 @@ fn handle_unmatched(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), Drop
         };
     }
     let (dst, settings) = (&pkt.inner.dst, &snapshot.settings);
-    // A backend that answers its clients directly answers probes without a tunnel.
+    // With direct server return, a backend's answers to probes arrive without a tunnel.
     if settings.is_local(dst) || dst.is_link_local() || lcore.set().probe(dst).is_some() {
         pkt.verdict = Verdict::Punt;
         return Ok(());
@@ -338,7 +339,7 @@ fn prepare(
                 return Ok(());
             }
         }
-        Some(Mode::Dsr) if pkt.front.arrival == Arrival::Plain => {
+        Some(Mode::Dsr) if pkt.headers.arrival == Arrival::Plain => {
             pkt.path.mode = Mode::Dsr as u8;
             pkt.path.flags = PATH_ONE_WAY;
         }
@@ -384,9 +385,9 @@ fn insert_selected(
         return Ok(());
     }
     if pkt.path.mode == Mode::Nat as u8 {
-        return insert_translated(window, pkt, lcore, service);
+        return insert_nat(window, pkt, lcore, service);
     }
-    note_origin(window, pkt, lcore);
+    record_return_leg(window, pkt, lcore);
     let inserted = match insert(window, pkt, lcore, service, back_key(pkt), NONE) {
         // Weir's own options distinguish endpoints where 5-tuples do not. Plain answers, which have
         // no options, belong to the first flow.
@@ -408,10 +409,11 @@ fn insert_selected(
     Ok(())
 }
 
-/// Records the return leg for answers of a tunnel flow whose entry is gone or was never created.
-fn note_origin(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
+/// Records the return leg of a flow in tunnel mode, for answers when its entry is gone or was never
+/// created.
+fn record_return_leg(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     if pkt.path.mode == Mode::Tunnel as u8 {
-        origin::note(window, pkt, lcore);
+        origin::record_return_leg(window, pkt, lcore);
     }
 }
 
@@ -422,9 +424,9 @@ fn forward_untracked(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     set_backend_verdict(pkt);
 }
 
-/// Inserts a translated flow whose port is claimed: both entries or neither. If another flow has
+/// Inserts a NAT flow whose port is claimed: both entries or neither. If another flow has
 /// the entry on the backend's side, the next local address is tried.
-fn insert_translated(
+fn insert_nat(
     window: &Window<'_>,
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
@@ -457,7 +459,7 @@ fn insert_translated(
 
 /// Claims a NAT port towards a backend: a free port of the maps from `first` on (one per local
 /// address of the backend's family), else the port of a flow that can be evicted. Returns false if
-/// the caller must call [`evict`] for the latter.
+/// the caller must call [`claim_or_evict`] for the latter.
 fn claim(
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
@@ -501,9 +503,10 @@ fn claim(
     Ok(true)
 }
 
-/// Takes a port of an exhausted map from an unconfirmed or reset flow, among the few that were
-/// allocated longest ago. A port belongs to one flow, either of the new flow's protocol or of the
-/// other one. `back` returns the backend-side key of a flow with this protocol and port.
+/// Takes a port of an exhausted map from a flow that was reset or is unconfirmed (its client has
+/// not yet answered the backend's first packet), among the few ports that were allocated longest
+/// ago. A port belongs to one flow, either of the new flow's protocol or of the other one. `back`
+/// returns the backend-side key of a flow with this protocol and port.
 #[cold]
 fn evicted_port(
     lcore: &Lcore<'_>,
@@ -518,7 +521,7 @@ fn evicted_port(
         let key = back(proto, port);
         flows.find(flows.hash(&key), &key)
     };
-    for _ in 0..PORTS {
+    for _ in 0..EVICTION_PORTS {
         let port = ports.oldest(map, range.clone(), share)?;
         let hit =
             port_owner(proto, port).or_else(|| port_owner(nat_port::other_proto(proto), port));

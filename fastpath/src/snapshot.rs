@@ -115,7 +115,7 @@ impl Snapshot {
     }
 
     /// Returns the tunnel by which packets go to the gateway of a flow whose leg has the tunnel
-    /// `id`, as [`TableSet::tunnel_to_gateway`].
+    /// `id`: that tunnel or its successor, as for [`TableSet::tunnel_to_gateway`].
     pub fn tunnel_to_gateway(&self, id: u32) -> Option<&SnapshotTunnel> {
         let tunnel = self.tunnel(id)?;
         match tunnel.record.successor() {

@@ -80,10 +80,10 @@ impl Tap {
         Ok(Tap { device, name: arm.tap.clone(), mac, foreign_mac: None })
     }
 
-    /// Sets the port's MAC address again if another program has changed it: the NIC would not
-    /// receive what is sent to the kernel. systemd-udevd sets an address of its own on a new
-    /// device (`MACAddressPolicy=persistent`) if it reads the device before this program has set
-    /// the address, and writes it afterwards.
+    /// Sets the port's MAC address again if another program has changed it: the kernel would
+    /// announce the other address, for which the NIC receives nothing. systemd-udevd sets an
+    /// address of its own on a new device (`MACAddressPolicy=persistent`) if it reads the device
+    /// before this program has set the address, and writes it afterwards.
     pub fn restore_mac(&mut self) {
         let Ok(found) = self.device.mac_address() else { return };
         if found == self.mac {

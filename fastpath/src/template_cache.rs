@@ -5,7 +5,7 @@
 //! are computed once per generation. State that may change within a generation is excluded: the
 //! next hop with its MAC addresses and path MTU, and everything specific to a flow or packet.
 
-use crate::burst::{Front, PacketState};
+use crate::burst::{OuterHeaders, PacketState};
 use packet::template::Template;
 use packet::tunnel::Outer;
 use tables::flow::prefetch;
@@ -35,7 +35,7 @@ impl Key {
     /// Returns the key of a packet to a backend.
     #[inline(always)]
     pub fn of(pkt: &PacketState) -> Key {
-        let Front { scope, tunnel, .. } = pkt.front;
+        let OuterHeaders { scope, tunnel, .. } = pkt.headers;
         Key { scope, service: pkt.service, tunnel, inner_family: pkt.inner.v6.into() }
     }
 
@@ -77,8 +77,8 @@ impl Default for TemplateCache {
 }
 
 impl TemplateCache {
-    /// Drops all templates. Required at least every `CACHE_MAX_S`: a released scope can be given to
-    /// another endpoint, whose packets must not carry the former endpoint's options.
+    /// Drops all templates. Called at least every `CACHE_MAX_S` seconds: a released scope can be
+    /// given to another endpoint, whose packets must not carry the former endpoint's options.
     pub fn clear(&mut self) {
         if !self.is_empty() {
             *self = TemplateCache::default();

@@ -1,8 +1,8 @@
-//! Traces: sampled packets are followed stage by stage.
+//! Traces: selected packets are followed stage by stage.
 //!
-//! `weir trace` gives each lcore a filter and a number of packets. After each stage the lcore sends
-//! slowpath the state of the packets that match the filter. The stages themselves are unaware of
-//! traces; while no trace is on, the cost is one comparison per burst.
+//! `weir trace` gives each lcore a filter and a number of packets. After each stage from decap on,
+//! the lcore sends slowpath the state of the first packets that match the filter. The stages
+//! contain no code for traces; while no trace is on, the cost is one comparison per burst.
 
 use crate::burst::{Burst, PacketState};
 use crate::verdict::{Exit, Verdict};
@@ -12,8 +12,11 @@ use tables::command::{Decision, Event, TraceExit, TraceFilter, TraceState};
 /// A trace on one lcore.
 #[derive(Debug, Default)]
 pub struct Trace {
+    /// `None` if no trace is on.
     filter: Option<TraceFilter>,
+    /// Number of packets still to select.
     remaining: u32,
+    /// Number of the packet selected last; numbers begin with 1.
     next_packet: u32,
 }
 
@@ -67,7 +70,7 @@ impl Trace {
             arm: pkt.arm,
             service: pkt.service,
             backend: pkt.backend,
-            scope: pkt.front.scope,
+            scope: pkt.headers.scope,
             bytes: u32::from(pkt.inner.end - pkt.inner.at),
             hash: pkt.hash,
             sport: pkt.inner.sport,

@@ -22,7 +22,7 @@ use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, TunnelKind, WhenFailed};
 
-/// Looks up the packet's flow and prefetches its path.
+/// Looks up the packet's flow and prefetches its path record.
 #[inline(always)]
 pub fn find(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     // A later fragment has no ports: the first fragment of its datagram determines the flow. An
@@ -111,7 +111,7 @@ fn track_fragment(
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
-    match lcore.fragments().find(&fragment_key(pkt.front.scope, &pkt.inner), lcore.now_s()) {
+    match lcore.fragments().find(&fragment_key(pkt.headers.scope, &pkt.inner), lcore.now_s()) {
         Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
             let Some(hit) = lcore.flows().revisit(path, stamp) else { return Ok(()) };
             track_flow(window, pkt, lcore, &hit, from_initiator)?;
@@ -146,7 +146,7 @@ fn track_flow(
         Err(PathError::Gone) => return Ok(()),
         Err(PathError::Busy) => return Err(DropReason::FlowContended),
     }
-    let from_kernel = pkt.front.arrival == Arrival::Kernel;
+    let from_kernel = pkt.headers.arrival == Arrival::Kernel;
     if pkt.path.flags & PATH_REDIRECT != 0 && from_kernel == hit.is_front() {
         return Ok(()); // The packet is addressed to the proxy's own port and not to its service.
     }
@@ -174,7 +174,8 @@ fn track_flow(
         record_fragment(pkt, lcore, target);
     }
     if answer {
-        if pkt.front.arrival == Arrival::Backend && pkt.front.outer.src != pkt.path.backend_addr {
+        if pkt.headers.arrival == Arrival::Backend && pkt.headers.outer.src != pkt.path.backend_addr
+        {
             return Err(DropReason::UnknownBackendTunnel);
         }
         // A flow is confirmed once its client sends another packet after an answer.
@@ -197,7 +198,7 @@ fn track_flow(
 /// Returns true for a packet from the backend's side towards the gateway or client.
 #[inline(always)]
 fn is_answer(pkt: &PacketState, hit: &Hit, from_initiator: bool) -> bool {
-    match pkt.front.arrival {
+    match pkt.headers.arrival {
         // Of the kernel's packets, only a proxy's answers are tracked.
         Arrival::Backend | Arrival::Kernel => true,
         Arrival::Plain => !hit.is_front() || !from_initiator,
@@ -305,7 +306,7 @@ pub fn set_backend_verdict(pkt: &mut PacketState) {
 /// Records the flow of this datagram for its later fragments. If the table is full, only those
 /// fragments are lost: a flood of first fragments does not affect whole packets.
 pub fn record_fragment(pkt: &PacketState, lcore: &Lcore<'_>, target: FragmentTarget) {
-    let key = fragment_key(pkt.front.scope, &pkt.inner);
+    let key = fragment_key(pkt.headers.scope, &pkt.inner);
     if lcore.fragments().insert(&key, target, lcore.now_s()).is_err() {
         lcore.page().count(Counter::FragmentsUntracked, 1);
     }
@@ -338,8 +339,8 @@ fn refresh_leg(
 #[inline(never)]
 fn adopts_leg(pkt: &PacketState, lcore: &Lcore<'_>, from_initiator: bool) -> bool {
     from_initiator
-        || pkt.front.arrival != Arrival::Gateway
-        || lcore.snapshot().tunnels[usize::from(pkt.front.tunnel)].kind != TunnelKind::Vxlan
+        || pkt.headers.arrival != Arrival::Gateway
+        || lcore.snapshot().tunnels[usize::from(pkt.headers.tunnel)].kind != TunnelKind::Vxlan
 }
 
 /// Replaces the flow's gateway leg by that of the packet, and records the return leg.
@@ -351,7 +352,7 @@ pub fn change_leg(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     let options = leg::options(window, pkt, &mut options);
     let leg = leg::gateway_leg(window, pkt, lcore.snapshot());
     let digest = leg::digest(window, pkt);
-    origin::note(window, pkt, lcore);
+    origin::record_return_leg(window, pkt, lcore);
     match lcore.flows().update_gateway(hit, from_initiator, &leg, options, digest) {
         LegUpdate::Changed => lcore.page().count(Counter::GatewayLegChanges, 1),
         LegUpdate::Shared => {

@@ -45,8 +45,10 @@ pub fn to_backend<B: Buffer>(
     let service = lcore.set().service(pkt.service);
     let service = service.ok_or(Rejection::Drop(DropReason::NoBackend))?;
     check_ttl(pkt)?;
-    let gateway = match pkt.front.arrival {
-        Arrival::Gateway => lcore.snapshot().tunnels[usize::from(pkt.front.tunnel)].record.gateway,
+    let gateway = match pkt.headers.arrival {
+        Arrival::Gateway => {
+            lcore.snapshot().tunnels[usize::from(pkt.headers.tunnel)].record.gateway
+        }
         _ => 0,
     };
     send(buffer, pkt, lcore, service, gateway, Some(key))
@@ -67,7 +69,7 @@ fn send_with_template<B: Buffer>(
     update_ecn_and_ttl(buffer, pkt)?;
     nat::clamp_mss_option(&mut buffer.window(), pkt, lcore);
     reserve_headroom(buffer, pkt, template::LEN)?;
-    let own = PacketFields {
+    let fields = PacketFields {
         macs: route.macs(),
         dst: pkt.path.backend_addr.words[3],
         sport: source_port(pkt.hash),
@@ -75,7 +77,11 @@ fn send_with_template<B: Buffer>(
         cookie,
         tos: pkt.inner.tos,
     };
-    cached.template.write(&mut buffer.window(), &own, usize::from(pkt.inner.end - pkt.inner.at))?;
+    cached.template.write(
+        &mut buffer.window(),
+        &fields,
+        usize::from(pkt.inner.end - pkt.inner.at),
+    )?;
     pkt.exit = Exit::Port(route.arm());
     Ok(())
 }
@@ -124,7 +130,7 @@ fn send<B: Buffer>(
     let mut options = [0; geneve::OWN_OPTIONS];
     if kind == TunnelKind::Geneve {
         let (attachment, cookie) = origin::attachment(&buffer.window(), pkt, gateway);
-        geneve::own_options(&mut options, pkt.front.scope_key, attachment, cookie);
+        geneve::own_options(&mut options, pkt.headers.scope_key, attachment, cookie);
     }
     let (kind, ends) = (kind, (hashed_source.unwrap_or(*local), to));
     let (macs, hash) = (route.macs(), pkt.hash);
@@ -132,7 +138,7 @@ fn send<B: Buffer>(
     outer.checksum = service.flags & SERVICE_CHECKSUM != 0;
     let overhead = (outer_len(&outer) - ETHERNET) as u16;
     check_backend_mtu(pkt, lcore, route.mtu().saturating_sub(overhead))?;
-    if pkt.front.arrival != Arrival::Kernel {
+    if pkt.headers.arrival != Arrival::Kernel {
         update_ecn_and_ttl(buffer, pkt)?;
         outer.tos = pkt.inner.tos;
     }
@@ -161,17 +167,17 @@ fn encapsulate<B: Buffer>(
     Ok(())
 }
 
-/// Places the inner packet at offset `front` and truncates the frame after it.
+/// Places the inner packet at offset `headers_len` and truncates the frame after it.
 #[inline(always)]
 fn reserve_headroom<B: Buffer>(
     buffer: &mut B,
     pkt: &PacketState,
-    front: usize,
+    headers_len: usize,
 ) -> Result<(), Rejection> {
     trim(buffer, pkt);
     let before = usize::from(pkt.inner.at);
     // Between tunnels of the same header length nothing moves.
-    if before != front && !(buffer.strip(before) && buffer.grow(front)) {
+    if before != headers_len && !(buffer.strip(before) && buffer.grow(headers_len)) {
         return Err(Rejection::Drop(DropReason::NoHeadroom));
     }
     Ok(())
@@ -198,30 +204,30 @@ pub fn to_client<B: Buffer>(
         None => fill_untracked_answer(&buffer.window(), pkt, lcore, &mut answer)?,
     }
     check_ttl(pkt)?;
-    let crosses = pkt.path.crosses();
+    let other_family = pkt.path.crosses();
     let leg = &answer.gateway;
-    let front = match leg.tunnel {
+    let tunnel = match leg.tunnel {
         NO_TUNNEL => None,
         id => {
             let tunnel = lcore.snapshot().tunnel_to_gateway(u32::from(id));
             Some(tunnel.ok_or(Rejection::Drop(DropReason::NoFlow))?)
         }
     };
-    check_client_mtu(pkt, lcore, front, leg.arm)?;
+    check_client_mtu(pkt, lcore, tunnel, leg.arm)?;
     update_ecn_and_ttl(buffer, pkt)?;
     if pkt.path.mode == Mode::Nat as u8 {
         let hit = pkt.hit.ok_or(Rejection::Drop(DropReason::NoFlow))?;
         let ends = flows.ends(&hit).map_err(rejection_of)?;
-        match crosses {
+        match other_family {
             true => nat64::from_backend(buffer, pkt, lcore, &ends)?,
             false => nat::from_backend(&mut buffer.window(), pkt, &ends)?,
         }
     }
-    if !crosses {
+    if !other_family {
         nat::clamp_mss_option(&mut buffer.window(), pkt, lcore);
     }
     let own = lcore.macs()[usize::from(leg.arm & 1)];
-    let Some(tunnel) = front else {
+    let Some(tunnel) = tunnel else {
         plain_frame(buffer, pkt, &Macs::new(leg.gateway_mac, own), leg.vlan)?;
         pkt.exit = Exit::Port(leg.arm);
         return Ok(());
@@ -247,28 +253,28 @@ fn fill_untracked_answer(
     Ok(())
 }
 
-/// Rejects a packet that exceeds its gateway's inner MTU or, if translation between families makes
-/// it grow, the MTU of a plain client's arm.
+/// Rejects a packet that exceeds its gateway's inner MTU or, for a plain client of the other
+/// address family, the MTU of the client's arm.
 #[inline(always)]
 fn check_client_mtu(
     pkt: &PacketState,
     lcore: &Lcore<'_>,
-    front: Option<&SnapshotTunnel>,
+    tunnel: Option<&SnapshotTunnel>,
     arm: u8,
 ) -> Result<(), Rejection> {
-    let crosses = pkt.path.crosses();
-    let (limit, reported) = match front {
+    let other_family = pkt.path.crosses();
+    let (limit, reported) = match tunnel {
         Some(tunnel) => {
             let reported = tunnel.record.flags & tables::record::TUNNEL_REPLY_TOO_BIG != 0;
             (tunnel.record.inner_mtu, reported)
         }
-        None if crosses => (lcore.snapshot().settings.mtu_of(arm), true),
+        None if other_family => (lcore.snapshot().settings.mtu_of(arm), true),
         None => return Ok(()),
     };
     if limit == 0 {
         return Ok(());
     }
-    let passes = if crosses { nat64::check_mtu(pkt, limit) } else { check_mtu(pkt, limit) };
+    let passes = if other_family { nat64::check_mtu(pkt, limit) } else { check_mtu(pkt, limit) };
     passes.map_err(|mtu| match reported && reports_too_big(pkt, lcore) {
         true => Rejection::Reply(Reply::TooBig(mtu)),
         false => Rejection::Drop(DropReason::TooBig),

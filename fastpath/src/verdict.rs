@@ -14,7 +14,8 @@ pub enum Verdict {
     Nat,
     /// Sent to the flow's backend in a tunnel. The inner packet's TTL is decremented, the
     /// congestion mark of the gateway's outer header is transferred to it (RFC 6040), and the MSS
-    /// option of a SYN is lowered if the service sets `mss`; all other bytes stay unchanged.
+    /// option of a SYN is lowered if the service sets `mss`. Checksums are updated; all other bytes
+    /// of the inner packet stay unchanged.
     Tunnel,
     /// Sent from a backend to its flow's gateway, or to the client of a plain flow.
     Answer,
@@ -26,7 +27,7 @@ pub enum Verdict {
     Reply(Reply),
     /// Sent by this machine's kernel; leaves unchanged through its arm.
     Forward,
-    /// Sent by this machine's kernel to one specific backend, through its service's tunnel.
+    /// A health probe by this machine's kernel, sent to its backend in the service's tunnel.
     Probe,
     /// Dropped, for exactly one reason.
     Drop(DropReason),
@@ -53,6 +54,6 @@ pub enum Exit {
     None,
     /// The NIC port of this arm.
     Port(u8),
-    /// The kernel, through the exception port of this arm.
+    /// The kernel, through the exception port (TAP) of this arm.
     Kernel(u8),
 }

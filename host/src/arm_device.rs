@@ -10,27 +10,27 @@ use crate::nic::{Inventory, Nic};
 /// The device of an arm.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ArmDevice<'a> {
-    /// The arm.
+    /// The arm, ingress or egress.
     pub arm: ArmName,
     /// The device as configured, without the arguments of its driver.
     pub name: &'a str,
-    /// What the machine has under this name.
+    /// The device that has this name on this machine.
     pub found: Found<'a>,
 }
 
-/// What a device's name stands for.
+/// The device that a configured name refers to.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Found<'a> {
     /// A device of the machine.
     Nic(&'a Nic),
     /// A virtual device of DPDK.
     Virtual {
-        /// Its driver; `None` if Weir knows none of this name.
+        /// Its driver; `None` if Weir's driver table has none of this name.
         driver: Option<&'static Driver>,
-        /// The interface of the kernel that it uses.
+        /// The kernel interface that it uses, from its `iface` argument.
         interface: Option<&'a str>,
     },
-    /// Nothing, for this reason.
+    /// No device has this name; the value is the reason.
     Nothing(String),
 }
 
@@ -48,7 +48,7 @@ impl ArmDevice<'_> {
         }
     }
 
-    /// Returns the driver of DPDK for the device, if Weir knows one.
+    /// Returns the driver of DPDK for the device, if the driver table has one.
     pub fn dpdk_driver(&self) -> Option<&'static Driver> {
         match self.found {
             Found::Nic(nic) => nic.dpdk_driver,
@@ -60,7 +60,8 @@ impl ArmDevice<'_> {
     /// Returns the interface of the kernel on the device, if it has one.
     pub fn interface(&self) -> Option<&str> {
         match self.found {
-            // A MANA device has an interface for each port; that of the configured name counts.
+            // A MANA device has an interface for each port. The one with the configured name is
+            // meant; a device that is configured by its bus address is represented by its first.
             Found::Nic(nic) => {
                 let names = || nic.interfaces.iter().map(|interface| interface.name.as_str());
                 names().find(|name| *name == self.name).or_else(|| names().next())
@@ -94,7 +95,8 @@ fn find<'a>(name: &DeviceName, inventory: &'a Inventory) -> Found<'a> {
     match inventory.find(name) {
         Err(error) => Found::Nothing(error.to_string()),
         Ok(nics) => {
-            // DPDK drives the virtual function of a pair that has one MAC address.
+            // On Azure, a synthetic NIC and its virtual function have the same MAC address. DPDK
+            // drives the function.
             let is_function = |nic: &&Nic| matches!(nic.bus_address(), Some(BusAddress::Pci(_)));
             let chosen = nics.iter().copied().find(is_function).or(nics.first().copied());
             chosen.map_or_else(|| Found::Nothing(format!("no device {name}")), Found::Nic)

@@ -56,24 +56,27 @@ pub enum Missing {
     Address,
 }
 
-/// The file that exists while udev handles events of devices.
+/// The file that exists while udev has device events to handle.
 const UDEV_QUEUE: &str = "run/udev/queue";
 
-/// Returns whether events of devices are pending, as after a boot until all drivers are loaded.
+/// Returns true while udev has device events to handle: after a boot until all drivers are loaded.
 pub fn is_looking_for_devices(root: &Root) -> bool {
     root.exists(UDEV_QUEUE)
 }
 
-/// Prefix length of the subnets of IPv6 in the clouds: AWS and Azure allow no other.
+/// Prefix length assumed for an IPv6 address of which neither the metadata nor the kernel gives
+/// one. Azure allows no other for subnets; AWS, whose metadata names the subnet, also allows
+/// shorter ones.
 const CLOUD_V6_LENGTH: u8 = 64;
 
-/// Returns the values of an arm with the device `text`. `saved` has those of an earlier call. They
-/// are returned if they are of the same device and neither the cloud nor the kernel has an address,
-/// for example because a process has the NIC.
+/// Returns the values of an arm whose configured device is `text`. Addresses are those of the
+/// cloud's metadata if it describes the NIC, otherwise the kernel's. `saved` has the values of an
+/// earlier call: they are returned if they are of the same device and the source has no address,
+/// for example because the NIC is bound for DPDK.
 ///
 /// # Errors
-/// Fails if `text` names no device, or a device without an interface of the kernel, or if no source
-/// has an address of the device.
+/// Fails if `text` names no device or a virtual device without a kernel interface, or if there is
+/// no address.
 pub fn arm_values(
     (arm, text): (ArmName, &str),
     inventory: &Inventory,
@@ -175,8 +178,9 @@ fn kernel_addresses(interfaces: &[&nic::Interface]) -> Vec<Interface> {
     routable.map(|one| Interface { addr: one.address, len: one.length }).collect()
 }
 
-/// Returns the addresses of the metadata. The prefix length is that of the subnet, of the kernel's
-/// address, or of all subnets of IPv6; an address without any of these is left out.
+/// Returns the addresses of the metadata, each with its prefix length: that of the subnet that
+/// contains it, otherwise the kernel's for the same address (unless it is /128), otherwise
+/// [`CLOUD_V6_LENGTH`]. An IPv4 address without a prefix length is left out.
 fn cloud_addresses(metadata: &CloudInterface, kernel: &[&nic::Interface]) -> Vec<Interface> {
     let of_kernel = kernel_addresses(kernel);
     let length = |addr: IpAddr| {
@@ -192,8 +196,8 @@ fn cloud_addresses(metadata: &CloudInterface, kernel: &[&nic::Interface]) -> Vec
 }
 
 /// Returns the routers of the arm, at most one of each family, that an address of the arm reaches
-/// directly: the gateway of the kernel's default route, or else, for IPv4, the first address of the
-/// cloud's subnet, which both clouds reserve for their router.
+/// directly: the gateway of the kernel's default route, or else, for IPv4, the address after the
+/// network address of the cloud's subnet, which AWS and Azure reserve for their router.
 fn routers(
     addresses: &[Interface],
     kernel: &[&nic::Interface],
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_the_cloud_has_precedence_and_the_first_address_is_the_router() {
+    fn metadata_precedes_the_kernel_and_the_first_subnet_address_is_the_router() {
         let machine = Fake::aws();
         let cloud = metadata(
             "02:00:00:00:00:06",
@@ -292,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn saved_values_are_kept_while_a_process_has_the_nic() {
+    fn saved_values_replace_missing_addresses_of_the_same_device_only() {
         let machine = Fake::new();
         let _ = machine.pci("0000:00:06.0", "1d0f:ec20", "vfio-pci");
         let (inventory, device) = (machine.inventory(), (INGRESS, "0000:00:06.0"));

@@ -1,11 +1,13 @@
 //! Binding NICs to the drivers that DPDK needs, and returning them to the kernel.
 //!
-//! A binding works like `driverctl`'s: `driver_override` names the driver, and the bus is asked to
-//! probe the device again. The override lasts until it is cleared or the machine is rebooted; for
-//! the next boot, [`SavedBindings`] holds devices and drivers in a file.
+//! A binding works like `driverctl`'s: `driver_override` names the driver, and a write to
+//! `drivers_probe` makes the bus probe the device again. The override lasts until it is cleared or
+//! the machine is rebooted; for the next boot, [`SavedBindings`] holds devices and drivers in a
+//! file.
 //!
 //! A device is never taken from the kernel while an ssh session or the default route depends on it,
-//! unless forced. What it was before is recorded, so that [`plan_unbind`] restores it.
+//! unless forced. Its previous driver and override are recorded, so that [`plan_unbind`] restores
+//! them.
 
 mod apply;
 mod candidate;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Directories of system programs, which an operator's `PATH` may lack.
+/// Directories that are searched after those of `PATH`, which may lack directories of system
+/// programs.
 const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
@@ -23,13 +24,13 @@ pub enum CommandError {
     },
 }
 
-/// Runs programs.
+/// Runs programs of the system, or in tests returns given outputs.
 pub trait Commands {
     /// Runs a program, given by name or absolute path, and returns its standard output.
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, CommandError>;
 }
 
-/// The programs of this machine.
+/// Runs the programs of this machine.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SystemCommands;
 
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_errors_and_missing_programs_are_told_apart() {
+    fn output_errors_and_missing_programs_are_distinguished() {
         let run = |program: &str, arguments: &[&str]| SystemCommands.run(program, arguments);
         assert_eq!(run("echo", &["-n", "a b"]), Ok("a b".to_owned()));
         let error = run("ls", &["/no/such/file"]).unwrap_err().to_string();

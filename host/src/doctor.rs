@@ -1,7 +1,8 @@
-//! Examines the machine against a configuration: what prevents Weir from working, what makes it
-//! slower or risky, and the command that corrects it.
+//! Examines the machine against a configuration. Findings name what prevents Weir from working or
+//! makes it slower or risky, and the command that corrects it.
 //!
-//! Nothing is changed. A check that cannot run on this machine says so: it never passes silently.
+//! Nothing is changed. A check that cannot run on this machine is reported as not checked, never as
+//! passed.
 
 mod configuration;
 mod context;

@@ -1,8 +1,10 @@
-//! The machine that Weir runs on: its NICs, what is known of their drivers, and binding NICs to the
-//! drivers that DPDK needs.
+//! The machine that Weir runs on: its NICs, the table of DPDK's NIC drivers, binding NICs, the
+//! checks of `weir doctor`, and tuning.
 //!
-//! Everything is read and written below a [`Root`], so that a directory can stand for a machine,
-//! except what the process reads of itself (`process.rs`).
+//! Files are read and written below a [`Root`], so that a directory can replace a machine in tests.
+//! Three things have no file below a root: addresses and routes, which come from rtnetlink
+//! ([`nic::Network`]), the output of programs ([`commands`]), and the usage of this process
+//! ([`process`]).
 
 #![forbid(unsafe_code)]
 

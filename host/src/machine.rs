@@ -1,4 +1,5 @@
-//! The machine below a [`Root`](crate::Root): CPUs, kernel, interrupts, platform, processes.
+//! The machine below a [`Root`](crate::Root): CPUs, kernel, interrupts, platform, processes,
+//! systemd units.
 
 mod command_line;
 mod cpus;

@@ -37,16 +37,17 @@ pub struct Nic {
     pub kernel_driver: Option<String>,
     /// Whether that driver serves the kernel or a process.
     pub used_by: UsedBy,
-    /// The driver of DPDK for this device; `None` if Weir knows none.
+    /// The driver of DPDK for this device; `None` if the driver table has none.
     #[serde(serialize_with = "driver_name")]
     pub dpdk_driver: Option<&'static Driver>,
     /// Interfaces of the device in the kernel. A MANA device has several.
     pub interfaces: Vec<Interface>,
-    /// What the device was before it was bound for DPDK, from the record of the binding.
+    /// Driver, interfaces and MAC addresses before the device was bound for DPDK, from the record
+    /// of the binding.
     pub before: Option<Before>,
     /// NUMA node; `None` if the firmware gives none.
     pub numa_node: Option<u32>,
-    /// IOMMU group; `None` if no IOMMU has the device.
+    /// IOMMU group; `None` if the device is behind no IOMMU.
     pub iommu_group: Option<IommuGroup>,
     /// The other device of an Azure pair: the VF of a synthetic NIC, or the synthetic NIC of a VF.
     pub pair: Option<BusAddress>,
@@ -77,7 +78,7 @@ pub enum Location {
 pub enum UsedBy {
     /// The kernel's network stack.
     Kernel,
-    /// Processes, through vfio-pci or a UIO driver.
+    /// A driver that gives the device to a process is bound: vfio-pci or a UIO driver.
     Process,
     /// Nothing: no driver is bound.
     Nothing,
@@ -86,7 +87,7 @@ pub enum UsedBy {
 /// An interface of the kernel.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Interface {
-    /// Name.
+    /// Name of the interface, such as `eth0`.
     pub name: String,
     /// MAC address; `None` for an interface without Ethernet.
     pub mac: Option<MacAddress>,
@@ -100,7 +101,7 @@ pub struct Interface {
     pub master: Option<String>,
     /// Interfaces below this one.
     pub lower: Vec<String>,
-    /// Addresses.
+    /// IP addresses with their prefix lengths.
     pub addresses: Vec<Address>,
     /// Default routes in use through this interface, or through one above it.
     pub default_routes: Vec<DefaultRoute>,
@@ -108,10 +109,10 @@ pub struct Interface {
     pub sessions: Vec<IpAddr>,
 }
 
-/// An IOMMU group.
+/// An IOMMU group: devices that the IOMMU cannot isolate from each other.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct IommuGroup {
-    /// Number.
+    /// Number of the group in `/sys/kernel/iommu_groups`.
     pub number: u32,
     /// How addresses are translated: `DMA`, `DMA-FQ`, `identity`; `None` in kernels before 5.11.
     pub translation: Option<String>,
@@ -119,7 +120,7 @@ pub struct IommuGroup {
     pub others: Vec<PciAddress>,
 }
 
-/// A device before it was bound for DPDK.
+/// The state of a device before it was bound for DPDK.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Before {
     /// The driver of the kernel.

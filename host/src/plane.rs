@@ -1,4 +1,4 @@
-//! The choice of the data plane: DPDK where NICs, drivers and memory allow it, XDP otherwise.
+//! Selects the data plane: DPDK where NICs, drivers, CPUs and memory allow it, XDP otherwise.
 //!
 //! [`observe`] reads the machine, and [`decide`] is a function of what was read.
 
@@ -19,7 +19,7 @@ use crate::nic::{Inventory, Location, Nic, UsedBy};
 /// The DPDK that is linked into fastpath.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Dpdk {
-    /// Its version.
+    /// The version of DPDK, if it could be parsed.
     pub version: Option<Version>,
     /// Names of its drivers' libraries.
     pub drivers: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Dpdk {
 
 impl Dpdk {
     /// Parses the output of `fastpath --drivers`: `DPDK 24.11.1`, then a library per line. Returns
-    /// `None` if it names no driver of the table.
+    /// `None` if the first line is another one, or no line names a library of the driver table.
     pub fn parse(text: &str) -> Option<Dpdk> {
         let mut lines = text.lines().map(str::trim);
         let version = lines.next()?.strip_prefix("DPDK ")?;
@@ -47,7 +47,7 @@ impl Dpdk {
     }
 }
 
-/// An arm's device, and what can be done to give it to DPDK.
+/// An arm's device, and the ways to give it to DPDK.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ArmObservation<'a> {
     /// The device.
@@ -61,7 +61,7 @@ pub struct ArmObservation<'a> {
 /// What the selection of the plane depends on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Observation<'a> {
-    /// The arms.
+    /// The arms' devices.
     pub arms: Vec<ArmObservation<'a>>,
     /// The DPDK of fastpath; `None` if fastpath is not there or did not list its drivers.
     pub dpdk: Option<Dpdk>,
@@ -126,7 +126,7 @@ fn cpu_problems(root: &Root, config: &Config) -> Vec<String> {
     lcores.into_iter().chain(main).collect()
 }
 
-/// Returns why DPDK would not get its memory. A running fastpath has it.
+/// Returns why DPDK would not get its memory; empty if it would, or if a running fastpath has it.
 fn memory_problems(root: &Root, config: &Config) -> Vec<String> {
     if processes(root).iter().any(|process| process.name == "fastpath") {
         return Vec::new();
@@ -186,7 +186,7 @@ fn dpdk_drives(arm: &ArmObservation<'_>, observed: &Observation<'_>) -> Result<S
         }
         Found::Nic(nic) => *nic,
     };
-    let Some(driver) = nic.dpdk_driver else { return Err(unknown(nic)) };
+    let Some(driver) = nic.dpdk_driver else { return Err(why_unknown(nic)) };
     if let Some(id) = nic.pci_id.filter(|id| !driver.accepts(*id)) {
         return Err(format!("{} does not accept this model ({id}), the kernel does", driver.name));
     }
@@ -197,7 +197,7 @@ fn dpdk_drives(arm: &ArmObservation<'_>, observed: &Observation<'_>) -> Result<S
     }
     match driver.attachment {
         Attachment::Bifurcated(_) => beside_kernel(arm, nic, driver),
-        Attachment::Unbound(supports) => {
+        Attachment::UserDriver(supports) => {
             let bound = nic.kernel_driver.as_deref();
             let fits = supports.iter().any(|one| Some(one.driver.as_str()) == bound);
             match (nic.used_by, bound) {
@@ -216,8 +216,8 @@ fn dpdk_drives(arm: &ArmObservation<'_>, observed: &Observation<'_>) -> Result<S
     }
 }
 
-/// Returns why DPDK has no driver for a NIC.
-pub(crate) fn unknown(nic: &Nic) -> String {
+/// Returns why Weir knows no driver of DPDK for a NIC.
+pub(crate) fn why_unknown(nic: &Nic) -> String {
     match &nic.location {
         Location::Bus(_) => {
             let what = nic.pci_id.map_or_else(|| nic.name(), |id| id.to_string());
@@ -255,6 +255,7 @@ pub(crate) fn suits_kernel(driver: &Driver, kernel: Option<Version>) -> Result<(
     }
 }
 
+/// Returns how a bifurcated driver drives a NIC, or why it does not.
 fn beside_kernel(arm: &ArmObservation<'_>, nic: &Nic, driver: &Driver) -> Result<String, String> {
     if !arm.absent_modules.is_empty() {
         let modules = arm.absent_modules.join(", ");
@@ -270,6 +271,7 @@ fn beside_kernel(arm: &ArmObservation<'_>, nic: &Nic, driver: &Driver) -> Result
     }
 }
 
+/// Returns to which driver a NIC that is not bound for DPDK can be bound, or why to none.
 fn bindable(arm: &ArmObservation<'_>, driver: &Driver) -> Result<String, String> {
     let all = arm.candidates.as_ref().map_or(&[][..], |candidates| &candidates.drivers);
     let usable = |obstacle: &Option<String>| obstacle.is_none();

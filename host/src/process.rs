@@ -12,7 +12,7 @@ pub struct Process {
     pub cpu_s: f64,
     /// Number of threads.
     pub threads: f64,
-    /// Time of its start in seconds since the machine's.
+    /// Time of its start, in seconds since the machine started.
     pub started_s: f64,
     /// Virtual memory in bytes.
     pub virtual_bytes: f64,
@@ -29,9 +29,9 @@ pub fn own() -> io::Result<Process> {
     parse(&text).ok_or_else(|| io::Error::other("/proc/self/stat: unknown format"))
 }
 
-/// Publishes the CPU time and memory of this process, which is the data plane of `region`.
+/// Publishes the CPU time and memory of this process in `region`. Only the data plane calls it.
 pub fn publish_usage(region: &Region) {
-    // What cannot be read stays as it was.
+    // If the figures cannot be read, the published ones stay.
     if let Ok(own) = own() {
         region.set_data_plane_usage(ProcessUsage {
             cpu_ms: (own.cpu_s * 1000.0) as u64,

@@ -1,9 +1,9 @@
-//! Where the machine is read: the kernel's `/sys`, `/proc` and `/dev` below a root, which is `/`,
-//! or a directory with files like the kernel's.
+//! The directory below which files of the machine are read and written: `/`, or in tests a
+//! directory with files like those in `/sys`, `/proc`, `/etc` and `/run`.
 
 use std::path::{Path, PathBuf};
 
-/// The root below which `/sys`, `/proc` and `/dev` are read and written.
+/// The directory below which `/sys`, `/proc`, `/etc` and the other files of a machine are found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Root(PathBuf);
 

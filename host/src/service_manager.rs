@@ -16,7 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Time after which a message that the service manager does not take is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
-/// Keep-alive messages per watchdog timeout: a few may be late.
+/// Keep-alive messages per watchdog timeout: the watchdog expires only if several in a row are
+/// late.
 const BEATS_PER_TIMEOUT: u32 = 4;
 
 /// The connection to the service manager.
@@ -119,7 +120,7 @@ impl ServiceManager {
     }
 }
 
-/// Returns the assignment of a status. A line break in it would begin another assignment.
+/// Returns the assignment of a status, without line breaks: each would begin another assignment.
 fn status_assignment(status: &str) -> String {
     format!("STATUS={}", status.replace('\n', " "))
 }

@@ -62,9 +62,9 @@ pub struct Choices {
     pub egress: Option<String>,
     /// Path of the services file.
     pub services: String,
-    /// Networks of the gateways.
+    /// Value of the gateway's `sources`: the networks of its nodes.
     pub sources: Vec<String>,
-    /// CPUs that poll.
+    /// Value of `fastpath.lcores`: the CPUs that poll.
     pub lcores: Vec<u16>,
     /// Value of `tables.seed`.
     pub seed: String,
@@ -75,8 +75,9 @@ pub struct Choices {
 #[error("this machine has no NIC with an interface of the kernel; `weir nic list` shows its NICs")]
 pub struct NoNic;
 
-/// Proposes choices for a machine: the NICs that the kernel does not need, or else the first NIC
-/// with plane XDP, which shares it with the kernel.
+/// Proposes choices for a machine. The arms are NICs on which neither a default route nor an ssh
+/// session depends. If there is none, the ingress is the first NIC, with plane XDP, which shares it
+/// with the kernel.
 ///
 /// # Errors
 /// Fails if the kernel uses no NIC.
@@ -117,10 +118,10 @@ pub fn propose(
 /// Returns the name of the kernel's interface of a NIC; `None` for virtual interfaces and for NICs
 /// that the kernel does not use.
 fn interface(nic: &Nic) -> Option<String> {
-    let is_real = matches!(nic.location, Location::Bus(_) | Location::Other(_));
+    let is_device = matches!(nic.location, Location::Bus(_) | Location::Other(_));
     // A virtual function is configured through the synthetic NIC that it is a member of.
     let top = nic.interfaces.iter().find(|interface| interface.master.is_none());
-    top.filter(|_| is_real && nic.used_by == UsedBy::Kernel).map(|one| one.name.clone())
+    top.filter(|_| is_device && nic.used_by == UsedBy::Kernel).map(|one| one.name.clone())
 }
 
 /// Returns one CPU of each core, at most [`MAX_LCORES`], without the core of CPU 0, which is left

@@ -13,7 +13,7 @@ pub struct Machine {
     /// NUMA nodes that support hugepages, in ascending order. If there is none, a single node 0
     /// with the page counts of the whole machine.
     pub nodes: Vec<Node>,
-    /// Sizes of pages that the kernel supports.
+    /// Sizes of hugepages that the kernel supports.
     pub supported: Vec<PageSize>,
     /// Mounted hugetlbfs and tmpfs file systems.
     pub mounts: Vec<Mount>,
@@ -223,6 +223,7 @@ pub fn cpu_list(text: &str) -> Vec<u16> {
     text.trim().split(',').filter_map(parse_range).flatten().collect()
 }
 
+/// Returns the hugetlbfs and tmpfs mounts in the text of `/proc/self/mounts`.
 fn mounts(text: &str) -> Vec<Mount> {
     let mut mounts = Vec::new();
     for line in text.lines() {
@@ -242,6 +243,7 @@ fn mounts(text: &str) -> Vec<Mount> {
     mounts
 }
 
+/// Returns the mount points of BPF file systems in the text of `/proc/self/mounts`.
 fn bpf(text: &str) -> Vec<PathBuf> {
     let fields = text.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
     let bpf = fields.filter(|fields| fields.get(2) == Some(&"bpf"));

@@ -47,7 +47,7 @@ pub fn new_flow_limits(config: &Config, flows: u32, lcores: u32) -> NewFlowLimit
     let of_nat = || derived(unconfirmed_by_nat(config, flows), lcores);
     NewFlowLimits {
         translated: config.flows.nat_new_per_s.unwrap_or_else(of_nat),
-        tunnelled: config.flows.tunnel_new_per_s,
+        tunneled: config.flows.tunnel_new_per_s,
     }
 }
 

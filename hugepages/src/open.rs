@@ -57,8 +57,8 @@ pub enum OpenError {
 /// truncated one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreadable {
-    /// Fails with an error; for slowpath, which forwards no packets itself.
-    Refuse,
+    /// Fails with an error; for processes that forward no packets, such as slowpath.
+    Fail,
     /// Converts a region of another format, replaces one that cannot be converted by an empty one,
     /// or fails if a process still uses it. This variant is for processes that forward packets.
     /// With it, opening also fails while a data plane uses the other plane's region: both planes
@@ -153,7 +153,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
         }
         result => result?,
     };
-    // Flows have changed since it was made, or will now.
+    // A remaining copy is obsolete: flows have changed since it was made, or will now.
     if unreadable == Unreadable::Replace
         && copy.exists()
         && let Err(error) = copy.remove()
@@ -165,7 +165,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
     Ok(Opened { region, notes })
 }
 
-/// Opens or creates the region at `to`, or takes it over from `from`.
+/// Opens the region at `to`, or creates it with the state of the region at `from`, if there is one.
 fn open_with(
     config: &Config,
     (from, to): (&RegionLocation, &RegionLocation),
@@ -213,7 +213,7 @@ fn replace_other_format(
     }
     if copy.format()? != Some(own) {
         match location.convert(own) {
-            // Another format without a way to this one.
+            // No steps lead from that format to this one.
             Err(RegionError::Version { .. }) => return Ok(()),
             result => result?,
         };

@@ -14,7 +14,8 @@ use crate::new_flows::NewFlows;
 use crate::nic::{Nic, nics};
 use crate::table::{Table, bytes_text};
 
-/// The number of flows on a machine with little or unknown memory.
+/// The minimum number of flows unless `region.max_flows` is set, for machines with little or
+/// unknown memory.
 const MIN_FLOWS: u32 = 1 << 16;
 /// The maximum number of flows unless `region.max_flows` is set: each flow is checked for idleness
 /// every two seconds, which for more flows takes too much time on most machines.
@@ -93,7 +94,7 @@ fn with_flows_for(sizes: Sizes, memory: u64) -> Sizes {
 pub enum Part {
     /// The region: a file, or kernel maps with XDP.
     Region,
-    /// DPDK: allocated by EAL when the fast path starts.
+    /// DPDK: allocated by EAL when fastpath starts.
     Dpdk,
 }
 

@@ -83,8 +83,8 @@ pub fn check(plan: &Plan, machine: &Machine) -> CheckResult {
     result
 }
 
-/// Returns the pages that nodes need while no region exists and no fast path runs, as at boot.
-/// Empty if none are needed.
+/// Returns the pages that nodes need while no region exists and no fastpath runs, as at boot. Empty
+/// if none are needed.
 pub fn pages_at_boot(plan: &Plan, machine: &Machine) -> Vec<NodePages> {
     if plan.plane == Plane::Xdp {
         return Vec::new();
@@ -112,6 +112,7 @@ fn nodes(plan: &Plan, machine: &Machine, region_pages: u64, occupied: u64) -> Ve
         .collect()
 }
 
+/// The kind of pages that a region's file is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PageKind {
     Huge,
@@ -283,7 +284,7 @@ impl CheckResult {
         }
     }
 
-    /// Returns true if the fast path can start.
+    /// Returns whether no problem prevents a start of fastpath.
     pub fn enough(&self) -> bool {
         self.problems.is_empty()
     }

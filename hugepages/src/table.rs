@@ -3,6 +3,7 @@
 /// A table whose columns are as wide as their widest cells.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
+    /// Indices of the right-aligned columns.
     right: Vec<usize>,
 }
 
@@ -43,7 +44,7 @@ impl Table {
     }
 }
 
-/// Formats a size, for example `1.5 MiB` or `512 B`.
+/// Formats a size, for example `1.5 MiB` or `512 B`; tenths of a unit are rounded up.
 pub fn bytes_text(bytes: u64) -> String {
     for (unit, name) in [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
         if bytes >= unit {

@@ -143,8 +143,8 @@ pub fn end_obsolete_pending(config: &Config) -> io::Result<()> {
 }
 
 /// Runs the previous version in place of this process, with the same arguments, if an upgrade is
-/// pending and the region has that version's format. Returns what prevents it from running,
-/// otherwise nothing.
+/// pending and the region has that version's format; does not return then. Returns `None` if these
+/// conditions do not hold, or the reason for which the previous version cannot be run.
 pub fn hand_over(config: &Config, program: &str) -> Option<String> {
     let upgrade = Upgrade::default();
     let (location, _) = region_locations(config).ok()?;

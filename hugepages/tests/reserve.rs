@@ -102,9 +102,9 @@ fn flows_take_a_share_of_the_memory_unless_they_are_set() {
             let (plan, memory) = (planned(""), kilobytes * 1024);
             assert_eq!(plan.flows, Flows::FromMemory { flows: expected_flows, memory });
             let flows = plan.terms.iter().filter(|term| term.setting == "region.max_flows");
-            let price: u64 = flows.map(|term| term.bytes).sum();
-            println!("{plane}: {} MiB of {} MiB: {}", price >> 20, memory >> 20, plan.flows);
-            assert!(price <= memory / 12 && price > memory / 600, "{price} of {memory}");
+            let bytes: u64 = flows.map(|term| term.bytes).sum();
+            println!("{plane}: {} MiB of {} MiB: {}", bytes >> 20, memory >> 20, plan.flows);
+            assert!(bytes <= memory / 12 && bytes > memory / 600, "{bytes} of {memory}");
             let mib = memory >> 20;
             let expected = format!("{expected_flows} flows, derived from {mib} MiB of memory");
             assert!(plan.render().contains(&expected), "{}", plan.render());
@@ -152,7 +152,7 @@ fn nat_flow_limit_derives_from_unconfirmed_capacity() {
     let expected = "New flows by NAT: at most 63488 per second and lcore (2 lcores), so that 31744";
     assert!(rendered.contains(expected), "{rendered}");
     let config = checked(&format!("[flows]\nnat_new_per_s = 7\ntunnel_new_per_s = 8\n{ARM}"));
-    let limits = NewFlowLimits { translated: 7, tunnelled: 8 };
+    let limits = NewFlowLimits { translated: 7, tunneled: 8 };
     assert_eq!(new_flow_limits(&config, 1024, 3), limits);
 }
 
@@ -168,10 +168,10 @@ fn region_keeps_its_capacity_while_max_flows_is_unset() {
         ))
     };
     let flows = |opened: &Opened| opened.region.sizes().flows;
-    let opened = open_region(&config("max_flows = 1024"), Unreadable::Refuse).unwrap();
+    let opened = open_region(&config("max_flows = 1024"), Unreadable::Fail).unwrap();
     assert_eq!(flows(&opened), 1024);
     drop(opened);
-    let opened = open_region(&config(""), Unreadable::Refuse).unwrap();
+    let opened = open_region(&config(""), Unreadable::Fail).unwrap();
     assert_eq!(flows(&opened), 1024);
     let allowed = sizes(&config("")).flows;
     let expected =
@@ -179,8 +179,8 @@ fn region_keeps_its_capacity_while_max_flows_is_unset() {
     assert!(opened.notes.iter().any(|note| note.contains(&expected)), "{:?}", opened.notes);
     drop(opened);
     // The region must not silently have another capacity than the configured one.
-    let refused = open_region(&config("max_flows = 2048"), Unreadable::Refuse).unwrap_err();
-    assert!(refused.to_string().contains("region.max_flows is 2048"), "{refused}");
+    let error = open_region(&config("max_flows = 2048"), Unreadable::Fail).unwrap_err();
+    assert!(error.to_string().contains("region.max_flows is 2048"), "{error}");
 }
 
 #[test]
@@ -204,9 +204,9 @@ fn terms_sum_to_the_size_of_each_part_and_render_with_their_keys() {
 fn missing_pages_are_reported_with_commands() {
     let (plan, tree) = (planned(""), Tree::new("missing", &[("0-1", 10, 4)]));
     let (dpdk, region) = pages(&plan);
-    let verdict = check(&plan, &tree.machine());
-    assert_eq!(verdict.nodes[0].missing(), dpdk + region - 4);
-    let text = verdict.render();
+    let result = check(&plan, &tree.machine());
+    assert_eq!(result.nodes[0].missing(), dpdk + region - 4);
+    let text = result.render();
     let nr =
         tree.root.join("sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages");
     let typed = format!("echo {} > {}", 10 + dpdk + region - 4, nr.display());
@@ -226,8 +226,8 @@ fn pages_of_an_existing_region_need_not_be_free() {
     tree.write("dev/hugepages/weir-region", "");
     let file = std::fs::File::create(tree.root.join("dev/hugepages/weir-region")).unwrap();
     file.set_len(plan.region_bytes).unwrap();
-    let verdict = check(&plan, &tree.machine());
-    assert!(verdict.enough(), "{}", verdict.render());
+    let result = check(&plan, &tree.machine());
+    assert!(result.enough(), "{}", result.render());
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn memory_is_spread_over_the_nodes_as_eal_does() {
     let plan = planned("[fastpath]\nlcores = [1, 4, 5]");
     let (dpdk, region) = pages(&plan);
     let tree = Tree::new("nodes", &[("0-3", 0, 0), ("4-7", 0, 0), ("8-11", 0, 0)]);
-    let verdict = check(&plan, &tree.machine());
-    let needed: Vec<_> = verdict.nodes.iter().map(|n| (n.id, n.needed)).collect();
+    let result = check(&plan, &tree.machine());
+    let needed: Vec<_> = result.nodes.iter().map(|n| (n.id, n.needed)).collect();
     let second = dpdk * 2 / 3;
     assert_eq!(needed, [(0, dpdk - second + region), (1, second)]);
 }
@@ -264,36 +264,36 @@ fn memory_is_planned_on_the_node_of_the_nics() {
     let machine = tree.machine();
     let (dpdk, region) = pages(&plan);
     assert_eq!(hugepages::numa::nic_node(&plan, &machine), Some(1));
-    let verdict = check(&plan, &machine);
-    let needed: Vec<_> = verdict.nodes.iter().map(|n| (n.id, n.needed)).collect();
-    assert_eq!((needed, verdict.warnings.len()), (vec![(1, dpdk + region)], 0));
+    let result = check(&plan, &machine);
+    let needed: Vec<_> = result.nodes.iter().map(|n| (n.id, n.needed)).collect();
+    assert_eq!((needed, result.warnings.len()), (vec![(1, dpdk + region)], 0));
     let all = format!("node 1: {} pages of 2 MiB\n", dpdk + region);
-    assert_eq!(verdict.render_nodes(&machine), all);
+    assert_eq!(result.render_nodes(&machine), all);
     // The firmware of most virtual machines provides no node: EAL distributes memory by lcores.
     let (tree, arms) = two_nodes("numa-none", "-1\n", "-1\n");
-    let verdict = check(&plan_of("[0, 4]", &arms), &tree.machine());
-    assert_eq!((verdict.nodes.len(), verdict.warnings.len()), (2, 0));
+    let result = check(&plan_of("[0, 4]", &arms), &tree.machine());
+    assert_eq!((result.nodes.len(), result.warnings.len()), (2, 0));
 }
 
 #[test]
 fn lcores_and_nics_on_different_nodes_cause_a_warning() {
     let (tree, arms) = two_nodes("numa-lcores", "0\n", "-1\n");
-    let verdict = check(&plan_of("[2, 4, 5]", &arms), &tree.machine());
-    let [warning] = &verdict.warnings[..] else { panic!("{:?}", verdict.warnings) };
+    let result = check(&plan_of("[2, 4, 5]", &arms), &tree.machine());
+    let [warning] = &result.warnings[..] else { panic!("{:?}", result.warnings) };
     for part in ["fastpath.lcores", "CPU 4, 5", "node 0", "ingress.device = \"3B:00.0\"", "0-3, 8"]
     {
         assert!(warning.contains(part), "{part}: {warning}");
     }
-    assert!(verdict.render_nodes(&tree.machine()).contains(warning));
+    assert!(result.render_nodes(&tree.machine()).contains(warning));
     let (tree, arms) = two_nodes("numa-nics", "0\n", "1\n");
     let plan = plan_of("[0, 4]", &arms);
-    let verdict = check(&plan, &tree.machine());
-    let [warning] = &verdict.warnings[..] else { panic!("{:?}", verdict.warnings) };
+    let result = check(&plan, &tree.machine());
+    let [warning] = &result.warnings[..] else { panic!("{:?}", result.warnings) };
     assert!(
         warning.contains("egress.device = \"net_af_packet0,iface=eth2\" on node 1"),
         "{warning}"
     );
-    assert_eq!((hugepages::numa::nic_node(&plan, &tree.machine()), verdict.nodes.len()), (None, 2));
+    assert_eq!((hugepages::numa::nic_node(&plan, &tree.machine()), result.nodes.len()), (None, 2));
 }
 
 #[test]
@@ -386,12 +386,12 @@ fn missing_kernel_support_and_mount_are_reported() {
 fn apply_mounts_where_nothing_is_mounted_and_once_only() {
     let (plan, tree) = (planned(""), Tree::new("mount", &[("0-1", 1000, 1000)]));
     tree.write("proc/self/mounts", "tmpfs /dev/shm tmpfs rw 0 0\n");
-    let verdict = check(&plan, &tree.machine());
-    assert!(!verdict.enough() && verdict.mount == Some("/dev/hugepages".into()));
-    let text = verdict.render();
+    let result = check(&plan, &tree.machine());
+    assert!(!result.enough() && result.mount == Some("/dev/hugepages".into()));
+    let text = result.render();
     assert!(text.contains("weir hugepages apply") && text.contains("/etc/fstab"), "{text}");
-    let refused = apply_with(&plan, &tree.machine(), |_| Err(std::io::Error::other("no right")));
-    assert!(refused.unwrap_err().to_string().contains("/dev/hugepages: no right"));
+    let failed = apply_with(&plan, &tree.machine(), |_| Err(std::io::Error::other("no right")));
+    assert!(failed.unwrap_err().to_string().contains("/dev/hugepages: no right"));
     let mount = |path: &Path| {
         let mounts = format!("none {} hugetlbfs rw,pagesize=2M 0 0\n", path.display());
         tree.write("proc/self/mounts", &mounts);
@@ -408,8 +408,8 @@ fn apply_mounts_where_nothing_is_mounted_and_once_only() {
 fn without_hugepages_ordinary_memory_is_checked() {
     let plan = planned("[fastpath]\nhugepages = false");
     let tree = Tree::new("ordinary", &[("0-1", 0, 0)]);
-    let verdict = check(&plan, &tree.machine());
-    assert!(verdict.enough() && verdict.nodes.is_empty(), "{}", verdict.render());
+    let result = check(&plan, &tree.machine());
+    assert!(result.enough() && result.nodes.is_empty(), "{}", result.render());
     tree.write("proc/meminfo", "MemAvailable: 1000 kB\n");
     let text = check(&plan, &tree.machine()).render();
     assert!(text.contains("of ordinary memory required"), "{text}");
@@ -476,8 +476,8 @@ fn pages_of_1_gib_are_planned_on_the_node_of_the_nics() {
     let (tree, arms) = two_nodes("numa-gigabyte", "1\n", "1\n");
     tree.add_gigabytes(&[(4, 4), (0, 0)]);
     let plan = plan_of("[4, 5]\nhugepage_size = \"1G\"", &arms);
-    let verdict = check(&plan, &tree.machine());
-    let needed: Vec<_> = verdict.nodes.iter().map(|n| (n.id, n.needed, n.missing())).collect();
+    let result = check(&plan, &tree.machine());
+    let needed: Vec<_> = result.nodes.iter().map(|n| (n.id, n.needed, n.missing())).collect();
     assert_eq!(needed, [(1, 2, 2)], "those of node 0 do not count");
     assert_eq!(hugepages::pages_at_boot(&plan, &tree.machine())[0].needed, 2);
 }
@@ -520,16 +520,16 @@ fn plane_xdp_needs_no_hugepages_but_memory_and_a_bpf_file_system() {
         "{text}"
     );
     assert!(text.contains("/sys/fs/bpf/weir") && !text.contains(" 2 MiB"), "{text}");
-    let verdict = check(&plan, &tree.machine());
-    assert!(verdict.enough() && verdict.nodes.is_empty(), "{verdict:?}");
+    let result = check(&plan, &tree.machine());
+    assert!(result.enough() && result.nodes.is_empty(), "{result:?}");
     let elsewhere = planned("plane = \"xdp\"\n[region]\nmaps = \"/bpf/weir\"");
-    let verdict = check(&elsewhere, &tree.machine());
-    assert!(verdict.problems[0].contains("region.maps = \"/bpf/weir\""), "{verdict:?}");
+    let result = check(&elsewhere, &tree.machine());
+    assert!(result.problems[0].contains("region.maps = \"/bpf/weir\""), "{result:?}");
     tree.write("proc/self/mounts", "none /bpf bpf rw 0 0\n");
     assert!(check(&elsewhere, &tree.machine()).enough());
     tree.write("proc/meminfo", "MemAvailable: 4000 kB\n");
-    let verdict = check(&elsewhere, &tree.machine());
-    assert!(verdict.problems[0].contains("region.max_flows"), "{verdict:?}");
+    let result = check(&elsewhere, &tree.machine());
+    assert!(result.problems[0].contains("region.max_flows"), "{result:?}");
 }
 
 #[test]

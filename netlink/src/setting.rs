@@ -18,8 +18,8 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use crate::{NEW, Netlink};
 
-/// The mark of the addresses that [`Netlink::set_addresses`] added (`proto 0x57` in the output of
-/// `ip address`). Kernels before 5.18 do not store it.
+/// Protocol that marks the addresses added by [`Netlink::set_addresses`] (`proto 0x57` in the
+/// output of `ip address`). Kernels before 5.18 do not store it, so there no address is deleted.
 const PROTOCOL: AddressProtocol = AddressProtocol::Other(b'W');
 
 /// An operation on a setting.
@@ -42,8 +42,8 @@ pub enum Setting {
     Gateway(IpAddr, String),
     /// A default route of one family through an interface, in the routing table with this number.
     TableRoute(AddressFamily, u32, String),
-    /// A rule of one family: packets with a mark equal to the first number are routed by the table
-    /// with that number. The second number is the rule's priority.
+    /// A rule of one family: packets whose firewall mark is the first number are routed by the
+    /// routing table with the same number. The second number is the rule's priority.
     MarkRule(AddressFamily, u32, u32),
 }
 
@@ -56,7 +56,7 @@ pub struct ChangeError {
 }
 
 impl ChangeError {
-    /// Returns true if the object to be added already exists.
+    /// Returns whether the change failed because the object to add already exists.
     pub fn already_exists(&self) -> bool {
         self.source.raw_os_error() == Some(libc::EEXIST)
     }
@@ -195,7 +195,12 @@ impl Netlink {
     }
 
     /// Makes a change that is not a [`Setting`]; `command` is the equivalent `ip` command.
-    pub fn ip(&mut self, command: String, message: Message, flags: u16) -> Result<(), ChangeError> {
+    pub fn apply_message(
+        &mut self,
+        command: String,
+        message: Message,
+        flags: u16,
+    ) -> Result<(), ChangeError> {
         self.change(message, flags).map_err(|source| ChangeError { command, source })
     }
 
@@ -208,13 +213,13 @@ impl Netlink {
         change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec>,
     ) -> Result<(), ChangeError> {
         let message = change(LinkUnspec::new_with_name(dev)).build();
-        self.ip(format!("link set dev {dev} {arguments}"), Message::NewLink(message), 0)
+        self.apply_message(format!("link set dev {dev} {arguments}"), Message::NewLink(message), 0)
     }
 
     /// Deletes an interface.
     pub fn delete_link(&mut self, dev: &str) -> Result<(), ChangeError> {
         let message = LinkUnspec::new_with_name(dev).build();
-        self.ip(format!("link delete dev {dev}"), Message::DelLink(message), 0)
+        self.apply_message(format!("link delete dev {dev}"), Message::DelLink(message), 0)
     }
 
     /// Returns the message that the equivalent `ip` command sends.

@@ -18,15 +18,16 @@ pub struct Crate {
     pub authors: Vec<String>,
     /// Directory of its sources.
     pub folder: PathBuf,
-    /// Where it comes from.
+    /// Origin of the crate.
     pub origin: Origin,
     /// Web address of its repository; may be empty.
     pub repository: String,
     /// SHA-256 of the archive on the registry; empty for crates of this repository.
     pub checksum: String,
-    /// Whether it runs in the compiler and is not linked into programs.
+    /// Whether it is a procedural macro, which runs in the compiler and is not linked into
+    /// programs.
     pub is_macro: bool,
-    /// Dependencies: an index into [`Graph::crates`] and the kinds of use.
+    /// Dependencies of the crate.
     pub dependencies: Vec<Dependency>,
 }
 
@@ -44,9 +45,9 @@ pub enum Origin {
 pub struct Dependency {
     /// Index into [`Graph::crates`].
     pub index: usize,
-    /// Whether the crate itself uses it.
+    /// Whether it is a normal dependency, which the crate itself uses.
     pub normal: bool,
-    /// Whether its build script uses it.
+    /// Whether it is a build dependency, which the crate's build script uses.
     pub build: bool,
 }
 
@@ -165,10 +166,10 @@ impl Graph {
 
     /// Returns the index of a crate of this repository.
     pub fn local(&self, name: &str) -> Result<usize, String> {
-        let is_it = |one: &Crate| one.name == name && one.origin == Origin::Local;
+        let matches = |one: &Crate| one.name == name && one.origin == Origin::Local;
         self.crates
             .iter()
-            .position(is_it)
+            .position(matches)
             .ok_or_else(|| format!("the workspace has no crate `{name}`"))
     }
 

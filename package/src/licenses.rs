@@ -6,10 +6,11 @@ use crate::parts::{Library, Parts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Licenses whose texts Debian installs (`base-files`), with the file.
+/// Licenses whose texts are part of every Debian installation (package `base-files`), with the
+/// file.
 const COMMON: [(&str, &str); 1] = [("Apache-2.0", "/usr/share/common-licenses/Apache-2.0")];
 
-/// File in which the texts are, below `/usr/share/doc/weir`.
+/// File with all other license texts, in `/usr/share/doc/weir`.
 const TEXTS: &str = "third-party-licenses.txt.gz";
 
 /// Beginnings of the names of license files.
@@ -58,11 +59,11 @@ License: Apache-2.0
         licenses.extend(identifiers(license));
     }
     for license in licenses {
-        let place = match COMMON.iter().find(|(name, _)| *name == license) {
+        let location = match COMMON.iter().find(|(name, _)| *name == license) {
             Some((_, file)) => format!("On Debian systems, the text is in {file}."),
             None => format!("The text is in /usr/share/doc/weir/{TEXTS}."),
         };
-        write!(text, "\nLicense: {license}\n {place}\n").map_err(|e| e.to_string())?;
+        write!(text, "\nLicense: {license}\n {location}\n").map_err(|e| e.to_string())?;
     }
     Ok(text)
 }

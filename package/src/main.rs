@@ -92,7 +92,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the graph of the workspace in a directory.
+/// Reads the dependency graph of the workspace in a directory, by `cargo metadata`.
 fn read(folder: &Path) -> Result<Graph, String> {
     let lock = folder.join("Cargo.lock");
     let lock = std::fs::read_to_string(&lock).map_err(|e| format!("{}: {e}", lock.display()))?;

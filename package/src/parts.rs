@@ -1,4 +1,4 @@
-//! What the package contains: the programs with their crates, and the libraries in C.
+//! Contents of the package: the programs with their crates, and the libraries that are not crates.
 
 use crate::graph::{Crate, Graph, Origin};
 use std::collections::BTreeMap;
@@ -51,7 +51,8 @@ pub struct Parts<'a> {
     pub shared: Vec<Library>,
 }
 
-/// Returns the unique name of a crate in the SBOM: the package URL of one from crates.io.
+/// Returns the unique name of a crate in the SBOM: the package URL of a crate from crates.io, or
+/// `weir/NAME@VERSION` for a crate of this repository.
 pub fn reference(one: &Crate) -> String {
     let Crate { name, version, .. } = one;
     match one.origin {
@@ -61,7 +62,8 @@ pub fn reference(one: &Crate) -> String {
 }
 
 impl Parts<'_> {
-    /// Returns every linked crate once, by its reference, with the references that it uses.
+    /// Returns every linked crate once, by its [`reference`], with the references of the crates
+    /// that it uses.
     pub fn crates(&self) -> Result<BTreeMap<String, (&Crate, Vec<String>)>, String> {
         let mut all = BTreeMap::new();
         let roots = PROGRAMS.iter().map(|program| (self.workspace, program.crate_name));

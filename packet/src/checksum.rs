@@ -64,7 +64,7 @@ pub const fn update16(sum: u16, old: u16, new: u16) -> u16 {
 
 /// Returns a UDP checksum as sent: 0 means "none", so a computed 0 is sent as 0xffff (RFC 768).
 #[inline(always)]
-pub const fn udp(sum: u16) -> u16 {
+pub const fn udp_checksum(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
@@ -75,12 +75,12 @@ pub const fn udp(sum: u16) -> u16 {
 /// checksum 0xffff. A receiver sums the whole message (RFC 1071 §1), and therefore accepts 0xffff
 /// for the other message as well.
 #[inline(always)]
-pub const fn echo4(sum: u16) -> u16 {
+pub const fn icmpv4_echo_checksum(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
-/// Returns the sum of the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1); `len` is the length of
-/// upper-layer header and payload.
+/// Returns the sum of the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1); `len` is the length in
+/// bytes of upper-layer header and payload.
 #[inline(always)]
 pub const fn pseudo(src: &Addr, dst: &Addr, v6: bool, proto: u8, len: u32) -> u64 {
     of_addr(src, v6) + of_addr(dst, v6) + (proto as u32).to_be() as u64 + len.to_be() as u64
@@ -99,16 +99,16 @@ pub fn ipv4_ok_between(w: &Window<'_>, at: u16, l4: u16) -> bool {
     // Nearly all headers have no options: one load.
     if l4 == at + 20 {
         return match w.load::<[u32; 5]>(start) {
-            Ok(h) => fold(words(&h)) == 0xffff,
+            Ok(h) => fold(sum_words(&h)) == 0xffff,
             Err(Short) => false,
         };
     }
     matches!(w.sum(start, usize::from(l4 - at)), Ok(sum) if fold(sum) == 0xffff)
 }
 
-/// Returns the sum of the five words of a header.
+/// Returns the sum of the five words of a header of 20 bytes.
 #[inline(always)]
-pub(crate) const fn words(h: &[u32; 5]) -> u64 {
+pub(crate) const fn sum_words(h: &[u32; 5]) -> u64 {
     h[0] as u64 + h[1] as u64 + h[2] as u64 + h[3] as u64 + h[4] as u64
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn ipv4_words(
         src.words[3],
         dst.words[3],
     ];
-    let [c0, c1] = (!fold(words(&h))).to_ne_bytes();
+    let [c0, c1] = (!fold(sum_words(&h))).to_ne_bytes();
     h[2] = u32::from_ne_bytes([ttl, proto, c0, c1]);
     h
 }
@@ -173,7 +173,7 @@ pub fn l4_full(w: &Window<'_>, ip: &Ip) -> Result<u16, Short> {
         sum += pseudo(&ip.src, &ip.dst, ip.v6, ip.proto, len as u32);
     }
     let sum = !fold(sum);
-    Ok(if ip.proto == UDP { udp(sum) } else { sum })
+    Ok(if ip.proto == UDP { udp_checksum(sum) } else { sum })
 }
 
 /// Returns the sum of a whole IP packet, derived from its own checksums instead of its payload

@@ -1,12 +1,12 @@
 //! `FlowKey`: the key that both directions of a flow share, and its hash.
 //!
-//! The two ends are stored in a fixed order, so that packets of both directions find the same
-//! entry; [`Side`] identifies the end that sent a packet. The scope separates overlapping networks:
-//! two gateway endpoints may carry the same 5-tuple.
+//! The two ends are stored in an order that does not depend on the packet's direction, so that
+//! packets of both directions find the same entry; [`Side`] identifies the end that sent a packet.
+//! The scope separates overlapping networks: two gateway endpoints may carry the same 5-tuple.
 
 use crate::addr::Addr;
 
-/// The scope of plain traffic (no tunnel) and of packets from backends.
+/// The scope of plain traffic (no tunnel), and of backends' packets that name no gateway endpoint.
 pub const SCOPE_PLAIN: u32 = 0;
 
 /// One of the two ends of a [`FlowKey`], such as the sender of a packet.
@@ -107,8 +107,9 @@ impl FlowKey {
 
     /// Returns a 64-bit hash of the whole key.
     ///
-    /// Its low half selects the flow's bucket in the flow table, its high half the backend and the
-    /// outer source port.
+    /// Its low half selects the flow's first bucket in the flow table, its high half the backend
+    /// and the outer source port. Bits of the high half also select the second bucket and are the
+    /// tag of the table entry.
     #[inline(always)]
     pub fn hash(&self, hash_key: &HashKey) -> u64 {
         let (l, h) = (&self.low.words, &self.high.words);
@@ -263,13 +264,13 @@ mod tests {
         assert!((150.0..350.0).contains(&chi), "chi-square {chi}");
     }
 
-    /// Returns how unevenly `keys` fill 2^16 buckets selected by 16 bits of the hash from bit
-    /// `half`, in standard deviations of chi-square from its mean.
-    fn unevenness(keys: impl Iterator<Item = FlowKey>, half: u32, hash_key: &HashKey) -> f64 {
+    /// Returns how unevenly `keys` fill 2^16 buckets selected by 16 bits of the hash, of which
+    /// the lowest is bit `lowest_bit`, in standard deviations of chi-square from its mean.
+    fn unevenness(keys: impl Iterator<Item = FlowKey>, lowest_bit: u32, hash_key: &HashKey) -> f64 {
         const BUCKETS: usize = 1 << 16;
         let (mut filled, mut count) = (std::vec![0u32; BUCKETS], 0u32);
         for key in keys {
-            filled[(key.hash(hash_key) >> half) as usize % BUCKETS] += 1;
+            filled[(key.hash(hash_key) >> lowest_bit) as usize % BUCKETS] += 1;
             count += 1;
         }
         let mean = f64::from(count) / BUCKETS as f64;
@@ -297,12 +298,13 @@ mod tests {
         for seed in [0, 1, 0x5745_4952_0000_0001, u64::MAX] {
             let hash_key = HashKey::new(seed);
             for (clients, shift, step) in [(16, 0, 1), (256, 0, 1), (4096, 0, 2), (256, 16, 32)] {
-                for half in [0, 16, 32, 48] {
-                    let off = unevenness(regular_flows(clients, shift, step), half, &hash_key);
+                for lowest_bit in [0, 16, 32, 48] {
+                    let off =
+                        unevenness(regular_flows(clients, shift, step), lowest_bit, &hash_key);
                     assert!(
                         off.abs() < 6.0,
                         "{clients} clients 2^{shift} apart, every port number {step}, seed \
-                         {seed:#x}, bits from {half}: {off:.1} standard deviations"
+                         {seed:#x}, bits from {lowest_bit}: {off:.1} standard deviations"
                     );
                 }
             }

@@ -4,7 +4,7 @@
 //! and new headers are written in front of them. The packet is not copied.
 
 use crate::addr::Addr;
-use crate::checksum::{change16, echo4, fold, ipv4_words, pseudo, update};
+use crate::checksum::{change16, fold, icmpv4_echo_checksum, ipv4_words, pseudo, update};
 use crate::ip::{Fragment, ICMP, ICMPV6, IPV4_IN_IP, IPV6_IN_IP, Ip, L4, UDP};
 use crate::ipv6;
 use crate::parsed::Malformed;
@@ -90,7 +90,7 @@ pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     let [old, sum]: [u16; 2] = w.load(l4)?;
     let new = u16::from_ne_bytes([reply, old.to_ne_bytes()[1]]);
     let sum = update(sum, change16(old, new));
-    w.store(l4, [new, if ip.v6 { sum } else { echo4(sum) }])
+    w.store(l4, [new, if ip.v6 { sum } else { icmpv4_echo_checksum(sum) }])
 }
 
 /// The condition that an error message reports.

@@ -30,7 +30,7 @@ pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malfor
 
 /// Like [`header`], but returns `None` unless the packet is whole and has no options.
 #[inline(always)]
-pub(crate) fn fixed(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>, Malformed> {
+pub(crate) fn usual_header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>, Malformed> {
     let h: [u32; 5] = w.load(usize::from(at))?;
     let first = u32::from_be(h[0]);
     let flags = fields(ip, at, &h, 20);

@@ -8,6 +8,7 @@ use crate::window::Window;
 
 pub(crate) use crate::ip::ICMPV6;
 
+// The protocol numbers of extension headers.
 pub(crate) const HOP_BY_HOP: u8 = 0;
 pub(crate) const ROUTING: u8 = 43;
 pub(crate) const FRAGMENT: u8 = 44;
@@ -44,7 +45,7 @@ pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malfor
 
 /// Like [`header`], but returns `None` if the packet has extension headers.
 #[inline(always)]
-pub(crate) fn fixed(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>, Malformed> {
+pub(crate) fn usual_header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>, Malformed> {
     let len = fields(w, at, ip)?;
     Ok((!is_extension(ip.proto)).then_some(len))
 }
@@ -83,7 +84,8 @@ const fn is_extension(proto: u8) -> bool {
     matches!(proto, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
 
-/// What follows the extension headers, and the fields of the fragment header.
+/// The offset and protocol of the upper-layer header after the extension headers, and the fields
+/// of the fragment header.
 struct WalkResult {
     l4: u16,
     proto: u8,

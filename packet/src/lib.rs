@@ -11,7 +11,7 @@
 //!   window     outer: Ip                         inner: Ip     offsets into the window
 //! ```
 //!
-//! The modules, in the order in which a packet passes through them:
+//! The modules:
 //!
 //! - [`addr`] is the address type of all modules and of the tables.
 //! - [`window`] gives bounds-checked access to the bytes.
@@ -36,7 +36,10 @@
 //! [`window`].
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch, core_intrinsics))]
-#![cfg_attr(target_arch = "bpf", expect(internal_features, reason = "avoids a mask for constants"))]
+#![cfg_attr(
+    target_arch = "bpf",
+    expect(internal_features, reason = "no bounds mask at constant offsets")
+)]
 
 #[cfg(any(test, feature = "fuzz"))]
 extern crate std;

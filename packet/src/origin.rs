@@ -12,7 +12,7 @@
 //! The node field is a digest of the node's address, the port field the node's UDP source port. The
 //! tag is a 16-bit check value over the flow's hash, the node, the port and the cookie. The hash
 //! depends on the region's seed and the endpoint's scope. The tag detects options of another flow;
-//! a forged tag passes once in 65,536 attempts. It is not cryptographic.
+//! a forged tag passes once in 65,536 attempts. The tag is not cryptographic.
 //!
 //! Without an origin, the attachment is [`ATTACHMENT_MARK`](crate::geneve::ATTACHMENT_MARK) with
 //! the gateway's number, and its port field is 0.
@@ -58,8 +58,8 @@ impl Origin {
         Some(Origin { gateway, node: node_digest(node), port, cookie })
     }
 
-    /// Returns the origin in the options of a backend's packet, or `None` if the tag does not match
-    /// the flow with this hash.
+    /// Returns the origin in the options of a backend's packet, or `None` if its port is 0 or its
+    /// tag does not match the flow with this hash.
     #[inline(always)]
     pub const fn of_flow(attachment: u64, cookie: u32, hash: u64) -> Option<Origin> {
         let (gateway, port) = (attachment as u16, (attachment >> 16) as u16);

@@ -1,6 +1,6 @@
 //! TCP resets, written in place over the segment that they answer (RFC 9293 §3.10.7.1).
 
-use crate::checksum::{fold, pseudo, words};
+use crate::checksum::{fold, pseudo, sum_words};
 use crate::icmp::write_header;
 use crate::ip::{Fragment, Ip, L4, TCP};
 use crate::rewrite::{ACK, FIN, RST, SYN};
@@ -46,7 +46,7 @@ pub fn write_reset(w: &mut Window<'_>, about: &Ip) -> Result<(), Short> {
     let control = u32::from_ne_bytes([(HEADER as u8 / 4) << 4, flags, 0, 0]);
     let mut tcp = [ports.rotate_left(16), seq, ack, control, 0];
     let (from, to) = (&about.dst, &about.src);
-    let sum = words(&tcp) + pseudo(from, to, v6, TCP, HEADER as u32);
+    let sum = sum_words(&tcp) + pseudo(from, to, v6, TCP, HEADER as u32);
     let [c0, c1] = (!fold(sum)).to_ne_bytes();
     tcp[4] = u32::from_ne_bytes([c0, c1, 0, 0]);
     w.store(at + reset_len(about) - HEADER, tcp)?;

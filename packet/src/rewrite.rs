@@ -4,7 +4,9 @@
 //! receiver detects the damage.
 
 use crate::addr::Addr;
-use crate::checksum::{change_addr, change16, change32, echo4, udp, update};
+use crate::checksum::{
+    change_addr, change16, change32, icmpv4_echo_checksum, udp_checksum, update,
+};
 use crate::ip::{ICMPV6, Ip, L4};
 use crate::tunnel::ecn_decap;
 use crate::window::{Short, Window, mask_header};
@@ -117,7 +119,7 @@ fn rewrite_packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Shor
             let ports = set_ports(w, ip, to)?;
             let old: u16 = w.load(l4 + 6)?;
             if old != 0 {
-                let new = udp(update(old, ends + ports));
+                let new = udp_checksum(update(old, ends + ports));
                 w.store(l4 + 6, new)?;
                 change += change16(old, new);
             }
@@ -153,7 +155,7 @@ fn icmp_sum(w: &mut Window<'_>, ip: &Ip, body: u64, ends: u64) -> Result<u64, Sh
     let old: u16 = w.load(field)?;
     let new = match (ip.v6, ip.kind) {
         (true, _) => update(old, body + ends),
-        (false, L4::IcmpEcho { .. }) => echo4(update(old, body)),
+        (false, L4::IcmpEcho { .. }) => icmpv4_echo_checksum(update(old, body)),
         (false, _) => update(old, body),
     };
     w.store(field, new)?;
@@ -205,8 +207,8 @@ pub fn propagate_ecn(w: &mut Window<'_>, outer: &Ip, inner: &Ip) -> Result<u8, E
     }
 }
 
-/// Lowers the MSS option of a SYN to `max` bytes (RFC 9293 §3.7.1). Returns true if the packet was
-/// changed.
+/// Lowers the MSS option of a SYN to `max` bytes if it is greater (RFC 9293 §3.7.1). Returns true
+/// if the packet was changed.
 #[inline(always)]
 pub fn clamp_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> bool {
     match ip.kind {
@@ -215,7 +217,9 @@ pub fn clamp_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> bool {
     }
 }
 
+/// The TCP option kind of the maximum segment size (RFC 9293 §3.2).
 const MSS: u8 = 2;
+/// The TCP option kind of a padding byte.
 const NO_OPERATION: u8 = 1;
 
 fn lower_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> Result<bool, Short> {

@@ -84,7 +84,7 @@ impl Template {
     pub fn write(
         &self,
         w: &mut Window<'_>,
-        own: &PacketFields,
+        fields: &PacketFields,
         inner_len: usize,
     ) -> Result<(), Short> {
         const _: () = assert!(GENEVE + 24 == ATTACHMENT);
@@ -94,7 +94,7 @@ impl Template {
             return Err(Short);
         }
         let len = udp_len as u32 + 20;
-        let first = 0x4500_0000 | u32::from(own.tos) << 16 | len;
+        let first = 0x4500_0000 | u32::from(fields.tos) << 16 | len;
         // `second` is identification and "don't fragment", `third` is TTL and protocol.
         let second = match self.flags & DF {
             0 => u32::from(datagram_id(w, LEN, self.flags & INNER_V6 != 0)) << 16,
@@ -105,19 +105,19 @@ impl Template {
             + u64::from(second.to_be())
             + u64::from((third << 16).to_be())
             + u64::from(self.src)
-            + u64::from(own.dst);
+            + u64::from(fields.dst);
         let rest = u64::from(len) << 48 | u64::from(second) << 16 | u64::from(third);
-        let ports = u64::from(own.sport) << 48 | u64::from(self.dport) << 32;
-        w.store(0, own.macs.first)?;
-        w.store(8, own.macs.rest)?;
+        let ports = u64::from(fields.sport) << 48 | u64::from(self.dport) << 32;
+        w.store(0, fields.macs.first)?;
+        w.store(8, fields.macs.rest)?;
         w.store(IP - 2, ((u32::from(IPV4) << 16) | (first >> 16)).to_be())?;
         w.store(IP + 2, rest.to_be())?;
         w.store(IP + 10, !fold(sum))?;
-        w.store(IP + 12, [self.src, own.dst])?;
+        w.store(IP + 12, [self.src, fields.dst])?;
         w.store(L4, (ports | (udp_len as u64) << 16).to_be())?;
         w.store(GENEVE, self.middle)?;
-        w.store(ATTACHMENT, own.attachment.to_be())?;
-        w.store(ATTACHMENT + 8, [self.option, own.cookie.to_be()])
+        w.store(ATTACHMENT, fields.attachment.to_be())?;
+        w.store(ATTACHMENT + 8, [self.option, fields.cookie.to_be()])
     }
 }
 

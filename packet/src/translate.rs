@@ -2,21 +2,23 @@
 //! packet that they quote.
 //!
 //! Translation takes two steps, since the headers change their length. [`packet`] and [`error`]
-//! change what stays in place (ports, checksums) and return the headers of the other family, a
-//! [`Front`]. The caller removes all bytes before [`Front::keeps`], makes space for [`Front::len`]
-//! bytes, and writes the front there.
+//! change what stays in place (ports, checksums) and return the headers of the other family
+//! ([`NewHeaders`]). The caller removes all bytes before [`NewHeaders::kept_from`], makes space for
+//! [`NewHeaders::len`] bytes, and writes the headers there.
 //!
 //! Upper-layer checksums are updated (RFC 1624), so a wrong checksum stays wrong. The exception is
 //! an IPv4 UDP datagram without a checksum: [`packet`] returns
-//! [`Untranslatable::ZeroUdpChecksum`], and the caller computes the checksum by [`complete`] and
-//! translates again.
+//! [`Untranslatable::ZeroUdpChecksum`], and the caller computes the checksum by
+//! [`add_udp_checksum`] and translates again.
 
 mod errors;
 mod header;
 mod untranslatable;
 
 use crate::addr::Addr;
-use crate::checksum::{change16, change32, echo4, fold, of_addr, pseudo, udp, update};
+use crate::checksum::{
+    change16, change32, fold, icmpv4_echo_checksum, of_addr, pseudo, udp_checksum, update,
+};
 use crate::icmp;
 use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
 use crate::rewrite::{Rewrite, set_ports};
@@ -28,32 +30,32 @@ pub use untranslatable::Untranslatable;
 /// The minimum MTU of an IPv6 link in bytes (RFC 8200 §5): no lower one is reported to senders.
 const MIN_MTU_V6: u16 = 1280;
 /// The length of an ICMP header in bytes.
-const HEAD: u16 = 8;
-/// The maximum header length of a quoted packet in bytes: IPv4 with all options, the longest header
-/// that [`Window::sum`] can add up under BPF.
+const ICMP_HEADER: u16 = 8;
+/// The maximum IP header length of a quoted packet in bytes: IPv4 with all options, the longest
+/// header that [`Window::sum`] can add up under BPF.
 const MAX_QUOTED: u16 = 60;
 
 /// The headers to write in front of a translated packet's payload or upper-layer header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Front {
+pub struct NewHeaders {
     /// Offset of the first byte that is kept, in the packet before the translation.
-    pub keeps: u16,
-    /// Whether [`Front::head`] and [`Front::quote`] follow the IP header.
+    pub kept_from: u16,
+    /// Whether [`NewHeaders::icmp`] and [`NewHeaders::quote`] follow the IP header.
     pub quotes: bool,
     /// IP header of the packet.
     pub ip: Header,
-    /// ICMP header of the error, raw.
-    pub head: [u32; 2],
+    /// ICMP header of the error, in words as on the wire.
+    pub icmp: [u32; 2],
     /// IP header of the packet that the error quotes.
     pub quote: Header,
 }
 
-impl Front {
+impl NewHeaders {
     /// Returns the length of all headers in bytes.
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "headers are not a collection")]
     pub const fn len(&self) -> u16 {
-        self.ip.len() + if self.quotes { HEAD + self.quote.len() } else { 0 }
+        self.ip.len() + if self.quotes { ICMP_HEADER + self.quote.len() } else { 0 }
     }
 
     /// Writes the headers at `at`, so that the kept bytes follow.
@@ -64,15 +66,15 @@ impl Front {
             return Ok(());
         }
         let head = at + self.ip.len();
-        w.store(usize::from(head), self.head)?;
-        self.quote.write(w, usize::from(head + HEAD))
+        w.store(usize::from(head), self.icmp)?;
+        self.quote.write(w, usize::from(head + ICMP_HEADER))
     }
 
     /// Updates `before`, the parsed headers of the packet before its translation, for the
     /// translated packet at `at`. The ports are not updated.
     #[inline(always)]
-    pub fn place(&self, at: u16, before: &mut Ip) {
-        before.end = at + self.len() + (before.end - self.keeps);
+    pub fn update_parsed(&self, at: u16, before: &mut Ip) {
+        before.end = at + self.len() + (before.end - self.kept_from);
         (before.at, before.l4) = (at, at + self.ip.len());
         before.v6 = self.ip.v6;
         (before.src, before.dst) = (self.ip.src.in_words(), self.ip.dst.in_words());
@@ -111,7 +113,7 @@ pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
 /// place what is kept, and returns the headers to write. TTL and traffic class are taken from `ip`,
 /// not from the packet's bytes.
 #[inline(always)]
-pub fn packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<Front, Untranslatable> {
+pub fn packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<NewHeaders, Untranslatable> {
     let fragment_bits = fragment_bits(w, ip)?;
     packet_as(w, ip, fragment_bits, to)
 }
@@ -123,7 +125,7 @@ pub fn packet_as(
     ip: &Ip,
     fragment_bits: u16,
     to: &Rewrite,
-) -> Result<Front, Untranslatable> {
+) -> Result<NewHeaders, Untranslatable> {
     if ip.kind == L4::Udp && !ip.v6 && w.load::<u16>(usize::from(ip.l4) + 6)? == 0 {
         return Err(match ip.fragment {
             Fragment::Whole => Untranslatable::ZeroUdpChecksum,
@@ -131,9 +133,15 @@ pub fn packet_as(
         });
     }
     let carries = ip.end - ip.l4;
-    let header = header::of(w, ip, fragment_bits, to, carries, true)?;
-    upper(w, ip, to, carries)?;
-    Ok(Front { keeps: ip.l4, quotes: false, ip: header, head: [0; 2], quote: Header::NONE })
+    let header = header::translated(w, ip, fragment_bits, to, carries, header::SENT)?;
+    translate_upper(w, ip, to, carries)?;
+    Ok(NewHeaders {
+        kept_from: ip.l4,
+        quotes: false,
+        ip: header,
+        icmp: [0; 2],
+        quote: Header::NONE,
+    })
 }
 
 /// Translates an ICMP `error` to the addresses of `to`, and the packet that it quotes to the
@@ -146,7 +154,7 @@ pub fn error(
     quoted: &Ip,
     to: &Rewrite,
     quote: &Rewrite,
-) -> Result<Front, Untranslatable> {
+) -> Result<NewHeaders, Untranslatable> {
     fragment_bits(w, error)?;
     let fragment_bits = fragment_bits(w, quoted)?;
     let inside = quoted_header(w, quoted, fragment_bits, quote)?;
@@ -162,13 +170,13 @@ pub fn quoted_header(
     fragment_bits: u16,
     to: &Rewrite,
 ) -> Result<Header, Untranslatable> {
-    let before = quoted.l4 - quoted.at;
-    if before > MAX_QUOTED {
+    let old_header_len = quoted.l4 - quoted.at;
+    if old_header_len > MAX_QUOTED {
         return Err(Untranslatable::NoEquivalent);
     }
-    // The length that the quoted packet's header states, which the quote may be shorter than.
-    let stated = icmp::stated_len(w, quoted)?;
-    header::of(w, quoted, fragment_bits, to, stated.saturating_sub(before), false)
+    // The quote may be shorter than the length that the quoted packet's header states.
+    let carries = icmp::stated_len(w, quoted)?.saturating_sub(old_header_len);
+    header::translated(w, quoted, fragment_bits, to, carries, header::QUOTED)
 }
 
 /// Like [`error`], for an error that [`fragment_bits`] accepts, with `inside`, the translated
@@ -181,15 +189,15 @@ pub fn error_around(
     to: &Rewrite,
     quote: &Rewrite,
     inside: &Header,
-) -> Result<Front, Untranslatable> {
+) -> Result<NewHeaders, Untranslatable> {
     if error.fragment != Fragment::Whole {
         return Err(Untranslatable::NoEquivalent);
     }
-    let before = quoted.l4 - quoted.at;
-    let old_header = fold(w.sum(usize::from(quoted.at), usize::from(before))?);
-    let carries = (HEAD + inside.len()).saturating_add(error.end - quoted.l4);
-    let header = header::of(w, error, 0, to, carries, true)?;
-    let mut change = upper(w, quoted, quote, inside.carries)?;
+    let old_header_len = quoted.l4 - quoted.at;
+    let old_header = fold(w.sum(usize::from(quoted.at), usize::from(old_header_len))?);
+    let carries = (ICMP_HEADER + inside.len()).saturating_add(error.end - quoted.l4);
+    let header = header::translated(w, error, 0, to, carries, header::SENT)?;
+    let mut change = translate_upper(w, quoted, quote, inside.carries)?;
     change += u64::from(!old_header) + inside.sum();
     change += pseudo_header_change(error, error.end - error.l4, to, carries);
     // The ICMP header is translated last, since this step has the most outcomes for the BPF
@@ -197,44 +205,49 @@ pub fn error_around(
     let old: [u32; 2] = w.load(usize::from(error.l4))?;
     let [kind, code, c0, c1] = old[0].to_ne_bytes();
     let icmp = errors::IcmpHeader { kind, code, rest: u32::from_be(old[1]) };
-    let stated = inside.carries.saturating_add(before);
+    let stated = inside.carries.saturating_add(old_header_len);
     let icmp = errors::translated(error.v6, icmp, stated).ok_or(Untranslatable::NoEquivalent)?;
     let first = [u16::from_ne_bytes([kind, code]), u16::from_ne_bytes([icmp.kind, icmp.code])];
     change += change16(first[0], first[1]) + change32(old[1], icmp.rest.to_be());
     let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change).to_ne_bytes();
     let head = [u32::from_ne_bytes([icmp.kind, icmp.code, c0, c1]), icmp.rest.to_be()];
-    Ok(Front { keeps: quoted.l4, quotes: true, ip: header, head, quote: *inside })
+    Ok(NewHeaders { kept_from: quoted.l4, quotes: true, ip: header, icmp: head, quote: *inside })
 }
 
 /// Computes the checksum of a UDP datagram that came without one. Returns [`Short`] also if its
 /// payload continues in further segments or its length differs from the packet's.
-pub fn complete(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
+pub fn add_udp_checksum(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     let sum = w.sum(usize::from(ip.l4), usize::from(ip.end - ip.l4))?;
-    complete_by(w, ip, sum)
+    add_udp_checksum_from(w, ip, sum)
 }
 
-/// Like [`complete`], with the `sum` of the datagram's bytes given.
+/// Like [`add_udp_checksum`], with the `sum` of the datagram's bytes given.
 #[inline(always)]
-pub fn complete_by(w: &mut Window<'_>, ip: &Ip, sum: u64) -> Result<(), Short> {
+pub fn add_udp_checksum_from(w: &mut Window<'_>, ip: &Ip, sum: u64) -> Result<(), Short> {
     let (l4, len) = (usize::from(ip.l4), ip.end - ip.l4);
     if w.be16(l4 + 4)? != len {
         return Err(Short);
     }
     let ends = pseudo(&ip.src, &ip.dst, ip.v6, ip.proto, u32::from(len));
-    w.store(l4 + 6, udp(!fold(sum + ends)))
+    w.store(l4 + 6, udp_checksum(!fold(sum + ends)))
 }
 
 /// Changes ports, identifier, ICMP type and checksum in place. `carries` is the length in bytes
 /// that the headers state for everything after the IP header. Returns the change to the sum of
 /// these bytes.
 #[inline(always)]
-fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64, Untranslatable> {
+fn translate_upper(
+    w: &mut Window<'_>,
+    ip: &Ip,
+    to: &Rewrite,
+    carries: u16,
+) -> Result<u64, Untranslatable> {
     let l4 = usize::from(ip.l4);
     let field = match ip.kind {
         L4::Tcp { .. } => l4 + 16,
         L4::Udp => l4 + 6,
         L4::IcmpEcho { request } if ip.fragment == Fragment::Whole => {
-            return echo(w, ip, to, carries, request);
+            return translate_echo(w, ip, to, carries, request);
         }
         L4::None if !is_icmp(ip) => return Ok(0),
         // The checksum of a fragmented ICMP message cannot be updated: the change of the
@@ -251,14 +264,14 @@ fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64,
         return Ok(ports);
     }
     let new = update(old, address_change(ip, to) + ports);
-    let new = if ip.kind == L4::Udp { udp(new) } else { new };
+    let new = if ip.kind == L4::Udp { udp_checksum(new) } else { new };
     w.store(field, new)?;
     Ok(ports + change16(old, new))
 }
 
-/// Like [`upper`], for an ICMP echo.
+/// Like [`translate_upper`], for an ICMP echo.
 #[inline(always)]
-fn echo(
+fn translate_echo(
     w: &mut Window<'_>,
     ip: &Ip,
     to: &Rewrite,
@@ -278,7 +291,7 @@ fn echo(
     let body = change16(first, type_code) + change16(ip.sport.to_be(), id.to_be());
     let new = update(old, body + pseudo_header_change(ip, carries, to, carries));
     // The translation of an IPv6 packet is an ICMPv4 message.
-    let new = if ip.v6 { echo4(new) } else { new };
+    let new = if ip.v6 { icmpv4_echo_checksum(new) } else { new };
     w.store(l4, [type_code, new])?;
     w.set_be16(l4 + 4, id)?;
     Ok(body + change16(old, new))

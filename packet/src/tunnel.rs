@@ -1,7 +1,7 @@
 //! Outer headers: writing them in front of an inner packet, and returning a tunnel packet in place.
 
 use crate::addr::Addr;
-use crate::checksum::{self, change16, change32, fold, ipv4_words, pseudo, udp, update};
+use crate::checksum::{self, change16, change32, fold, ipv4_words, pseudo, udp_checksum, update};
 use crate::ethernet::{self, IPV4, IPV6, Macs};
 use crate::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use crate::window::{Short, Window};
@@ -288,7 +288,7 @@ fn outer_checksum(
     let Ok(packet) = checksum::of_packet(w, &ip) else { return Ok(()) };
     let ends = pseudo(&src, &dst, !dst.is_v4(), UDP, len as u32);
     let sum = packet + w.sum(l4, inner - l4)? + ends;
-    w.store(l4 + 6, udp(!fold(sum)))
+    w.store(l4 + 6, udp_checksum(!fold(sum)))
 }
 
 /// Turns a received frame into one that returns through the same tunnel: swaps MAC addresses and
@@ -327,11 +327,12 @@ pub fn cross_in_place(w: &mut Window<'_>, outer: &Ip, port: u16, vni: u32) -> Re
     change += change32(old, new);
     let sum: u16 = w.load(l4 + 6)?;
     if sum != 0 {
-        w.store(l4 + 6, udp(update(sum, change)))?;
+        w.store(l4 + 6, udp_checksum(update(sum, change)))?;
     }
     Ok(())
 }
 
+// The ECN codepoints (RFC 3168 §5).
 const NOT_ECT: u8 = 0;
 const ECT1: u8 = 1;
 const ECT0: u8 = 2;
@@ -352,7 +353,7 @@ pub const fn ecn_decap(outer_tos: u8, inner_tos: u8) -> Option<u8> {
 /// Sets the length fields of IP and UDP so that the packet ends at `end`, and updates the IPv4
 /// checksum. Returns the offset of the UDP header, if any; its checksum is left to the caller.
 #[inline(always)]
-pub fn relength(w: &mut Window<'_>, ip: &Ip, end: usize) -> Result<Option<usize>, Short> {
+pub fn set_length_fields(w: &mut Window<'_>, ip: &Ip, end: usize) -> Result<Option<usize>, Short> {
     let at = usize::from(ip.at);
     let field = if ip.v6 { at + 4 } else { at + 2 };
     let counted_from = if ip.v6 { at + 40 } else { at };

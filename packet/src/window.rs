@@ -3,8 +3,9 @@
 //!
 //! A window is a pair of addresses, as in both environments (`xdp_md.data` and `data_end`; an
 //! mbuf's data address and `data_len`). Every access is first compared with the end, in the form
-//! that the BPF verifier accepts and that costs the host one comparison. Values are raw: wire
-//! order, read with the host's byte order. `be16` and its relatives convert.
+//! that the BPF verifier accepts; on the host, it costs one comparison for a constant offset.
+//! Values are raw: wire order, read with the host's byte order. `be16`, `be32` and their setters
+//! convert.
 
 #![expect(unsafe_code, reason = "the only file that accesses memory")]
 
@@ -18,12 +19,13 @@ pub struct Short;
 /// The maximum frame size in bytes: all offsets are `u16`.
 pub const MAX_FRAME: usize = u16::MAX as usize;
 
-/// Number of bytes that [`Window::sum`] can add up under BPF, where loops must be bounded: enough
-/// for the longest IPv4 or TCP header. For more than 67 bytes it fails there.
+/// The maximum number of bytes that callers may pass to [`Window::sum`] under BPF, where loops must
+/// be bounded: enough for the longest IPv4 or TCP header. A sum over more than 67 bytes (16 words
+/// and 3 bytes) returns [`Short`] there.
 pub const MAX_SUM: usize = 64;
 
 /// The maximum offset that the BPF program accesses: beyond the end of a frame's first buffer,
-/// which is one page and has to hold all headers.
+/// which is one page and has to hold all headers. All bits are ones, so that it is also a mask.
 #[cfg(target_arch = "bpf")]
 const DEEPEST: usize = 0x3fff;
 
@@ -45,7 +47,7 @@ macro_rules! plain {
 plain!(u8, u16, u32, u64, [u8; 6], [u16; 3], [u16; 2], [u32; 2], [u32; 3], [u32; 4], [u32; 5]);
 plain!([u32; 6], [u32; 8], [u32; 10], [u64; 2], [u64; 4], [u64; 12], Addr);
 
-/// A view of the first segment of a frame, from its first byte.
+/// A view of the first segment (buffer) of a frame, from its first byte.
 #[derive(Debug)]
 pub struct Window<'a> {
     start: *mut u8,

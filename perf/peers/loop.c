@@ -1,6 +1,7 @@
 /* The reference for Weir's poll loop: the minimum work of a forwarder, in C, all inline. One lcore
- * receives bursts, swaps what testpmd's modes of the same names swap, and sends: crosswise between
- * two ports, or back through a single port.
+ * receives bursts, swaps fields, and sends: crosswise between two ports, or back through a single
+ * port. The modes are testpmd's: io swaps nothing, macswap the MAC addresses, 5tswap also the IP
+ * addresses and ports.
  *
  *   loop <EAL arguments> -- io|macswap|5tswap <seconds> [burst]
  *
@@ -92,7 +93,7 @@ static __rte_always_inline uint64_t forward(uint16_t from, uint16_t to, enum mod
 				swap_five(eth);
 			else
 				swap_macs(eth);
-			/* Flags of a received packet have another meaning on transmit. */
+			/* The transmit driver reads offload requests from the fields that receive filled. */
 			v[i]->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
 			v[i]->vlan_tci = 0;
 			v[i]->vlan_tci_outer = 0;
@@ -140,7 +141,7 @@ int main(int argc, char **argv)
 	int seconds;
 
 	if (used < 0)
-		return fail("EAL");
+		return fail("DPDK did not start: it names the cause above");
 	left = argc - used - 1;
 	argv += used + 1;
 	if (left < 2)
@@ -153,7 +154,7 @@ int main(int argc, char **argv)
 		burst = atoi(argv[2]);
 	ports = rte_eth_dev_count_avail();
 	if (!poll || seconds < 1 || burst < 1 || burst > MAX_BURST || ports < 1 || ports > 2)
-		return fail("mode, seconds, burst (1 to 64) or number of ports (1 or 2)");
+		return fail("invalid mode, seconds, burst (1 to 64) or number of ports (1 or 2)");
 
 	pool = rte_pktmbuf_pool_create("pool", 8192, 250, 0, 2176, rte_socket_id());
 	if (!pool)
@@ -165,11 +166,11 @@ int main(int argc, char **argv)
 		if (rte_eth_dev_configure(port, 1, 1, &conf) ||
 		    rte_eth_rx_queue_setup(port, 0, 512, 0, NULL, pool) ||
 		    rte_eth_tx_queue_setup(port, 0, 512, 0, NULL) || rte_eth_dev_start(port))
-			return fail("port");
+			return fail("a port cannot be configured or started");
 	}
 	worker = rte_get_next_lcore(-1, 1, 0);
 	if (worker >= RTE_MAX_LCORE || rte_eal_remote_launch(poll, NULL, worker))
-		return fail("no second lcore");
+		return fail("no worker lcore: pass -l 0,1");
 	while (seconds-- > 0) {
 		uint64_t now;
 

@@ -262,8 +262,8 @@ impl Comparison {
         for row in rows {
             text += &format!("  | {row} |");
             for column in &columns {
-                let places = if self.unit == Unit::Millions { 2 } else { 1 };
-                let cell = figure(row, column).map(|f| format!("{f:.places$}"));
+                let decimals = if self.unit == Unit::Millions { 2 } else { 1 };
+                let cell = figure(row, column).map(|f| format!("{f:.decimals$}"));
                 text += &format!(" {} |", cell.unwrap_or_default());
             }
             for column in compared {

@@ -10,10 +10,11 @@ use crate::fixture::{
 use ::tests::frames::{Frame, aws_options, tcp};
 use std::net::IpAddr;
 
-/// Bytes of a frame from the gateway: 64 inside its tunnel, for both address families.
+/// Bytes of a frame from the gateway, with an IP packet of 64 bytes inside its tunnel in both
+/// address families.
 pub const REQUEST: usize = 146;
 
-/// Bytes of a backend's answer.
+/// Bytes of the frame of a backend's answer, an IP packet of 64 bytes without a tunnel.
 pub const ANSWER: usize = 78;
 
 /// Bytes in front of a request's inner packet: Ethernet, IPv4, UDP, GENEVE, AWS's options.
@@ -93,7 +94,7 @@ struct Template<const LEN: usize, const IP: usize> {
     bytes: [u8; LEN],
     family: Family,
     /// IPv4: TTL and protocol.
-    hops: u64,
+    ttl_and_protocol: u64,
     /// IPv4: the sum of the header's 16-bit words without checksum and addresses.
     sum: u32,
 }
@@ -105,7 +106,7 @@ impl<const LEN: usize, const IP: usize> Template<LEN, IP> {
         bytes.copy_from_slice(&frame.bytes());
         let half = |at: usize| u16::from_be_bytes([bytes[IP + at], bytes[IP + at + 1]]);
         let sum = [0, 2, 4, 6, 8].iter().map(|at| u32::from(half(*at))).sum();
-        Template { bytes, family, hops: half(8).into(), sum }
+        Template { bytes, family, ttl_and_protocol: half(8).into(), sum }
     }
 
     /// Writes the template into `frame` with other ends. The IPv4 header checksum is correct; the
@@ -121,7 +122,7 @@ impl<const LEN: usize, const IP: usize> Template<LEN, IP> {
         match self.family {
             Family::V4 => {
                 let checksum = checksum(self.sum, &ends);
-                let first = self.hops << 48 | checksum << 32 | src;
+                let first = self.ttl_and_protocol << 48 | checksum << 32 | src;
                 store(frame, IP + 8, first.to_be_bytes());
                 store(frame, IP + 16, (dst << 32 | u64::from(ends.ports)).to_be_bytes());
             }
@@ -264,8 +265,8 @@ impl Answers {
     }
 
     /// Adds the answer to a request, given its IP packet as the backend received it.
-    pub fn learn(&mut self, got: &[u8]) {
-        self.flows.push(Ends::of(got, self.template.family).back());
+    pub fn learn(&mut self, received: &[u8]) {
+        self.flows.push(Ends::of(received, self.template.family).back());
     }
 
     /// Returns the answers of flows `first` to `end` (exclusive), in an order that caches cannot

@@ -238,9 +238,9 @@ pub fn fill_tables(region: &Region, policy: &Policy) -> Result<(), Box<dyn Error
         1
     };
     if policy.mode == Mode::Tunnel && policy.tunnel == TunnelKind::Geneve {
-        writer.put_tunnel(first, &backends(family))?;
+        writer.put_tunnel(first, &backend_tunnel(family))?;
     }
-    services(&mut writer, policy)?;
+    write_services(&mut writer, policy)?;
     writer.commit()?;
     Ok(())
 }
@@ -263,8 +263,8 @@ fn azure() -> [Tunnel; 2] {
     [side(AZURE[0], 1), side(AZURE[1], 0)]
 }
 
-/// Returns the tunnel through which backends answer.
-fn backends(family: Family) -> Tunnel {
+/// Returns the tunnel through which backends answer in the mode `tunnel`.
+fn backend_tunnel(family: Family) -> Tunnel {
     let local = own_addr(family, 1, 10);
     Tunnel { local, flags: TUNNEL_BACKEND, source_count: 0, arm: 1, inner_mtu: 0, ..aws() }
 }
@@ -293,7 +293,8 @@ fn aws() -> Tunnel {
     }
 }
 
-fn services(writer: &mut Writer<'_>, policy: &Policy) -> Result<(), Box<dyn Error>> {
+/// Writes the backends with their next hops, the services and their frontends.
+fn write_services(writer: &mut Writer<'_>, policy: &Policy) -> Result<(), Box<dyn Error>> {
     let family = policy.family;
     let mut backends = Vec::new();
     for n in 1..=BACKENDS {

@@ -48,6 +48,13 @@ const FLOOD: u32 = u32::MAX;
 /// A due packet: time in nanoseconds, client, and step.
 type Due = Reverse<(u64, u32, usize)>;
 
+/// Whether the attacker sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flood {
+    On,
+    Off,
+}
+
 /// An honest packet in the current burst.
 struct Sent {
     client: u32,
@@ -146,9 +153,9 @@ pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
     // At this rate, a simulated nanosecond is one packet. The first pass fills the ring of
     // unconfirmed flows; in the second one, which is measured, each insert evicts a flow.
     let ring = u64::from(tables::flow::unconfirmed_ring_slots(flows)[0]);
-    simulation.run_until(simulation.now_ns + ring, true);
+    simulation.run_until(simulation.now_ns + ring, Flood::On);
     let started = Instant::now();
-    simulation.run_until(simulation.now_ns + ring.max(1_000_000), true);
+    simulation.run_until(simulation.now_ns + ring.max(1_000_000), Flood::On);
     Ok((ring.max(1_000_000) as f64 / started.elapsed().as_secs_f64()) as u64)
 }
 
@@ -210,7 +217,7 @@ impl<'r> Simulation<'r> {
         for n in 0..self.plan.established {
             self.begin(self.now_ns + u64::from(n) * 10_000, n % 2 == 1, 0, ESTABLISHED);
         }
-        self.run_until(self.now_ns + u64::from(self.plan.established) * 10_000 + MS, false);
+        self.run_until(self.now_ns + u64::from(self.plan.established) * 10_000 + MS, Flood::Off);
         let tally = &self.outcome.tallies[ESTABLISHED];
         match &tally.first {
             None => Ok(()),
@@ -230,42 +237,42 @@ impl<'r> Simulation<'r> {
         self.add_clients(self.plan.ms, DURING);
         let started = Instant::now();
         let first_ns = self.now_ns;
-        self.run_until(first_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, true);
+        self.run_until(first_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, Flood::On);
         self.outcome.record_duration(started.elapsed(), self.now_ns - first_ns);
     }
 
     /// Adds new clients again, one second after the end of the flood.
     fn after(&mut self) {
-        self.run_until(self.now_ns + 1_000 * MS, false);
+        self.run_until(self.now_ns + 1_000 * MS, Flood::Off);
         self.add_clients(self.plan.ms, AFTER);
-        self.run_until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, false);
+        self.run_until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, Flood::Off);
     }
 
     /// Sends nothing for twelve seconds, which is longer than the idle timeout of a flow that was
-    /// reset: a forged reset that was accepted shows. Then all established clients send once, and
-    /// nothing is sent until all unconfirmed flows have expired.
+    /// reset, so that a flow whose forged reset was accepted has expired. Then all established
+    /// clients send once, and nothing is sent until all unconfirmed flows have expired.
     fn idle(&mut self) {
         self.keeps_sending = false;
-        self.run_until(self.now_ns + 12_000 * MS, false);
+        self.run_until(self.now_ns + 12_000 * MS, Flood::Off);
         for number in 0..self.plan.established {
             self.due.push(Reverse((self.now_ns + u64::from(number) * 1_000, number, 0)));
         }
-        self.run_until(self.now_ns + 35_000 * MS, false);
+        self.run_until(self.now_ns + 35_000 * MS, Flood::Off);
         self.outcome.flows_after = self.flows.live();
     }
 
     /// Runs until `end_ns`, with or without the flood.
-    fn run_until(&mut self, end_ns: u64, flood: bool) {
-        // Simulated time that is less than a nanosecond is carried over to the next burst.
-        let (mut paid, per_s) = (0, self.plan.rate);
+    fn run_until(&mut self, end_ns: u64, flood: Flood) {
+        // The remainder of a division, which is less than a nanosecond, counts in the next burst.
+        let (mut carry, per_s) = (0, self.plan.rate);
         while self.now_ns < end_ns {
             self.send_due();
-            if flood {
+            if flood == Flood::On {
                 let count = BURST - self.burst.len;
                 (0..count).for_each(|_| self.send_flood());
-                paid += count as u64 * 1_000 * MS;
-                self.now_ns += paid / per_s;
-                paid %= per_s;
+                carry += count as u64 * 1_000 * MS;
+                self.now_ns += carry / per_s;
+                carry %= per_s;
             } else if self.burst.len == 0 {
                 // A step is at most a millisecond, so that the sweep of idle flows keeps up.
                 let next = self.due.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);

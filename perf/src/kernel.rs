@@ -106,7 +106,7 @@ impl Feeder {
     }
 }
 
-/// Minimal programs, run on a packet that stays unchanged.
+/// A minimal program, run on a packet that stays unchanged. Its time is a lower bound.
 pub struct Floor(Ebpf);
 
 impl Floor {

@@ -107,7 +107,7 @@ impl Feed {
 
 /// The state of a polling lcore.
 pub struct Poller {
-    /// The lcore's index among all.
+    /// The lcore's index, the number of lcores, and Weir's MAC addresses.
     pub config: LcoreConfig,
     /// Its ports: one for both directions, or one per arm (`net_null`, whose buffers are filled
     /// here).
@@ -122,7 +122,7 @@ pub struct Poller {
     pub burst: usize,
     /// Forwarded packets.
     pub count: Arc<Count>,
-    /// When to forward and when to stop.
+    /// Whether to forward now, and whether to stop.
     pub switches: Arc<Switches>,
     /// Ticks by stage.
     pub spent: [u64; STAGES.len()],
@@ -160,11 +160,11 @@ pub fn begin_flows(
     let mut answers = Answers::new(work, family);
     let mut warmup =
         Warmup { lcore, pool, burst: Burst::default(), rows: [Row::new(), Row::new()] };
-    let begun = !matches!(work, Workload::Return | Workload::Elsewhere);
+    let creates_flows = !matches!(work, Workload::Return | Workload::Elsewhere);
     for first in (0..flows).step_by(BURST) {
         let last = flows.min(first + BURST as u32);
         let request = |flow, frame: &mut [u8]| requests.write(flow, frame);
-        let out = warmup.send(first..last, u8::from(begun), REQUEST, request)?;
+        let out = warmup.send(first..last, u8::from(creates_flows), REQUEST, request)?;
         match work {
             Workload::Nat => out.iter().for_each(|packet| answers.learn(&packet.bytes()[14..])),
             Workload::Tunnel => {
@@ -178,7 +178,7 @@ pub fn begin_flows(
             }
             Workload::Return | Workload::Elsewhere | Workload::Refill => {}
         }
-        if begun {
+        if creates_flows {
             // An answer and one more request: the connection is established, as most are.
             warmup.send(first..last, 0, ANSWER, |flow, frame| answers.write(flow, frame))?;
             warmup.send(first..last, 1, REQUEST, request)?;
@@ -243,7 +243,8 @@ impl Poller {
                 std::hint::spin_loop();
                 continue;
             }
-            // The fixed cost of an iteration is Weir's, not that of writing frames.
+            // The fixed cost of an iteration is part of Weir's cases, but not of `refill`, which
+            // measures the writing of frames.
             if self.work != Workload::Refill {
                 lcore.run_periodic();
             }

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws::routes::Routes;
 use aws::runner::AwsLifecycle;
 use azure::runner::{AzureAppliance, AzureLifecycle};
-use azure::types::{End, Tunnels};
+use azure::types::{TunnelEnd, Tunnels};
 use clouds::appliance::{Appliance, Ingress};
 use clouds::failure::CallError;
 use clouds::report::Report;
@@ -33,7 +33,7 @@ use crate::cloud::followed::Ends;
 use crate::kernel::neighbors::kernel::read_link;
 use crate::live::Live;
 
-/// Handle to the running lifecycle task.
+/// Handle to the running lifecycle task, which registers and deregisters the appliance.
 pub struct CloudHandle {
     signals: mpsc::Sender<()>,
     left: oneshot::Receiver<()>,
@@ -149,8 +149,8 @@ struct ApplianceHandle(Arc<Live>);
 
 impl Appliance for ApplianceHandle {
     fn able(&self) -> Result<(), Vec<String>> {
-        let own = self.0.own();
-        if own.able { Ok(()) } else { Err(own.reasons) }
+        let local = self.0.local_able();
+        if local.able { Ok(()) } else { Err(local.reasons) }
     }
 
     /// Returns the number of flows that a drain waits for, and the number of forwarded packets that
@@ -187,10 +187,10 @@ impl Appliance for ApplianceHandle {
     }
 
     fn set_probe_failures(&self, reasons: Vec<String>) {
-        self.0.shared().hold_back(reasons);
+        self.0.shared().set_cloud_reasons(reasons);
     }
 
-    fn tcp_idle(&self, idle: Duration) {
+    fn set_tcp_idle(&self, idle: Duration) {
         self.0.shared().follow_tcp_idle(idle);
     }
 
@@ -201,7 +201,7 @@ impl Appliance for ApplianceHandle {
 
 impl AzureAppliance for ApplianceHandle {
     fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
-        let gateway = self.0.config.gateways.iter().find(|known| known.name == gateway)?;
+        let gateway = self.0.config.gateways.iter().find(|candidate| candidate.name == gateway)?;
         let set = self.0.region.tables(self.0.region.generation());
         let exists = |end: &VxlanEnd| {
             let locals: Vec<Addr> = gateway.tunnels.iter().map(|t| t.local.into()).collect();
@@ -213,26 +213,26 @@ impl AzureAppliance for ApplianceHandle {
             })
         };
         let followed = self.0.shared().followed().tunnels.get(&gateway.name).copied();
-        let known = [followed, gateway.vxlan_ends()].into_iter().flatten();
-        known
+        let candidates = [followed, gateway.vxlan_ends()].into_iter().flatten();
+        candidates
             .filter(|(external, internal)| exists(external) && exists(internal))
             .map(to_tunnels)
             .next()
     }
 
     fn set_tunnels(&self, tunnels: &[(String, Tunnels)]) {
-        let end = |end: End| VxlanEnd { port: end.port, vni: end.vni };
+        let end = |end: TunnelEnd| VxlanEnd { port: end.port, vni: end.vni };
         let ends = |tunnels: &Tunnels| (end(tunnels.external), end(tunnels.internal));
         let all = tunnels.iter().map(|(gateway, tunnels)| (gateway.clone(), ends(tunnels)));
         self.0.shared().follow_tunnels(all.collect::<BTreeMap<String, Ends>>());
     }
 
-    fn preboot(&self, pass: bool) {
+    fn set_preboot_pass(&self, pass: bool) {
         self.0.shared().set_preboot_pass(pass);
     }
 }
 
 fn to_tunnels((external, internal): Ends) -> Tunnels {
-    let end = |end: VxlanEnd| End { port: end.port, vni: end.vni };
+    let end = |end: VxlanEnd| TunnelEnd { port: end.port, vni: end.vni };
     Tunnels { external: end(external), internal: end(internal) }
 }

@@ -4,8 +4,8 @@
 //! - `GET /status`, `/services`, `/flows`, `/drops`, `/nics`, `/health` (of the appliance),
 //!   `/checks` (of backends), `/cloud` (registration at AWS or Azure);
 //! - `GET /metrics`: Prometheus metrics;
-//! - `GET /trace`: a stream with a line of JSON for each stage of each traced packet. A request
-//!   starts a trace on the lcores;
+//! - `GET /trace`: a stream with a line of JSON for each stage of each traced packet. The request
+//!   starts the trace on the lcores;
 //! - `GET /db/TABLE`: rows of a table of the control state;
 //! - `GET /maps`: content of the region, in the format of `weir maps dump`;
 //! - `GET /log/level`: the log levels in force;
@@ -15,10 +15,13 @@
 //! - `GET /bgp`, `/bgp/peers`, `/bgp/peers/detail`, `/bgp/routes/available`,
 //!   `/bgp/routes/advertised` and `/bgp/policies`: state of BGP.
 //!
-//! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`,
-//! `PUT /log/level`, `PUT /store/format`, which ends the way back to a version that has an earlier
-//! one, and `PUT /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a
-//! connection.
+//! Endpoints that write:
+//! - the API below `/v1` (crate `api`);
+//! - `PUT /drain/on` and `/drain/off`;
+//! - `PUT /log/level`;
+//! - `PUT /store/format`: rewrites the store in the format of this version, so that earlier
+//!   versions with another format cannot read it any more;
+//! - `PUT /private-links-connections/approve/NAME` and `reject/NAME`: decide on a connection.
 //!
 //! The socket belongs to the user as which slowpath runs. Its mode is 0600, or 0660 with the group
 //! `control.group` if that is set; with `control.operate_group` or `control.read_group`, an ACL
@@ -70,9 +73,9 @@ use crate::sources::desired::Store;
 use ::explain::ExplainRequest;
 use response::{blocking, error_response};
 
-/// Maximum number of flows in one response of `GET /flows`.
+/// Maximum and default number of flows in one response of `GET /flows`.
 const PAGE: u32 = 10_000;
-/// Maximum number of packets that a trace may request.
+/// Maximum number of packets of one trace.
 const TRACE_PACKETS: u32 = 1000;
 /// Maximum duration of one trace in seconds.
 const TRACE_SECONDS: u32 = 3600;
@@ -80,7 +83,7 @@ const TRACE_SECONDS: u32 = 3600;
 /// Error that keeps the control socket from being opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Another slowpath responds on the socket.
+    /// Another process, probably a slowpath, accepts connections on the socket.
     #[error(
         "control.socket = {path:?}: another process, probably slowpath, listens there; \
          stop it first, or set control.socket to another path"
@@ -132,7 +135,7 @@ pub fn listen(control: &config::checked::Control) -> Result<(UnixListener, Group
         std::fs::create_dir_all(folder).map_err(other)?;
     }
     match std::fs::symlink_metadata(path) {
-        Ok(about) if !about.file_type().is_socket() => {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(ControlError::NotASocket { path: path.to_owned() });
         }
         Ok(_) if Probe::connect(path).is_ok() => {
@@ -157,7 +160,7 @@ pub fn listen(control: &config::checked::Control) -> Result<(UnixListener, Group
 const READ: Access = Access::Read(Role::Read);
 const OPERATE: Access = Access::Change(Role::Operate);
 
-/// Returns the calls that need the running appliance.
+/// Returns the calls whose state is that of the running appliance.
 fn calls_of_live() -> Calls<Arc<Live>> {
     let read = |path, operation| Call::new("get", path, operation, READ);
     let metrics = Call::new("get", "/metrics", "metrics", Access::Read(Role::Metrics));
@@ -182,7 +185,7 @@ fn calls_of_live() -> Calls<Arc<Live>> {
         .add(Call::new("put", "/drain/off", "undrain", OPERATE), put(drain_off))
 }
 
-/// Returns the calls that need the store.
+/// Returns the calls whose state is the store.
 fn calls_of_store() -> Calls<Arc<Store>> {
     let access = Access::Change(Role::Admin);
     let format = Call::new("put", "/store/format", "commitFormat", access);
@@ -297,16 +300,22 @@ async fn commit_format(State(store): State<Arc<Store>>) -> Response {
     .await
 }
 
+/// Query parameters of `GET /flows` and `GET /trace`: the conditions of a [`FlowFilter`], and those
+/// of one of the two.
 #[derive(Deserialize, Serialize)]
 struct FlowsQuery {
+    /// `GET /flows`: id of the path record to begin with; 0 by default.
     from: Option<u32>,
+    /// `GET /flows`: maximum number of flows in the response.
     limit: Option<u32>,
     client: Option<String>,
     frontend: Option<String>,
     backend: Option<String>,
     service: Option<String>,
     protocol: Option<String>,
+    /// `GET /trace`: number of packets to trace; 1 by default.
     packets: Option<u32>,
+    /// `GET /trace`: maximum duration in seconds; 30 by default.
     seconds: Option<u32>,
 }
 

@@ -1,4 +1,5 @@
-//! Kernel state that slowpath reads and sets: next hops, addresses for probes, routing rules.
+//! Kernel state that slowpath reads and sets (next hops, addresses for probes, routing rules), and
+//! the capabilities that it needs for that.
 
 pub mod neighbors;
 pub(crate) mod privileges;

@@ -44,7 +44,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Returns whether the appliance is able to take traffic, in one line.
+    /// Returns whether the appliance is able to take traffic, regardless of the cloud's lifecycle,
+    /// in one line for the service manager.
     pub fn status_line(&self) -> String {
         self.shared.status_line()
     }
@@ -72,14 +73,14 @@ impl Live {
         &self.audit
     }
 
-    /// Returns whether the appliance can take traffic.
+    /// Returns whether the appliance can take traffic: whether health probes succeed.
     pub fn able(&self) -> Able {
         self.shared.able_now()
     }
 
     /// Returns whether the appliance could take traffic, regardless of the cloud's lifecycle.
-    pub fn own(&self) -> Able {
-        self.shared.own_now()
+    pub fn local_able(&self) -> Able {
+        self.shared.local_able_now()
     }
 
     /// Returns the state that the control loop publishes, with the requests to it.
@@ -183,6 +184,7 @@ impl Live {
         status
             .findings
             .extend(history().and_then(|history| history.status().finding(Instant::now())));
+        // Only `GET /nics` has them.
         status.nics.iter_mut().for_each(|nic| nic.driver_counters.clear());
         status
     }
@@ -223,7 +225,7 @@ impl Live {
         if let Some(credentials) = self.listening.credentials() {
             credentials.reload();
         }
-        // BGP reads its keys in each round.
+        // BGP reads its keys in each round of its control loop, which this starts.
         self.shared.changes().event();
     }
 

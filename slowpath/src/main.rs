@@ -23,7 +23,7 @@ struct Cli {
     /// Create what slowpath needs to run without root, and exit; run this as root
     #[arg(long)]
     prepare: bool,
-    /// Print the man page, and exit.
+    /// Print the man page, and exit
     #[arg(long, hide = true)]
     man: bool,
 }

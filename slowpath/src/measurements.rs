@@ -1,8 +1,8 @@
 //! Measurements that slowpath takes of its own work, for the metrics: durations, sizes, and times.
 //!
-//! Writers wait for no client: a scrape holds a lock only while it reads what the lock protects
-//! (the list of tables, the times of sources, the buckets of a histogram). A duration is measured
-//! once: it is an observation of a histogram, and a span if traces are exported.
+//! Recording a measurement never waits for a client: a scrape holds a lock only while it reads what
+//! the lock protects (the list of tables, the times of sources, the buckets of a histogram). Each
+//! duration is an observation of a histogram, and a span if traces are exported.
 
 mod nat_ports;
 mod plain;
@@ -99,7 +99,7 @@ impl Measurements {
         self.table_uses.lock().clone()
     }
 
-    /// Returns the NAT ports in use by backend, for a scrape.
+    /// Locks and returns the NAT ports in use by backend, for a scrape.
     pub fn nat_ports(&self) -> MutexGuard<'_, NatPortCounts> {
         self.nat_ports.lock()
     }

@@ -55,12 +55,13 @@ pub fn calls() -> Calls<Arc<Live>> {
     Calls::default().add(call, get(respond))
 }
 
-/// Responds to one scrape.
+/// Responds to one scrape, in the format that the client accepts.
 pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Response {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let is_open = accepts.is_some_and(|accepts| accepts.contains("application/openmetrics-text"));
+    let is_open_metrics =
+        accepts.is_some_and(|accepts| accepts.contains("application/openmetrics-text"));
     let scraped = match scrape(&live).await {
-        Ok(text) if is_open => Ok((OPEN_METRICS, text.open())),
+        Ok(text) if is_open_metrics => Ok((OPEN_METRICS, text.open())),
         Ok(text) => text.plain().await.map(|text| (PLAIN, text)),
         Err(error) => Err(error),
     };
@@ -77,8 +78,8 @@ pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Respo
     }
 }
 
-/// Returns all metrics as of now or later, computed on a thread of its own and shared with other
-/// scrapes.
+/// Returns all metrics as of the call or later, computed on a thread of its own and shared with
+/// other scrapes that wait.
 pub async fn scrape(live: &Arc<Live>) -> Result<Arc<ScrapeText>, ScrapeError> {
     let of_live = Arc::clone(live);
     live.shared().measurements.scraper.scrape(move || text(&of_live)).await

@@ -67,11 +67,11 @@ const SHORT_REST: Duration = Duration::from_micros(50);
 /// expected to acknowledge it.
 const SWITCH_TIME: Duration = Duration::from_millis(20);
 /// Settings of the reconciler: batch sizes, retry delays, and intervals of full passes and of
-/// pruning. A step applies at most `at_once` frontends, to bound its time; only the content of a
-/// file is applied in one step.
-const TIMES: Settings = Settings {
-    at_once: 256,
-    prune_at_once: 256,
+/// pruning. A step applies at most `frontends_per_step` frontends, to bound its time; only the content of the
+/// files is applied in one step, whatever its size.
+const RECONCILER_SETTINGS: Settings = Settings {
+    frontends_per_step: 256,
+    prunes_per_step: 256,
     retry_min: Duration::from_millis(50),
     retry_max: Duration::from_secs(60),
     pass: Duration::from_secs(60),
@@ -89,7 +89,7 @@ pub struct Reconcile<'r> {
     reconciler: Reconciler,
     shared: Arc<Shared>,
     intake: Intake,
-    /// The files' objects that were applied last.
+    /// The objects of the files as applied last.
     services: Vec<Object>,
     /// Content of the files that is being written to disk.
     pending_write: Option<PendingWrite>,
@@ -121,7 +121,8 @@ pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
 }
 
 impl<'r> Reconcile<'r> {
-    /// Creates the control loop over `plane`. `files` watches those of `config`.
+    /// Creates the control loop over `plane`. `files` watches the files of `config`: the
+    /// configuration itself and the services.
     pub fn new(
         config: Arc<Config>,
         mut plane: RegionPlane<'r>,
@@ -149,8 +150,11 @@ impl<'r> Reconcile<'r> {
         desired.publish_appliance(&config, time.wall);
         // Stored objects are complete lists of their sources, so they can be applied without
         // waiting for the sources: no backend would be missing.
-        let initial_list_timeout =
-            if has_stored_objects { Duration::ZERO } else { TIMES.initial_list_timeout };
+        let initial_list_timeout = if has_stored_objects {
+            Duration::ZERO
+        } else {
+            RECONCILER_SETTINGS.initial_list_timeout
+        };
         let reconcile = Reconcile {
             hops: Hops::new(&taps, kernel, &plane, now),
             lcores: Lcores::attach(region, lcores, taps.len(), now),
@@ -164,7 +168,7 @@ impl<'r> Reconcile<'r> {
             neighbors_at: None,
             observer: Observer::default(),
             intake: Intake::new(files, config),
-            reconciler: Reconciler::new(Settings { initial_list_timeout, ..TIMES }),
+            reconciler: Reconciler::new(Settings { initial_list_timeout, ..RECONCILER_SETTINGS }),
             region,
             plane,
             desired,
@@ -231,7 +235,8 @@ impl<'r> Reconcile<'r> {
         }
     }
 
-    /// Continues with what was observed before this process.
+    /// Replaces the state of observation, with one that continues from the history of an earlier
+    /// process.
     pub(crate) fn set_observer(&mut self, observer: Observer) {
         self.observer = observer;
     }
@@ -259,6 +264,8 @@ impl<'r> Reconcile<'r> {
         {
             return;
         }
+        // The first content after a start is applied without delay, and without lcores nothing is
+        // forwarded.
         let may_wait = self.intake.is_synced() && self.region.live_lcores().next().is_some();
         if !self.hops.resolve_new(&changes, &mut self.plane, may_wait, time.steady) {
             return;
@@ -294,7 +301,8 @@ impl<'r> Reconcile<'r> {
         self.hops.follow(&mut self.plane, time.steady);
     }
 
-    /// Records the stages of a step of the reconciler that led from generation `before` to another.
+    /// Records how long a step of the reconciler compiled and committed, if it led from generation
+    /// `before` to another.
     fn measure_step(&mut self, before: u32, (began, took): (Instant, Duration), time: Now) {
         let commit = self.plane.take_commit_time().unwrap_or_default();
         let generation = self.region.generation();
@@ -314,7 +322,7 @@ impl<'r> Reconcile<'r> {
         self.shared.measurements.set_table_uses(self.plane.table_uses());
         let monitor = self.lcores.begin_check(now);
         let lcores = monitor.observe(self.region, now);
-        let (mut able, carries) = monitor.able(self.region, &lcores, generation, draining);
+        let (mut able, forwarding) = monitor.able(self.region, &lcores, generation, draining);
         if generation == 0
             && let Some(error) = self.intake.services_error()
         {
@@ -327,7 +335,8 @@ impl<'r> Reconcile<'r> {
         }
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();
         let (config_file, mut services_file) = self.intake.status(now);
-        let late = self.pending_write.as_ref().and_then(|pending_write| pending_write.trouble(now));
+        let late =
+            self.pending_write.as_ref().and_then(|pending_write| pending_write.delay_error(now));
         services_file.error = late.or(services_file.error);
         let status = Status {
             able: able.able,
@@ -340,7 +349,7 @@ impl<'r> Reconcile<'r> {
             next_hops: self.hops.status(),
             ..Status::default()
         };
-        self.shared.publish_status(status, able, carries);
+        self.shared.publish_status(status, able, forwarding);
     }
 }
 

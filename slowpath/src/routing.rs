@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use announce::announcer::{Announcer, DrainFirst, Settings, keys};
+use announce::announcer::{Announcer, DrainStart, Settings, keys};
 use announce::apply::ShutdownMode;
 use announce::controller::{ConflictPolicy, Controller, Signal};
 use announce::routes::NoBackends;
 use announce::secrets::Files;
-use announce::sockets::Sockets;
+use announce::sockets::SharedSpeaker;
 use config::checked::{Bgp, BgpNoBackends, BgpOnConflict};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -34,10 +34,11 @@ pub use bgp_state::BgpState;
 use inputs::Inputs;
 pub use routes::documents;
 
-/// Handle to end BGP.
+/// Handle to request BGP's shutdown and to wait for its end.
 pub struct BgpHandle {
     requests: mpsc::Sender<()>,
     stopped: oneshot::Receiver<()>,
+    /// Number of calls of [`BgpHandle::request_shutdown`].
     requests_sent: u32,
 }
 
@@ -88,7 +89,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, restarted: bool) -> io::Resul
         .build()?;
     let sockets = {
         let _inside = runtime.enter();
-        Sockets::new()
+        SharedSpeaker::new()
     };
     let signal = live.shared().changes().clone();
     let leaving = Arc::new(AtomicBool::new(false));
@@ -128,15 +129,16 @@ fn announcer_settings(settings: &Bgp, restarted: bool) -> Settings {
             BgpNoBackends::Withdraw => NoBackends::Withdraw,
         },
         drain: match settings.graceful_shutdown {
-            Duration::ZERO => DrainFirst::Withdraw,
-            wait => DrainFirst::GracefulShutdown(wait),
+            Duration::ZERO => DrainStart::Withdraw,
+            wait => DrainStart::GracefulShutdown(wait),
         },
         restarted,
     }
 }
 
-/// Waits for a request of shutdown, and announces graceful shutdown for the configured time.
-/// Returns how to end the sessions after that.
+/// Waits for a request of shutdown, and then for the time for which routes carry the community
+/// GRACEFUL_SHUTDOWN. Returns how to end the sessions after that: as for a restart if the handle
+/// was dropped without a request.
 async fn leave(
     mut requested: mpsc::Receiver<()>,
     settings: Bgp,

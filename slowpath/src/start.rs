@@ -1,6 +1,7 @@
 //! Starts all parts and waits for a signal. The control loop, the store's writer, the file reader,
-//! the monitor of the heartbeat, the health checker and BGP have a thread each. Listeners, the
-//! cloud's lifecycle and private links are tasks of a tokio runtime.
+//! the monitor of the heartbeat, the audit log, the exporter of telemetry, the health checker and
+//! BGP have a thread each. Listeners, the cloud's lifecycle and private links are tasks of a tokio
+//! runtime.
 
 mod prepare;
 mod previous;
@@ -91,7 +92,7 @@ pub enum StartError {
     /// The client for the cloud can't be created.
     #[error(transparent)]
     Cloud(#[from] cloud::CloudError),
-    /// A thread could not be started, signals could not be handled, or a listener's task panicked.
+    /// An operation of the system failed, or a listener's task panicked.
     #[error("{what}: {source}")]
     System {
         /// The operation that failed.
@@ -106,9 +107,9 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> StartError + Copy {
     move |source| StartError::System { what, source }
 }
 
-/// Opens the region of `config`. The first process to start creates it.
+/// Opens the region of `config`, and creates it if this is the first process to start.
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
-    let Opened { region, notes } = hugepages::open_region(config, Unreadable::Refuse)?;
+    let Opened { region, notes } = hugepages::open_region(config, Unreadable::Fail)?;
     for note in notes {
         tracing::info!(event = "region_note", %note, "region opened");
     }
@@ -122,21 +123,24 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
     Ok(region)
 }
 
-/// How long responses in progress may take when the process ends. Connections that take longer are
-/// closed.
+/// How long the work of requests on blocking threads may take when the process ends. The
+/// connections themselves are closed at once, because the runtime ends their tasks.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long threads may take to end after that. A thread that a disk blocks is left behind: what it
-/// is writing has not been acknowledged.
+/// How long the control loop, the store's writer and the removal of the socket may take to end
+/// after that. A thread that a disk blocks is left behind: what it is writing has not been
+/// acknowledged.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Interval at which the heartbeat is checked for consumers of change notifications.
+/// Interval at which the control loop's heartbeat is checked, to notify TCP probes, BGP and the
+/// cloud's lifecycle of a stall.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether all parts have started.
+/// Whether all parts but the cloud's lifecycle have started.
 static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether [`run`] has started all parts.
+/// Returns whether [`run`] has started all parts but the cloud's lifecycle: an error is then a
+/// failure of slowpath and not of its start.
 pub fn has_started() -> bool {
     HAS_STARTED.load(Ordering::Relaxed)
 }
@@ -195,17 +199,17 @@ pub fn run(
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let (loop_config, heartbeat, loop_store) =
         (Arc::clone(&config), Arc::clone(&shared), Arc::clone(&store));
-    // Both senders are dropped when the loop's thread ends for any reason. `loop_ended` is awaited
-    // while serving, `loop_gone` is waited for with a timeout at the end.
-    let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
-    let (alive_too, loop_gone) = channel::<()>();
+    // Both senders are dropped when the loop's thread ends for any reason. One receiver is awaited
+    // while serving, the other one is waited for with a timeout at the end.
+    let (async_guard, loop_ended) = tokio::sync::oneshot::channel::<()>();
+    let (blocking_guard, loop_ended_blocking) = channel::<()>();
     let mut reports = LoopReports::new(Arc::clone(&manager), Arc::clone(&shared));
     let (checker_sender, checker_inputs) = std::sync::mpsc::sync_channel(1);
     let observer = Observer::new(previous);
     let control_loop = std::thread::Builder::new()
         .name("slowpath-loop".into())
         .spawn(move || {
-            let _alive = (alive, alive_too);
+            let _guards = (async_guard, blocking_guard);
             let now = || Now { steady: Instant::now(), wall: SystemTime::now() };
             let addresses = ProbeAddresses::new(&loop_config);
             let mut reconcile =
@@ -236,7 +240,7 @@ pub fn run(
     shared.wake();
     runtime.shutdown_timeout(RESPONSE_TIMEOUT);
     store.close();
-    let loop_has_ended = await_threads(&config, loop_gone, store_ended);
+    let loop_has_ended = await_threads(&config, loop_ended_blocking, store_ended);
     if let Some(telemetry) = telemetry {
         telemetry.stop();
     }
@@ -386,7 +390,7 @@ async fn serve(
     let mut shutdown = Shutdown::new(cloud::start(config, live)?, bgp);
     manager.ready(&live.status_line());
     let mut extend = tokio::time::interval(EXTENSION_INTERVAL);
-    // It is polled during shutdown only.
+    // The interval is polled during shutdown only: ticks missed before do not fire in a burst.
     extend.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -413,8 +417,8 @@ async fn serve(
             ended = tasks.join_next() => match ended {
                 Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => return Err(error),
-                Some(Err(broken)) => {
-                    return Err(system("listener task")(std::io::Error::other(broken)));
+                Some(Err(error)) => {
+                    return Err(system("listener task")(std::io::Error::other(error)));
                 }
                 None => return Ok(()),
             },

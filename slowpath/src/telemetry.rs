@@ -27,17 +27,17 @@ use otlp::{
     KeyValue, MetricsRequest, Resource, ResourceMetrics, ResourceSpans, Scope, ScopeMetrics,
     ScopeSpans, TracesRequest,
 };
-use traces::{Clock, Traces};
+use traces::{Clock, Incomplete, Traces};
 
 /// Interval at which spans are taken from the queue and sent.
 const TRACES_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of spans in a request.
 const BATCH_MAX: usize = 512;
-/// Maximum number of spans that wait while the collector does not accept any.
+/// Maximum number of assembled spans that wait while the collector does not accept any.
 const WAITING_MAX: usize = 4_096;
-/// Number of attempts to send a batch of spans.
+/// Maximum number of attempts to send a batch of spans.
 const ATTEMPTS_MAX: u32 = 3;
-/// How long the last export takes at most when the process ends.
+/// Maximum duration of the last export, when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Handle to the exporter's thread.
@@ -140,7 +140,7 @@ impl Exporter {
         let rounds = async {
             loop {
                 tick.tick().await;
-                self.export_traces(false).await;
+                self.export_traces(Incomplete::Wait).await;
                 self.export_metrics().await;
             }
         };
@@ -150,11 +150,12 @@ impl Exporter {
             () = rounds => {}
         }
         let flush = async {
-            self.export_traces(true).await;
+            self.export_traces(Incomplete::Flush).await;
             self.metrics_at = Instant::now();
             self.export_metrics().await;
         };
-        // What is not accepted in time is lost with the process, and its counter.
+        // What the collector does not accept in time is lost, and not counted: the counter ends
+        // with the process.
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, flush).await;
     }
 
@@ -162,17 +163,19 @@ impl Exporter {
         &self.live.shared().measurements
     }
 
-    /// Sends complete traces; with `all`, every span at once.
-    async fn export_traces(&mut self, all: bool) {
+    /// Sends complete traces, unless the pause before a repetition lasts; with
+    /// [`Incomplete::Flush`], also incomplete ones, and without regard to that pause.
+    async fn export_traces(&mut self, incomplete: Incomplete) {
         let clock = Clock::now();
         let spans = self.measurements().spans.take();
         self.traces.add(spans, clock);
-        if all {
-            self.traces.complete_changes(clock, true);
+        if incomplete == Incomplete::Flush {
+            self.traces.complete_changes(clock, incomplete);
         }
         let excess = self.traces.drop_oldest(WAITING_MAX);
         self.measurements().spans.count_lost(Signal::Traces, excess);
-        if self.batch.retry_at.is_some_and(|at| !all && clock.steady() < at) {
+        let is_paused = self.batch.retry_at.is_some_and(|at| clock.steady() < at);
+        if is_paused && incomplete == Incomplete::Wait {
             return;
         }
         loop {
@@ -193,7 +196,7 @@ impl Exporter {
         let resource = Some(self.resource.clone());
         let request =
             TracesRequest { resource_spans: vec![ResourceSpans { resource, scope_spans }] };
-        // Before the attempt, which the end of the process may interrupt.
+        // Counted before the attempt, because the end of the process may interrupt it.
         self.batch.attempts += 1;
         let sent = self.client.send(Signal::Traces, &request).await;
         self.report(Signal::Traces, &sent);
@@ -212,7 +215,8 @@ impl Exporter {
         matches!(error.failure, Failure::Partial(_))
     }
 
-    /// Sends the metrics if they are due. They are not repeated: the next ones contain them.
+    /// Sends the metrics if they are due. A failed request is not repeated: the next export has the
+    /// totals again.
     async fn export_metrics(&mut self) {
         let now = Instant::now();
         if now < self.metrics_at {

@@ -69,7 +69,7 @@ mod tests {
     use crate::region::Region;
 
     #[test]
-    fn the_generation_is_where_the_kernel_reads_it() {
+    fn generation_word_is_the_offset_of_the_generation_in_the_header() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let generation = &raw const region.header().slow.generation;
         let words = region.section_ptr(Section::Header).0.cast::<u32>();

@@ -59,10 +59,11 @@ pub enum Command {
         /// The committed generation.
         generation: u32,
     },
-    /// Report the stages of the next packets that match the filter, which replaces the previous
-    /// one.
+    /// Report the stages of the next packets that match the filter. It replaces the filter of an
+    /// earlier trace. The loader of the XDP programs ignores this command.
     Trace(TraceFilter),
-    /// Start or stop draining: no new flows, established flows keep forwarding.
+    /// Drain (true) or end a drain. Both data planes ignore it, because a drain only makes health
+    /// checks fail and changes nothing for packets.
     Drain(bool),
 }
 
@@ -97,6 +98,7 @@ pub enum Event {
     },
 }
 
+// Kinds of messages, the low byte of the first word: commands, then events.
 const SWITCH: u64 = 1;
 const TRACE: u64 = 2;
 const DRAIN: u64 = 3;
@@ -169,6 +171,7 @@ impl Event {
     }
 }
 
+// Bits of the fields that a trace filter contains.
 const HAS_SRC: u32 = 1;
 const HAS_DST: u32 = 2;
 const HAS_SPORT: u32 = 4;

@@ -2,16 +2,18 @@
 //! lcore.
 //!
 //! Each word has one writer, its lcore, which adds by a plain load and store; readers sum over all
-//! pages. Counters never decrease, also across restarts of either process. Counters of a service or
-//! backend belong to its id, so a reader takes a new base value when an id is reused.
+//! pages. Counters never decrease, and continue when either process restarts. Counters of a service
+//! or backend belong to its id, so a reader takes a new base value when an id is reused.
 //!
 //! ```text
 //! page:  arm 0 | arm 1 | verdicts | others | drops of arm 0 | drops of arm 1 | services | backends
 //! words:    16      16        16       16               64               64     8 each     8 each
 //! ```
-//! The last words of four blocks are not counters but parts of two histograms: those of the
-//! verdicts count bursts by their number of packets, those of the arms sampled iterations by their
-//! duration, and the last two of the others the nanoseconds of all sampled iterations.
+//! The last words of the first four blocks belong to two histograms:
+//!
+//! - of the verdicts: bursts by their number of packets;
+//! - of both arms: sampled iterations of the poll loop that found packets, by their duration;
+//! - of the others: the nanoseconds of all sampled iterations, without packets and with packets.
 //!
 //! A line has eight words. The first `region.counted_services` services have one line each; all
 //! others share one line that follows. The same holds for backends, so that every packet is
@@ -31,25 +33,27 @@ use crate::rows::{Numbered, Rows};
 #[cfg(test)]
 mod tests;
 
+// Offsets of the blocks of a page in words; the arms' blocks come first.
 const ARM_WORDS: usize = 16;
 const VERDICTS: usize = 2 * ARM_WORDS;
 const OTHERS: usize = VERDICTS + 16;
 const DROPS: usize = COUNTER_WORDS;
 const OBJECTS: usize = DROPS + 2 * MAX_REASONS;
 
-/// Number of counters of an arm; the words after them are buckets of [`LcorePage::iteration`].
+/// Maximum number of counters of an arm; the words after them are buckets of
+/// [`LcorePage::iteration`].
 const ARM_COUNTERS: usize = ARM_WORDS - ITERATION_BUCKETS / 2;
-/// Number of verdicts; the words after them are buckets of [`LcorePage::burst`].
+/// Maximum number of verdicts; the words after them are buckets of [`LcorePage::burst`].
 const VERDICT_COUNTERS: usize = 16 - BURST_BUCKETS;
-/// Number of counters of an lcore; the words after them are the time of sampled iterations.
+/// Maximum number of counters of an lcore; the words after them are the time of sampled iterations.
 const LCORE_COUNTERS: usize = 16 - 2;
 /// Number of buckets of bursts by their number of packets: 1, 2, up to 4, 8, 16, 32, and more.
 pub const BURST_BUCKETS: usize = 7;
-/// Number of iterations of the poll loop of which one is sampled.
+/// Number of iterations of the poll loop from one sampled iteration to the next.
 pub const ITERATIONS_PER_SAMPLE: u32 = 1024;
 /// Number of buckets of sampled iterations by their duration.
 pub const ITERATION_BUCKETS: usize = 8;
-/// Upper bounds of these buckets in nanoseconds; the last bucket has none.
+/// Upper bounds of the [`ITERATION_BUCKETS`] in nanoseconds, inclusive; the last bucket has none.
 pub const ITERATION_BOUNDS_NS: [u64; ITERATION_BUCKETS - 1] =
     [2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000];
 
@@ -95,7 +99,7 @@ counters! {
         TxBytes "tx_bytes" "Bytes queued to the NIC for transmission.",
         ToKernelPackets "to_kernel_packets" "Packets passed to the kernel by the exception port.",
         ToKernelBytes "to_kernel_bytes" "Bytes passed to the kernel by the exception port.",
-        KernelLost "kernel_lost_packets" "Packets counted in to_kernel_packets that the kernel's interface then dropped.",
+        KernelLost "kernel_lost_packets" "Packets lost between Weir and the kernel: counted in to_kernel_packets but dropped by the kernel's interface, or read from it without a free buffer or ring slot, and not counted in from_kernel_packets.",
     }
 
     /// Packets by verdict; each packet has exactly one.
@@ -309,8 +313,8 @@ impl<'r> LcorePage<'r> {
         self.add(VERDICTS + VERDICT_COUNTERS + bucket.min(BURST_BUCKETS - 1), 1);
     }
 
-    /// Counts a sampled iteration of the poll loop, and if it found packets, in the bucket of its
-    /// duration.
+    /// Adds the duration of a sampled iteration of the poll loop to the sum of iterations with
+    /// packets (`is_busy`) or without. An iteration with packets also counts in its bucket.
     pub fn iteration(&self, ns: u64, is_busy: bool) {
         self.add(OTHERS + LCORE_COUNTERS + usize::from(is_busy), ns);
         if is_busy {
@@ -349,7 +353,7 @@ impl<'r> LcorePage<'r> {
 
     /// Counts a forwarded packet for a service and its backend (`NONE` for none).
     #[inline(always)]
-    pub fn passage(&self, service: u32, backend: u32, bytes: u64) {
+    pub fn forwarded(&self, service: u32, backend: u32, bytes: u64) {
         let packets = ServiceCounter::Packets as usize;
         if let Some(word) = object_word(service, self.services) {
             self.add_both(OBJECTS + word + packets, 1, bytes);

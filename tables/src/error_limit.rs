@@ -94,7 +94,7 @@ impl Default for ErrorLimit {
     }
 }
 
-/// Returns the key for hashing the network of `addr`: an IPv4 /24 or IPv6 /64. Callers hash it with
+/// Returns the network of `addr` (an IPv4 /24 or IPv6 /64) as a key to hash. Callers hash it with
 /// the region's secret hash key, so that senders cannot choose networks that share a bucket.
 #[inline(always)]
 pub fn network_key(addr: &Addr) -> FlowKey {

@@ -15,9 +15,10 @@
 //! use it where they have the path's number from a hint, and need no lookup in the index
 //! ([`Flows::find_by_path`], [`flow_hints`]).
 //!
-//! A full table rejects new flows and never evicts a confirmed one. Unconfirmed flows have a budget
-//! of their own and are evicted when space is short (`unconfirmed`). All of this is in the region:
-//! a new fastpath calls [`Flows::recover`] and continues with the flows of its predecessor.
+//! A flow is confirmed once its initiator sends after a reply (`tcp`). A full table rejects new
+//! flows and never evicts a confirmed one that was not reset. Unconfirmed flows have a budget of
+//! their own and are evicted when space is short (`unconfirmed`). All of this is in the region: a
+//! new fastpath calls [`Flows::recover`] and continues with the flows of its predecessor.
 
 mod budget;
 mod ends;
@@ -79,10 +80,11 @@ pub use recover::Recovery;
 #[cfg(not(target_arch = "bpf"))]
 pub use sweep::Snapshot;
 pub use tcp::TcpState;
-pub use unconfirmed::PORTS;
-pub use words::{MAX_OPTIONS, OptionRoom, Options};
+pub use unconfirmed::EVICTION_PORTS;
+pub use words::{MAX_OPTIONS, OptionWords, Options};
 
-/// Number of path records that an lcore takes from a shared list at a time.
+/// Maximum number of path records that an lcore takes at a time from the shared list or from that
+/// of another lcore.
 #[cfg(not(target_arch = "bpf"))]
 const REFILL: u32 = 32;
 
@@ -289,7 +291,8 @@ impl<'r> Flows<'r> {
         self.index.find_likely(pending, key)
     }
 
-    /// Returns whether no flow has a key with this hash, except one that begins concurrently.
+    /// Returns true if certainly no flow has a key with this hash, except one that begins
+    /// concurrently. A false result proves nothing.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn lacks(&self, hash: u64) -> bool {
@@ -401,8 +404,8 @@ impl<'r> Flows<'r> {
         if entry.is_unchanged(hit.stamp) { Ok(copied) } else { Err(PathError::Gone) }
     }
 
-    /// Returns the [`Hit::stamp`] of the flow's front entry, by which [`Flows::revisit`] finds it
-    /// again.
+    /// Returns the [`Hit::stamp`] of the flow's front entry, by which [`Flows::revisit`] finds the
+    /// flow again.
     pub fn front_stamp(&self, hit: &Hit) -> Option<u32> {
         let front = if hit.is_front() { hit.entry } else { hit.digest };
         let (_, front) = self.index.read(front)?;

@@ -1,5 +1,5 @@
 //! The region in the BPF program: one map per section, declared by the program
-//! (`xdp/src/region.rs`).
+//! (`ebpf-fallback/xdp/src/region.rs`).
 //!
 //! Sections are accessed by the name of their map. [`BpfConfig`] contains the values that a map
 //! cannot provide. `Region` is therefore zero-sized, and views created from `Region` cost nothing
@@ -41,7 +41,7 @@ macro_rules! maps {
         fn map(section: Section) -> *const Map {
             match section {
                 $(Section::$section => &raw const program::$map,)*
-                // The program does not use service notes, rings and lcore status.
+                // The program uses neither service notes, nor lcore status, NIC counters or rings.
                 _ => core::ptr::null(),
             }
         }

@@ -45,9 +45,11 @@ pub struct Sizes {
     pub backends: u32,
     /// Next hops (`region.max_next_hops`).
     pub next_hops: u32,
-    /// Slots of the Maglev arrays of all services together (`region.slots`).
+    /// Words of the slot arena (`region.slots`), which has the Maglev arrays, source ranges and
+    /// affinity lists of all services.
     pub slots: u32,
-    /// Lcores that can poll (`fastpath.lcores`).
+    /// Lcores that can poll (`fastpath.lcores`); with XDP, the machine's possible CPUs and one more
+    /// for the loader.
     pub lcores: u32,
     /// Messages per command or event ring; a power of two (`region.ring_slots`).
     pub ring_slots: u32,
@@ -72,7 +74,8 @@ pub struct Sizes {
 
 /// Maximum number of tunnels: a set of tunnels fits in one 64-bit mask.
 pub const MAX_TUNNELS: u32 = 64;
-/// Maximum number of lcores: an lcore's number fits in one byte of a lock word.
+/// Maximum number of lcores: an lcore's number plus 1 is one byte of a lock word, and 0 is a free
+/// lock.
 pub const MAX_LCORES: u32 = 254;
 
 impl Sizes {
@@ -170,7 +173,8 @@ sections! {
     /// Path MTU per next hop in bytes, `AtomicU32`; 0 if unknown. The data plane stores learned
     /// values, slowpath clears them.
     PathMtus,
-    /// Slot arena, `u32`: Maglev arrays of backend ids, and runs of other words per service.
+    /// Slot arena, `u32`: per service, a Maglev array of backend ids, its source ranges, and the
+    /// backends of its session affinity.
     Slots,
     /// One status line per lcore.
     Lcores,
@@ -196,7 +200,8 @@ sections! {
     PathFronts,
     /// Next free path by path id, `AtomicU32`.
     PathLinks,
-    /// Rings of unconfirmed flows (two-way and one-way), `AtomicU64`.
+    /// Rings of unconfirmed flows, `AtomicU64`: one of flows whose replies pass this appliance
+    /// (two-way), then one of flows whose replies bypass it (one-way).
     Unconfirmed,
     /// Slabs for one gateway leg and 256 bytes of options each.
     OptionSlabs,
@@ -220,7 +225,7 @@ sections! {
     ReturnLegs,
 }
 
-/// The layout of one section.
+/// The layout of one section. The sections' sizes are the terms whose sum is the region's size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Term {
     /// The section.
@@ -389,7 +394,7 @@ impl Layout {
         &self.terms
     }
 
-    /// The layout of one section.
+    /// Layout of one section.
     pub const fn term(&self, section: Section) -> &Term {
         &self.terms[section as usize]
     }

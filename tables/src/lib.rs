@@ -2,12 +2,15 @@
 //! it.
 //!
 //! fastpath and slowpath (and the loader of the XDP programs) map the same file or kernel maps.
-//! Each section has one writer, except path MTUs, which slowpath clears. Readers validate
-//! everything that another process wrote. This crate does not depend on NICs. No code on a packet's
-//! path blocks, allocates or makes a system call.
+//! Each section has one writer, except the header, of which each process writes its own part, and
+//! the path MTUs, which fastpath learns and slowpath clears. Readers validate everything that
+//! another process wrote. This crate does not depend on NICs. No code on a packet's path blocks,
+//! allocates or makes a system call.
 //!
 //! Elements have the given sizes in bytes; those of pages and rings depend on the configuration. An
-//! empty field of the column "writer" repeats the one above.
+//! empty field of the column "writer" repeats the one above. "Control" is the thread of fastpath
+//! that manages NICs. With the XDP plane, the kernel's programs and their loader write what is
+//! fastpath's here, and a CPU is an lcore.
 //!
 //! ```text
 //!  section           element   writer     contents
@@ -32,7 +35,7 @@
 //! | counters        |   page  | its lcore| packets, drops by `reason` (`counters`)               |
 //! | NICs            | 28,672  | control  | state and counters of each arm's NIC (`nic`)          |
 //! +-----------------+---------+----------+-------------------------------------------------------+
-//! | command rings   |   ring  | slowpath | switch, trace, drain (`ring`, `command`)              |
+//! | command rings   |   ring  | slowpath | table switch, packet trace (`ring`, `command`)        |
 //! | event rings     |   ring  | its lcore| switched, next hop needed, path MTU, trace            |
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | flow index      |     64  | fastpath | both directions of each flow, buckets of four entries |
@@ -69,8 +72,9 @@
 //! set and rolls back what a killed writer left unfinished.
 //!
 //! **In the kernel**: all code on a packet's path is also compiled for BPF, from the same source,
-//! with few exceptions. The words of [`atomic`] are inline assembly there. In `rows`, a section is
-//! a BPF map instead of a slice, and `kernel` replaces [`region`]. Lookups of the flow index have
+//! with few exceptions. Operations on the words of [`atomic`] are inline assembly there. In `rows`,
+//! a section is a BPF map instead of a slice, and `kernel` replaces [`region`]. Lookups of the flow
+//! index have
 //! another form (`flow/index/seek.rs`), and searches are functions of their own (`parts`).
 //!
 //! Start reading at [`layout`], then [`versioned`], [`set`], [`writer`].

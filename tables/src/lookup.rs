@@ -22,8 +22,8 @@ use crate::region_writer::RegionWriter;
 use crate::rows::{Numbered, Rows, Shared};
 use crate::versioned::Lifetime;
 
-/// Maximum length of a chain. The writer rejects a frontend whose chain would be longer. There is
-/// at most one entry per head on average, and no chain of this length was ever observed.
+/// Maximum length of a chain. The writer rejects a frontend whose chain would be longer. The table
+/// has at least as many heads as entries, so chains of this length do not occur by chance.
 pub const MAX_CHAIN: usize = 48;
 
 /// Port number in the key of an address mark.
@@ -41,7 +41,8 @@ pub(crate) struct Entry {
     target: AtomicU32,
     pub(crate) next: AtomicU32,
     pub(crate) lifetime: Lifetime,
-    /// The writer's note for lists of frontends; packets do not read it.
+    /// Number that the writer's caller stores with a frontend, for its own lists of frontends;
+    /// packets do not read it.
     note: AtomicU32,
 }
 

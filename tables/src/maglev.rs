@@ -85,18 +85,23 @@ fn push_decimal(text: &mut String, number: u16) {
     text.push(char::from(b'0' + digit));
 }
 
-/// Start and increment of a backend's slot order.
+/// Start of the order in which a backend visits the slots.
 #[derive(Clone, Copy, Debug)]
 struct Start {
+    /// First slot.
     next: u32,
+    /// Distance from one slot to the next, modulo the table size.
     skip: u32,
+    /// Index of the backend.
     backend: u32,
 }
 
-/// Position of a backend in its slot order.
+/// Position of a backend in its slot order, and its account of the slots that are due to it.
 struct Walk {
+    /// Slot to try next.
     next: u64,
     skip: u64,
+    /// Scaled weight: see [`scale`].
     weight: u64,
     /// Value that Cilium compares with rounds times weight.
     counter: f64,
@@ -127,10 +132,11 @@ pub fn build(backends: &[MaglevBackend], size: u32, seed: Seed) -> Vec<u32> {
     }
     let share = Share::of(backends.iter().map(|backend| backend.weight));
     let walk = |start: &Start| Walk::new(*start, backends[start.backend as usize].weight, &share);
-    fill(walks(backends, u64::from(size), seed).iter().map(walk).collect(), size, &share)
+    fill(sorted_starts(backends, u64::from(size), seed).iter().map(walk).collect(), size, &share)
 }
 
-/// Assigns slots to backends that are sorted by text.
+/// Assigns slots to backends that are sorted by text. `m` is the number of slots, as in the Maglev
+/// paper.
 fn fill(mut walks: Vec<Walk>, size: u32, share: &Share) -> Vec<u32> {
     const FREE: u32 = u32::MAX;
     let (count, sum, m) = (share.count, share.sum, u64::from(size));
@@ -188,7 +194,7 @@ impl Walk {
 }
 
 /// Returns the starts of all backends, sorted by text.
-fn walks(backends: &[MaglevBackend], m: u64, seed: Seed) -> Vec<Start> {
+fn sorted_starts(backends: &[MaglevBackend], m: u64, seed: Seed) -> Vec<Start> {
     // Most texts differ in their first bytes, which are compared as integers.
     let mut order: Vec<([u64; 3], u32)> =
         (0..).zip(backends).map(|(index, backend)| (first_bytes(&backend.text), index)).collect();

@@ -27,6 +27,7 @@ const WORDS: usize = NAT_MAP_BYTES / 8;
 /// therefore fail even though another port of the word was released meanwhile.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { u32::MAX };
 
+/// Port map of one backend and NAT address: one bit per port.
 #[repr(C, align(64))]
 struct Map([AtomicU64; WORDS]);
 
@@ -53,7 +54,8 @@ impl<'r> NatPorts<'r> {
         self.maps.count()
     }
 
-    /// Allocates a free port of `range`; `None` if all of it is in use or the map does not exist.
+    /// Allocates a free port of `range`; `None` if all of its ports are in use or the map does not
+    /// exist.
     ///
     /// The search begins in the lcore's own part of the range, so that lcores rarely contend for a
     /// word, and continues through the other parts.
@@ -169,7 +171,7 @@ impl<'r> NatPorts<'r> {
 #[cfg(not(target_arch = "bpf"))]
 impl NatPorts<'_> {
     /// Reverts the last [`NatPorts::claim`] of a map: the next call returns the same port, unless
-    /// an earlier one was released in between.
+    /// one that the search had passed over as in use was released in between.
     pub fn unclaim(&self, map: u32, port: u16) {
         if self.release(map, port)
             && let Some(Map([rotation, ..])) = self.maps.row(map)

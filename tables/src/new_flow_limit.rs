@@ -53,7 +53,7 @@ impl NewFlowLimit {
     fn of(&self, limits: &NewFlowLimits, translated: bool) -> (&TokenBucket, Rate) {
         let (bucket, per_s) = match translated {
             true => (&self.translated, limits.translated),
-            false => (&self.tunneled, limits.tunnelled),
+            false => (&self.tunneled, limits.tunneled),
         };
         (bucket, Rate { per_s, depth_ns: DEPTH_NS })
     }
@@ -65,7 +65,7 @@ impl NewFlowLimit {
         bucket.has_token(rate, now_ns)
     }
 
-    /// Counts a flow that has begun.
+    /// Takes a token for a flow that has begun.
     #[inline(always)]
     pub fn count(&self, limits: &NewFlowLimits, translated: bool, now_ns: u64) {
         let (bucket, rate) = self.of(limits, translated);
@@ -85,7 +85,7 @@ mod tests {
     /// of a flow in microseconds.
     fn flood(per_s: u64, lcores: u32, unconfirmed: u32, seconds: u64) -> (u64, u64) {
         let each = derived(unconfirmed, lcores);
-        let limits = NewFlowLimits { translated: each, tunnelled: 0 };
+        let limits = NewFlowLimits { translated: each, tunneled: 0 };
         let all: Vec<NewFlowLimit> = (0..lcores).map(|_| NewFlowLimit::new()).collect();
         let (mut flows, mut begun, mut shortest) = (VecDeque::new(), 0, u64::MAX);
         for n in 0..per_s * seconds {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn tunnel_flows_do_not_use_nat_limit() {
         let limit = NewFlowLimit::new();
-        let limits = NewFlowLimits { translated: 1, tunnelled: 20 };
+        let limits = NewFlowLimits { translated: 1, tunneled: 20 };
         limit.count(&limits, false, 0);
         assert!(limit.admits(&limits, true, 0) && !limit.admits(&limits, false, 0));
         limit.count(&limits, true, 0);

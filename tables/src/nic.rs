@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::layout::{NIC_HEADER_WORDS as HEADER_WORDS, NIC_XSTATS, Section, XSTAT_WORDS};
 use crate::region::Region;
 
-/// Words of the name of a driver counter or port.
+/// Number of words of the name of a driver counter or port.
 const NAME_WORDS: usize = XSTAT_WORDS - 1;
 
+// Indices of the words of an arm's block, and numbers of words of its longer fields.
 const SEQUENCE: usize = 0;
 const STATE: usize = 1;
 const LINK: usize = 2;
@@ -31,7 +32,7 @@ const DETAIL_WORDS: usize = 24;
 const XDP_LOSSES: usize = DETAIL + DETAIL_WORDS;
 const _: () = assert!(XDP_LOSSES + XdpLoss::ALL.len() <= HEADER_WORDS);
 
-/// Number of read attempts during writes.
+/// Number of attempts to read a block that is being written.
 const TRIES: usize = 64;
 
 /// State of an arm's NIC.
@@ -83,8 +84,8 @@ macro_rules! nic_counts {
                 [$(($name, $help, self.$field)),*].into_iter()
             }
 
-            /// Returns the counts with what was counted since `before` added, where `now` may have
-            /// started anew from zero.
+            /// Returns these counts plus what the driver counted from its values `before` to its
+            /// values `now`, each of which may have restarted from zero.
             #[must_use]
             pub fn advanced(self, before: $list, now: $list) -> $list {
                 $list { $($field: self.$field + since(before.$field, now.$field),)* }
@@ -221,13 +222,13 @@ pub struct Nic {
     pub driver: String,
     /// Name of the port or interface; at most 64 bytes.
     pub port: String,
-    /// Last trouble of the NIC and what is being done; empty while it runs. At most 192 bytes.
+    /// Last problem of the NIC and what is being done; empty while it runs. At most 192 bytes.
     pub detail: String,
     /// The counters that all drivers have.
     pub counters: NicCounters,
     /// Losses behind the XDP programs.
     pub xdp_losses: XdpLosses,
-    /// Incidents so far.
+    /// Incidents since the region was created.
     pub events: NicEvents,
     /// All counters of the driver by name, at most [`NIC_XSTATS`]. Unlike the others, they are
     /// those of the driver and may start anew.
@@ -272,7 +273,7 @@ impl Nics<'_> {
         store(RX_QUEUES, u64::from(nic.rx_queues));
         nic.counters.store(words);
         nic.events.store(words);
-        // Zero is what other data planes leave: not reported.
+        // Zero means that this kind is not reported, as always by the DPDK plane.
         for (word, count) in words[XDP_LOSSES..].iter().zip(nic.xdp_losses) {
             word.store(count.map_or(0, |count| count.wrapping_add(1)), Ordering::Relaxed);
         }

@@ -53,8 +53,8 @@ impl NoteCell {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServiceNote {
-    /// Fingerprint of the inputs, by which the writer's caller, which defines it, detects equal
-    /// inputs without rebuilding the slots.
+    /// Fingerprint of the inputs. The writer's caller computes it, and rebuilds the slots only if
+    /// it changed.
     pub inputs_sum: u64,
     /// Run of the slot arena with two words per backend ([`Member`]). The writer assigns it.
     pub members: SlotArray,

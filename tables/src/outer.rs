@@ -65,11 +65,16 @@ pub fn to_backend<'a>(
     }
 }
 
-/// Returns the outer headers towards a flow's gateway: those of the flow's latest packet, reversed.
-/// `own` is the MAC address of the sending port. A VXLAN packet has the port and VNI of the
-/// gateway's `tunnel`, which are not the leg's if the leg's tunnel was replaced, or those of the
-/// tunnel's `peer`, if it leaves by that one; then the inner MAC addresses are kept. The field
+/// Returns the outer headers towards a flow's gateway: those of the flow's latest packet, with
+/// source and destination exchanged. `own` is the MAC address of the sending port. The field
 /// `checksum` is false; the caller sets it if the UDP checksum is configured.
+///
+/// For VXLAN, the port, the VNI and the inner MAC addresses depend on the tunnel:
+///
+/// - Without `peer`, the packet leaves by `tunnel` and has its port and VNI. These differ from the
+///   leg's if `tunnel` replaced the leg's. The inner MAC addresses are exchanged.
+/// - With `peer`, the other tunnel of the gateway's pair, the packet leaves by that tunnel and has
+///   its port and VNI. The inner MAC addresses stay as they were received.
 #[inline(always)]
 pub fn to_gateway<'a>(
     kind: TunnelKind,

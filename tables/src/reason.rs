@@ -28,7 +28,7 @@ macro_rules! reasons {
 
 reasons! {
     TooShort "too_short" "The frame ends before its headers do.",
-    HeadersSplit "headers_split" "The headers are not contiguous in the first buffer segment: raise the port's buffer size.",
+    HeadersSplit "headers_split" "The headers are not contiguous in the first buffer segment: with DPDK, raise fastpath.buffer_bytes.",
     BadIpHeader "bad_ip_header" "IP version, header length or total length contradicts the frame.",
     BadIpChecksum "bad_ip_checksum" "The outer IPv4 header checksum is wrong.",
     BadUdpLength "bad_udp_length" "The outer UDP length contradicts the IP length.",

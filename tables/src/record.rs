@@ -67,9 +67,11 @@ pub const TUNNEL_BACKEND: u16 = 16;
 /// gateway leave by the tunnel [`Tunnel::successor`].
 pub const TUNNEL_REPLACED: u16 = 32;
 
-/// [`Tunnel::side`]: the external tunnel.
+/// [`Tunnel::side`]: the external tunnel of an Azure gateway's pair, by which packets from the
+/// clients' side arrive.
 pub const SIDE_EXTERNAL: u8 = 1;
-/// [`Tunnel::side`]: the internal tunnel.
+/// [`Tunnel::side`]: the internal tunnel of the pair, by which packets from the application's side
+/// arrive.
 pub const SIDE_INTERNAL: u8 = 2;
 
 /// Maximum number of source prefixes per gateway tunnel.
@@ -124,8 +126,8 @@ impl Prefix {
     }
 }
 
-/// A gateway tunnel, or one for replies of backends. When an lcore switches generations, it copies
-/// all tunnels of the new one.
+/// A gateway tunnel, or one for replies of backends. When an lcore switches to a new generation, it
+/// copies all of its tunnels.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tunnel {
@@ -133,7 +135,8 @@ pub struct Tunnel {
     pub local: Addr,
     /// Permitted outer sources: the first `source_count`. An empty list permits none.
     pub sources: [Prefix; TUNNEL_SOURCES],
-    /// For VXLAN, the key from which its scope is interned: the same for both tunnels of a pair.
+    /// For VXLAN, the gateway endpoint's key, for which [`crate::scope`] allocates the scope: the
+    /// same for both tunnels of a pair.
     pub scope_key: u64,
     /// VXLAN network identifier; unused for GENEVE, which echoes any VNI.
     pub vni: u32,
@@ -186,7 +189,7 @@ impl Tunnel {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Mode {
-    /// Destination rewritten to the backend, source to a local address.
+    /// Destination rewritten to the backend, source to one of [`Settings::nat`].
     Nat = 1,
     /// Encapsulated, inner packet unchanged; replies return through this appliance.
     Tunnel = 2,
@@ -367,7 +370,8 @@ impl FrontendKey {
     }
 }
 
-/// Protocol number of marks (255 is reserved by IANA).
+/// Protocol number of marks (255 is reserved by IANA): entries of the frontend table that describe
+/// an address, a scope or a probe source instead of a frontend (see `lookup`).
 pub const ADDRESS_MARK: u8 = 255;
 
 /// State of a backend in the tables. New flows go to `Active` backends, or to `Terminating` ones if
@@ -479,7 +483,8 @@ mod tests {
         let network = v4([100, 64, 7, 0]);
         settings.ipip_sources[1] = Prefix { addr: network, len: 120, pad: [0; 3] };
         assert_eq!(settings.ipip_source(0, 77), None);
-        // The high half of the hash is constant, as for flows of one backend, which it selects.
+        // The high half of the hash is constant, because it selects the backend and is therefore
+        // similar for all flows of a backend.
         let drawn: Vec<Addr> =
             (0..256_u64).filter_map(|n| settings.ipip_source(1, 5 << 32 | n)).collect();
         assert!(drawn.iter().all(|addr| settings.is_ipip_source(addr)));

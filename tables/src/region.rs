@@ -29,7 +29,7 @@ pub use claim::Claim;
 pub(crate) use convert::UNVERIFIED_SUM;
 pub use convert::{Converted, convertible};
 pub use error::RegionError;
-use header::{FIXED_BYTES, Header, MAGIC};
+use header::{CONSTANT_BYTES, Header, MAGIC};
 pub use header::{Label, ProcessUsage};
 pub use location::RegionLocation;
 use memory::{FileLock, Memory};
@@ -138,7 +138,7 @@ impl Region {
     fn map(
         file: File,
         location: &RegionLocation,
-        head: &[u8; FIXED_BYTES],
+        head: &[u8; CONSTANT_BYTES],
     ) -> Result<Region, RegionError> {
         let (layout, seed) = header::verify(head, location.path())?;
         let memory = location.map(&file, &layout)?;
@@ -198,8 +198,9 @@ impl Region {
         made.map_err(|source| RegionError::Kernel { path: path.clone(), source })
     }
 
-    /// Installs a handler that replaces death by SIGBUS with an error message if the region's file
-    /// is truncated. For the one region that a process uses; kernel maps cannot be truncated.
+    /// Installs a signal handler: if the region's file is truncated, the process exits with an
+    /// error message instead of being killed by SIGBUS. Only one region of a process can have it.
+    /// Does nothing for kernel maps, which cannot be truncated.
     pub fn explain_truncation(&self) {
         if let Some((_, RegionLocation::File { path, .. })) = &self.location {
             truncation::watch(path, self.memory.start(), self.layout.bytes());

@@ -42,14 +42,18 @@ const TRIES: u32 = if cfg!(target_arch = "bpf") { 2 } else { 64 };
 const IDENTITY_WORDS: usize = core::mem::offset_of!(GatewayLeg, vlan) / 8;
 const _: () = assert!(core::mem::offset_of!(GatewayLeg, vlan) % 8 == 0);
 
+/// Return leg of an endpoint through one node, guarded by its sequence number.
 #[repr(C, align(64))]
 struct Record {
     /// Sequence number; odd while the record is written.
     seq: AtomicU64,
+    /// GENEVE endpoint id.
     endpoint: AtomicU64,
     /// `node digest << 16 | gateway`, [`USED`], [`AMBIGUOUS`]; 0 if the record is free.
     key: AtomicU64,
+    /// Attachment id of the endpoint.
     attachment: AtomicU64,
+    /// Words of a [`GatewayLeg`].
     leg: [AtomicU64; 8],
     /// [`digests`] of attachment and leg: one comparison instead of nine.
     digests: AtomicU64,
@@ -162,9 +166,10 @@ impl<'r> ReturnLegs<'r> {
         (first, first + ((mixed >> 30) as u32 & (WAYS - 1)))
     }
 
-    /// Records the leg by which a packet of an endpoint arrived that had exactly the gateway's
-    /// three options. The fields of `leg` that differ by flow (the node's port, the length of
-    /// options) must be 0. Does nothing if the record is up to date.
+    /// Records the leg of a packet that arrived for an endpoint. The packet must have had exactly
+    /// the gateway's three options, which [`ReturnLegs::answer`] reproduces. The fields of `leg`
+    /// that differ by flow (the node's port, the length of options) must be 0. Does nothing if the
+    /// record is up to date.
     #[inline(always)]
     pub fn record(&self, endpoint: u64, attachment: u64, gateway: u16, leg: &GatewayLeg) {
         let key = key(gateway, node_digest(&leg.node));
@@ -271,7 +276,7 @@ impl TableSet<'_> {
             && service.tunnel == TunnelKind::Geneve as u8
             && service.proxy_port == 0
             && service.affinity_s == 0;
-        // Flows with such ends do not exist.
+        // No flow has a martian client address or equal addresses at both ends.
         if !stateless || client.is_martian() || client == target {
             return None;
         }

@@ -44,9 +44,11 @@ pub trait Slots {
     fn read(&self, n: u64) -> Message;
 }
 
+/// An index in two cache lines of its own, because processors prefetch lines in pairs.
 #[repr(C, align(128))]
 struct Index(AtomicU64);
 
+/// Both indices of a ring in shared memory.
 #[repr(C)]
 struct Header {
     tail: Index,
@@ -162,7 +164,8 @@ pub struct Producer<S> {
     tail: u64,
     /// Last known index of the consumer; it only ever advances.
     head: u64,
-    wild: u64,
+    /// Number of reads of an impossible index of the consumer.
+    invalid_indices: u64,
 }
 
 impl<S: Slots> Producer<S> {
@@ -173,7 +176,7 @@ impl<S: Slots> Producer<S> {
         if !sane {
             slots.set_tail(head);
         }
-        Producer { tail: if sane { tail } else { head }, head, wild: 0, slots }
+        Producer { tail: if sane { tail } else { head }, head, invalid_indices: 0, slots }
     }
 
     /// Number of free slots. It reads the consumer's index only if fewer than `needed` are known to
@@ -188,7 +191,7 @@ impl<S: Slots> Producer<S> {
         let head = self.slots.head();
         let used = self.tail.wrapping_sub(head);
         if used > capacity {
-            self.wild += 1;
+            self.invalid_indices += 1;
             return 0;
         }
         self.head = head;
@@ -215,9 +218,9 @@ impl<S: Slots> Producer<S> {
         free_slots as usize
     }
 
-    /// Number of times that the consumer's index was impossible.
-    pub fn wild(&self) -> u64 {
-        self.wild
+    /// Number of times that this side read an impossible index of the consumer.
+    pub fn invalid_indices(&self) -> u64 {
+        self.invalid_indices
     }
 }
 
@@ -227,7 +230,8 @@ pub struct Consumer<S> {
     head: u64,
     /// Last known index of the producer; it only ever advances.
     tail: u64,
-    wild: u64,
+    /// Number of reads of an impossible index of the producer.
+    invalid_indices: u64,
 }
 
 impl<S: Slots> Consumer<S> {
@@ -238,9 +242,11 @@ impl<S: Slots> Consumer<S> {
         if !sane {
             slots.set_head(tail);
         }
-        Consumer { head: if sane { head } else { tail }, tail, wild: 0, slots }
+        Consumer { head: if sane { head } else { tail }, tail, invalid_indices: 0, slots }
     }
 
+    /// Number of messages that can be taken. It reads the producer's index only if none is known to
+    /// be waiting.
     #[inline]
     fn waiting(&mut self) -> u64 {
         let known = self.tail.wrapping_sub(self.head);
@@ -250,7 +256,7 @@ impl<S: Slots> Consumer<S> {
         let tail = self.slots.tail();
         let waiting = tail.wrapping_sub(self.head);
         if waiting > self.slots.capacity() {
-            self.wild += 1;
+            self.invalid_indices += 1;
             return 0;
         }
         self.tail = tail;
@@ -279,8 +285,8 @@ impl<S: Slots> Consumer<S> {
         count as usize
     }
 
-    /// Number of times that the producer's index was impossible.
-    pub fn wild(&self) -> u64 {
-        self.wild
+    /// Number of times that this side read an impossible index of the producer.
+    pub fn invalid_indices(&self) -> u64 {
+        self.invalid_indices
     }
 }

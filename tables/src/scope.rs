@@ -21,6 +21,7 @@ use crate::layout::Section;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows, Shared};
 
+/// A cell of the scope table.
 #[repr(C, align(32))]
 struct Cell {
     /// Endpoint + 1; 0 for a free cell; [`BUSY`] or [`RELEASED`].
@@ -247,7 +248,7 @@ impl<'r> Scopes<'r> {
         self.cells.count()
     }
 
-    /// Returns the first cell to probe for an endpoint, and the mask of cell numbers.
+    /// Returns a hash of an endpoint, and the mask by which it selects the first cell to probe.
     #[inline(always)]
     fn probe(&self, endpoint: u64) -> (u32, u32) {
         let mask = self.cells.count().wrapping_sub(1);
@@ -264,7 +265,7 @@ impl<'r> Scopes<'r> {
 /// Operations that run between packets.
 #[cfg(not(target_arch = "bpf"))]
 impl Scopes<'_> {
-    /// Keeps a scope of which a flow exists. Stores at most once per [`CACHE_MAX_S`].
+    /// Marks a scope as in use because it has a flow. Stores at most once per [`CACHE_MAX_S`].
     #[inline]
     pub fn keep_alive(&self, scope: u32, now_s: u32) {
         let Some(cell) = scope.checked_sub(1).and_then(|at| self.cells.get(at as usize)) else {
@@ -276,8 +277,9 @@ impl Scopes<'_> {
     }
 
     /// Examines the next `n` cells and releases those that were idle for `idle_for_s` seconds, but
-    /// at least for 128 s. Returns how many were released. Only one lcore may call it, with a
-    /// `cursor` that starts at 0, and only while flows keep their scopes ([`Scopes::keep_alive`]).
+    /// at least for `MIN_IDLE_S` (128 s). Returns how many were released. Only one lcore may call
+    /// it, with a `cursor` that starts at 0, and only while the sweep of flows marks their scopes
+    /// as in use ([`Scopes::keep_alive`]).
     pub fn release_idle(&self, cursor: &mut u32, n: u32, now_s: u32, idle_for_s: u32) -> u32 {
         let mut released = 0;
         for _ in 0..n.min(self.cells.count()) {

@@ -38,12 +38,12 @@ pub struct TableSet<'r> {
     /// each creates its own set, and few of them look up frontends.
     #[cfg(not(target_arch = "bpf"))]
     pub(crate) kinds: &'r FrontendKinds,
-    pub(crate) parts: Parts<'r>,
+    pub(crate) views: TableViews<'r>,
 }
 
-/// Locations of the tables, independent of the generation.
+/// Views of the sections that hold the tables, independent of the generation.
 #[derive(Clone, Copy)]
-pub(crate) struct Parts<'r> {
+pub(crate) struct TableViews<'r> {
     pub(crate) tunnels: Rows<'r, Versioned<Tunnel>>,
     pub(crate) settings: Rows<'r, Versioned<Settings>>,
     pub(crate) services: Rows<'r, Versioned<Service>>,
@@ -63,10 +63,10 @@ type Slot = crate::atomic::AtomicU32;
 #[cfg(target_arch = "bpf")]
 type Slot = crate::atomic::AtomicU64;
 
-impl<'r> Parts<'r> {
+impl<'r> TableViews<'r> {
     #[inline]
-    pub(crate) fn new(region: &'r Region) -> Parts<'r> {
-        Parts {
+    pub(crate) fn new(region: &'r Region) -> TableViews<'r> {
+        TableViews {
             tunnels: region.slice(Section::Tunnels),
             settings: region.slice(Section::Settings),
             services: region.slice(Section::Services),
@@ -100,20 +100,20 @@ impl Region {
     /// calling lcore acknowledged last.
     #[inline]
     pub fn tables(&self, generation: u32) -> TableSet<'_> {
-        TableSet::of(Parts::new(self), generation)
+        TableSet::of(TableViews::new(self), generation)
     }
 }
 
 impl<'r> TableSet<'r> {
     #[inline]
-    pub(crate) fn of(parts: Parts<'r>, generation: u32) -> TableSet<'r> {
+    pub(crate) fn of(views: TableViews<'r>, generation: u32) -> TableSet<'r> {
         #[cfg(not(target_arch = "bpf"))]
-        let kinds = kinds(parts.kinds, generation);
+        let kinds = kinds(views.kinds, generation);
         TableSet {
             generation,
             #[cfg(not(target_arch = "bpf"))]
             kinds,
-            parts,
+            views,
         }
     }
 
@@ -129,7 +129,7 @@ impl<'r> TableSet<'r> {
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
     pub(crate) fn kinds(&self) -> FrontendKinds {
-        kinds(self.parts.kinds, self.generation).copied()
+        kinds(self.views.kinds, self.generation).copied()
     }
 
     /// The generation of this set; the set of generation 0 is empty.
@@ -141,7 +141,7 @@ impl<'r> TableSet<'r> {
     /// Returns a tunnel by its id.
     #[inline(always)]
     pub fn tunnel(&self, id: u32) -> Option<&'r Tunnel> {
-        self.parts.tunnels.row(id)?.get(self.generation)
+        self.views.tunnels.row(id)?.get(self.generation)
     }
 
     /// Returns the tunnel by which packets go to the gateway of a flow whose leg has the tunnel
@@ -159,7 +159,7 @@ impl<'r> TableSet<'r> {
     /// Appliance-wide settings; [`Settings::EMPTY`] until they are first committed.
     #[inline(always)]
     pub fn settings(&self) -> &'r Settings {
-        self.parts
+        self.views
             .settings
             .row(0)
             .and_then(|versioned| versioned.get(self.generation))
@@ -173,20 +173,20 @@ impl<'r> TableSet<'r> {
     /// any port, then any protocol, then any of both. `scope_key` is 0 for plain packets.
     #[inline(always)]
     pub fn frontend(&self, scope_key: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
-        let (parts, kinds, at) = (&self.parts, self.kinds(), self.generation);
+        let (views, kinds, at) = (&self.views, self.kinds(), self.generation);
         // No packet matches the reserved protocol number of marks.
         if proto == ADDRESS_MARK {
             return None;
         }
         // If all frontends are single addresses with port and protocol, one lookup suffices.
         if kinds.are_plain() {
-            return parts.frontends.target(&FrontendKey::host(0, addr, port, proto), at);
+            return views.frontends.target(&FrontendKey::host(0, addr, port, proto), at);
         }
         // A separate function in the kernel, which the verifier checks once.
         #[cfg(target_arch = "bpf")]
         return crate::parts::service(self.scope(scope_key), addr, port, proto, at);
         #[cfg(not(target_arch = "bpf"))]
-        parts.frontends.service(kinds, self.scope(scope_key), addr, port, proto, at)
+        views.frontends.service(kinds, self.scope(scope_key), addr, port, proto, at)
     }
 
     /// Returns the service of an ICMP error by the packet that it quotes, which was a reply from
@@ -213,21 +213,21 @@ impl<'r> TableSet<'r> {
     #[cfg(target_arch = "bpf")]
     pub(crate) fn service_of(&self, scope: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
         let (kinds, at) = (self.kinds(), self.generation);
-        self.parts.frontends.service(&kinds, scope, addr, port, proto, at)
+        self.views.frontends.service(&kinds, scope, addr, port, proto, at)
     }
 
     /// Returns whether any single-address frontend in the scope has this address, on any port.
     #[inline]
     pub fn address_marked(&self, scope_key: u64, addr: &Addr) -> bool {
         let key = address_mark(self.scope(scope_key), addr);
-        self.kinds().hosts != 0 && self.parts.frontends.target(&key, self.generation).is_some()
+        self.kinds().hosts != 0 && self.views.frontends.target(&key, self.generation).is_some()
     }
 
     /// Filter of the addresses that may have frontends in any scope; an address that it rejects has
     /// none. `None` if a network is a frontend, because then any address may match.
     #[inline(always)]
     pub fn address_filter(&self) -> Option<AddressFilter<'r>> {
-        (self.kinds().networks == 0).then_some(self.parts.addresses)
+        (self.kinds().networks == 0).then_some(self.views.addresses)
     }
 
     /// Returns the key of the scope whose frontends apply: `scope_key` if that scope has frontends,
@@ -237,21 +237,21 @@ impl<'r> TableSet<'r> {
         if scope_key == 0 || self.kinds().scopes == 0 {
             return 0;
         }
-        let own = self.parts.frontends.target(&scope_mark(scope_key), self.generation);
+        let own = self.views.frontends.target(&scope_mark(scope_key), self.generation);
         if own.is_some() { scope_key } else { 0 }
     }
 
     /// Returns a service by its id.
     #[inline(always)]
     pub fn service(&self, id: u32) -> Option<&'r Service> {
-        self.parts.services.row(id)?.get(self.generation)
+        self.views.services.row(id)?.get(self.generation)
     }
 
     /// Returns a backend by its id. Ids are reused, so callers that stored an incarnation compare
     /// it.
     #[inline(always)]
     pub fn backend(&self, id: u32) -> Option<&'r Backend> {
-        self.parts.backends.row(id)?.get(self.generation)
+        self.views.backends.row(id)?.get(self.generation)
     }
 
     /// Selects the backend of `service` for a flow's hash, whose high half picks the slot.
@@ -272,7 +272,7 @@ impl<'r> TableSet<'r> {
         let Some(SlotArray { first, count }) = self.service(service).map(|s| s.slots) else {
             return;
         };
-        if let Some(slot) = self.parts.slots.row(first.wrapping_add(slot_of(count, hash))) {
+        if let Some(slot) = self.views.slots.row(first.wrapping_add(slot_of(count, hash))) {
             crate::flow::prefetch(slot);
         }
     }
@@ -298,30 +298,30 @@ impl<'r> TableSet<'r> {
     #[inline(always)]
     pub(crate) fn slot(&self, at: u32) -> Option<u32> {
         #[cfg(not(target_arch = "bpf"))]
-        return Some(self.parts.slots.row(at)?.load(Ordering::Relaxed));
+        return Some(self.views.slots.row(at)?.load(Ordering::Relaxed));
         // The shift selects one of the two slots without a data-dependent address. The verifier
         // then does not track the value of `at`, and checks a search along one path only.
         #[cfg(target_arch = "bpf")]
-        Some((self.parts.slots.row(at / 2)?.load(Ordering::Relaxed) >> (at % 2 * 32)) as u32)
+        Some((self.views.slots.row(at / 2)?.load(Ordering::Relaxed) >> (at % 2 * 32)) as u32)
     }
 
     /// Returns the current state of a next hop; next hops are not versioned.
     #[inline(always)]
     pub fn next_hop(&self, id: u32) -> Option<NextHop> {
-        self.parts.next_hops.row(id)?.load()
+        self.views.next_hops.row(id)?.load()
     }
 
     /// Returns a next hop with its address.
     #[inline(always)]
     pub fn next_hop_to(&self, id: u32) -> Option<(Addr, NextHop)> {
-        let cell = self.parts.next_hops.row(id)?;
+        let cell = self.views.next_hops.row(id)?;
         Some((cell.addr(), cell.load()?))
     }
 
     /// Returns the id of the next hop at `addr` on `arm`.
     #[inline(always)]
     pub fn next_hop_at(&self, addr: &Addr, arm: u8) -> Option<u32> {
-        next_hop::find(self.parts.next_hops, addr, arm)
+        next_hop::find(self.views.next_hops, addr, arm)
     }
 
     /// Returns the backend that receives packets from the probe source `addr`.
@@ -330,7 +330,7 @@ impl<'r> TableSet<'r> {
         if !self.may_be_probe(addr) {
             return None;
         }
-        self.parts.frontends.target(&probe_mark(addr), self.generation)
+        self.views.frontends.target(&probe_mark(addr), self.generation)
     }
 
     /// Returns whether `addr` may be a probe source. Each configured source causes false positives
@@ -346,23 +346,23 @@ impl<'r> TableSet<'r> {
 impl<'r> TableSet<'r> {
     /// All tunnels with their ids. An lcore copies them when it switches generations.
     pub fn tunnels(&self) -> impl Iterator<Item = (u32, &'r Tunnel)> {
-        numbered(self.parts.tunnels, self.generation)
+        numbered(self.views.tunnels, self.generation)
     }
 
     /// All services with their ids, for dumps.
     pub fn services(&self) -> impl Iterator<Item = (u32, &'r Service)> {
-        numbered(self.parts.services, self.generation)
+        numbered(self.views.services, self.generation)
     }
 
     /// Returns the name of a service that this generation sees.
     pub fn service_name(&self, id: u32) -> Option<String> {
         self.service(id)?;
-        Some(self.parts.notes.get(id as usize)?.name())
+        Some(self.views.notes.get(id as usize)?.name())
     }
 
     /// Returns the inputs of a service's slots, if its writer recorded them.
     pub fn service_note(&self, id: u32) -> Option<&'r ServiceNote> {
-        self.parts.notes.get(id as usize)?.note.get(self.generation)
+        self.views.notes.get(id as usize)?.note.get(self.generation)
     }
 
     /// All backends of a service in their order; empty if its writer recorded none.
@@ -384,7 +384,7 @@ impl<'r> TableSet<'r> {
 
     /// All backends with their ids, for dumps.
     pub fn backends(&self) -> impl Iterator<Item = (u32, &'r Backend)> {
-        numbered(self.parts.backends, self.generation)
+        numbered(self.views.backends, self.generation)
     }
 
     /// All frontends with their services, for dumps; unordered.
@@ -392,10 +392,11 @@ impl<'r> TableSet<'r> {
         self.entries().filter(|(key, _)| key.proto != ADDRESS_MARK)
     }
 
-    /// All frontends with their services and the writer's notes; unordered.
+    /// All frontends with their services and their notes
+    /// ([`Writer::put_noted_frontend`](crate::writer::Writer::put_noted_frontend)); unordered.
     pub fn frontend_notes(&self) -> impl Iterator<Item = (&'r FrontendKey, u32, u32)> {
-        let real = |entry: &&Entry| entry.key().proto != ADDRESS_MARK;
-        self.visible_entries().filter(real).map(|entry| (entry.key(), entry.target(), entry.note()))
+        let frontends = self.visible_entries().filter(|entry| entry.key().proto != ADDRESS_MARK);
+        frontends.map(|entry| (entry.key(), entry.target(), entry.note()))
     }
 
     /// Keys and targets of frontends and marks.
@@ -406,19 +407,19 @@ impl<'r> TableSet<'r> {
     /// Entries of frontends and marks that this generation sees.
     pub(crate) fn visible_entries(&self) -> impl Iterator<Item = &'r Entry> {
         let at = self.generation;
-        self.parts.frontends.entries.iter().filter(move |entry| entry.lifetime.sees(at))
+        self.views.frontends.entries.iter().filter(move |entry| entry.lifetime.sees(at))
     }
 
     /// All next hops in use as id, address and record, for dumps.
     pub fn next_hops(&self) -> impl Iterator<Item = (u32, Addr, NextHop)> + use<'r> {
-        let cells = self.parts.next_hops.iter().enumerate();
+        let cells = self.views.next_hops.iter().enumerate();
         cells.filter_map(|(id, cell)| Some((id as u32, cell.addr(), cell.load()?)))
     }
 
     /// The slots of an array, for dumps and tests; empty if it lies outside the arena.
     pub fn slots(&self, array: &SlotArray) -> impl ExactSizeIterator<Item = u32> + use<'r> {
         let first = array.first as usize;
-        let run = self.parts.slots.get(first..first.saturating_add(array.count as usize));
+        let run = self.views.slots.get(first..first.saturating_add(array.count as usize));
         run.unwrap_or_default().iter().map(|slot| slot.load(Ordering::Relaxed))
     }
 }

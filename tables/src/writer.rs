@@ -41,7 +41,7 @@ use crate::maglev::Seed;
 use crate::record::{FrontendKey, Record, Settings, Tunnel};
 use crate::region::{Claim, Grace, Region, RegionError, Role};
 use crate::region_writer::RegionWriter;
-use crate::set::{Parts, TableSet};
+use crate::set::{TableSet, TableViews};
 use crate::versioned::{NEVER, Versioned};
 use kinds::KindCounts;
 
@@ -114,7 +114,7 @@ pub struct Writer<'r> {
     /// waits until the programs that may read the old generation have ended.
     grace: Option<Grace>,
     region: &'r Region,
-    parts: Parts<'r>,
+    views: TableViews<'r>,
     region_writer: RegionWriter,
     seed: Seed,
     /// The generation that readers see.
@@ -122,7 +122,7 @@ pub struct Writer<'r> {
     /// Whether versions of the previous generation were made available for reuse since the last
     /// commit.
     open: bool,
-    /// Number of changes.
+    /// Number of changes to the generation being prepared, over the life of this writer.
     changes: u64,
     /// Value of `changes` at the last commit.
     published: u64,
@@ -147,7 +147,7 @@ impl<'r> Writer<'r> {
             claim,
             grace: region.grace()?,
             region,
-            parts: Parts::new(region),
+            views: TableViews::new(region),
             region_writer,
             seed: Seed::default(),
             committed: region.generation(),
@@ -173,13 +173,13 @@ impl<'r> Writer<'r> {
 
     /// The committed tables.
     pub fn committed(&self) -> TableSet<'r> {
-        TableSet::of(self.parts, self.committed)
+        TableSet::of(self.views, self.committed)
     }
 
     /// The tables as the next commit would publish them. Callers may list frontends but not look
     /// them up, because only the commit writes the summary of their kinds.
     pub fn prepared(&self) -> TableSet<'r> {
-        TableSet::of(self.parts, self.next())
+        TableSet::of(self.views, self.next())
     }
 
     /// Returns the occupancy of the tables that this writer fills, as prepared. `frontends` are
@@ -203,7 +203,8 @@ impl<'r> Writer<'r> {
         ]
     }
 
-    /// Change counter: an unchanged value means that nothing was written in between.
+    /// Change counter: an unchanged value means that the generation being prepared was not changed
+    /// in between. Next hops, which have no generation, are not counted.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -278,7 +279,7 @@ impl<'r> Writer<'r> {
             return Ok(self.committed);
         }
         let kinds: FrontendKinds = self.index.kinds.summary();
-        self.put_versioned(Section::FrontendKinds, self.parts.kinds, 0, kinds)?;
+        self.put_versioned(Section::FrontendKinds, self.views.kinds, 0, kinds)?;
         let next = self.next();
         self.store_sum(next);
         self.region_writer.publish(&self.region.header().slow.generation, next);
@@ -304,7 +305,7 @@ impl<'r> Writer<'r> {
         let committed = self.committed;
         let freed = self.index.services.reclaim(committed, |id| refers(Referred::Service(id)));
         for id in &freed {
-            self.parts.notes[*id as usize].rename(&self.region_writer, "");
+            self.views.notes[*id as usize].rename(&self.region_writer, "");
         }
         let backends = self.index.backends.reclaim(committed, |id| refers(Referred::Backend(id)));
         let backends: HashSet<u32> = backends.into_iter().collect();
@@ -322,12 +323,12 @@ impl<'r> Writer<'r> {
 
     /// Writes a gateway tunnel under its id, which is below `sizes.tunnels`.
     pub fn put_tunnel(&mut self, id: u32, tunnel: &Tunnel) -> Result<(), UpdateError> {
-        self.put_versioned(Section::Tunnels, self.parts.tunnels, id, *tunnel)
+        self.put_versioned(Section::Tunnels, self.views.tunnels, id, *tunnel)
     }
 
     /// Removes a gateway tunnel, if it exists.
     pub fn remove_tunnel(&mut self, id: u32) -> Result<(), UpdateError> {
-        self.remove_versioned(Section::Tunnels, self.parts.tunnels, id)
+        self.remove_versioned(Section::Tunnels, self.views.tunnels, id)
     }
 
     /// Writes the appliance-wide settings. Fails if one family has more NAT addresses than each
@@ -342,7 +343,7 @@ impl<'r> Writer<'r> {
                 maps: self.region.sizes().nat_maps,
             });
         }
-        self.put_versioned(Section::Settings, self.parts.settings, 0, *settings)
+        self.put_versioned(Section::Settings, self.views.settings, 0, *settings)
     }
 
     /// Returns the number of port maps per backend, which is the maximum number of NAT addresses of

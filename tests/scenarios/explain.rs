@@ -152,7 +152,7 @@ fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), Str
         && explanation.drop_reason == observed.reason
         && (!passes || explanation.service_id == observed.service)
         && (!passes || explanation.backend_id == observed.backend)
-        && output.iter().all(|(_, frame)| is_explained(&explanation, frame));
+        && output.iter().all(|(_, frame)| is_explained(&explanation, &trial.bytes, frame));
     match agree {
         true => Ok((explanation, output)),
         false => Err(format!(
@@ -164,8 +164,20 @@ fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), Str
 }
 
 /// Returns whether the outgoing frame has the explained addresses, ports and length, and an ICMP
-/// error the explained MTU.
-fn is_explained(explanation: &Explanation, frame: &[u8]) -> bool {
+/// error the explained MTU. A frame that is sent back differs from the one that arrived, `sent`, in
+/// its outer addresses, and in an explained port and VNI.
+fn is_explained(explanation: &Explanation, sent: &[u8], frame: &[u8]) -> bool {
+    if explanation.verdict == "return" {
+        let at = traffic::l3(frame);
+        let l4 = at + if frame[at] >> 4 == 4 { 4 * usize::from(frame[at] & 0xf) } else { 40 };
+        let port = u16::from_be_bytes([frame[l4 + 2], frame[l4 + 3]]);
+        let vni = u32::from_be_bytes([0, frame[l4 + 12], frame[l4 + 13], frame[l4 + 14]]);
+        let explained = format!("to UDP port {port} and VNI {vni} of tunnel ");
+        let is_same = sent[l4 + 2..l4 + 4] == frame[l4 + 2..l4 + 4]
+            && sent[l4 + 12..l4 + 15] == frame[l4 + 12..l4 + 15];
+        return explanation.rewrite.contains(&explained)
+            || is_same && !explanation.rewrite.contains("UDP port");
+    }
     if !matches!(explanation.verdict.as_str(), "nat" | "redirect" | "reply") {
         return true;
     }

@@ -96,7 +96,7 @@ impl Comparison {
         let (mut expected, mut frame) = self.uncached(trial);
         let (found, bytes) = self.open(trial);
         let same = if found.exit == verdict::Exit::None {
-            expected.front == found.front
+            expected.headers == found.headers
                 && expected.inner == found.inner
                 && (!expected.is_undecided() || flow_of(&expected) == flow_of(&found))
         } else {
@@ -114,7 +114,7 @@ fn is_cached(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
     let generation = lcore.snapshot().generation;
     let (cache, window) = (lcore.header_cache(), frame.window());
     let entry = cache.lookup(&window, arm, generation, cache.first());
-    entry.is_some_and(|entry| entry.packet_fields(&window, &entry.layout()).is_ok())
+    entry.is_some_and(|entry| entry.uncached_fields(&window, &entry.layout()).is_ok())
 }
 
 /// Returns the flow key, its hash and the sending end of a packet that is not decided yet.
@@ -125,7 +125,12 @@ fn flow_of(work: &PacketState) -> Option<(FlowKey, u64, Side)> {
 fn difference(expected: &PacketState, found: &PacketState) -> String {
     format!(
         "  full parser: {:?}\n    {:?}\n    {:?}\n  header cache: {:?}\n    {:?}\n    {:?}",
-        expected.verdict, expected.front, expected.inner, found.verdict, found.front, found.inner
+        expected.verdict,
+        expected.headers,
+        expected.inner,
+        found.verdict,
+        found.headers,
+        found.inner
     )
 }
 

@@ -12,7 +12,7 @@ use planes::loaded::Loaded;
 use planes::memory::Memory;
 use planes::xdp::{DEVICES, Xdp};
 use std::error::Error;
-use tables::flow::PORTS;
+use tables::flow::EVICTION_PORTS;
 use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
 use tests::cases::addresses::{BACKEND, EGRESS, FRONTEND, INGRESS, from_backend, from_gateway};
@@ -76,7 +76,7 @@ fn play<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'stati
     }
     let each = (examined(plane) - before) as f64 / f64::from(rejected);
     println!("{about}: {each} ports examined per dropped packet");
-    assert_eq!(examined(plane) - before, u64::from(rejected * PORTS), "{about}");
+    assert_eq!(examined(plane) - before, u64::from(rejected * EVICTION_PORTS), "{about}");
     let drops = plane.counts().drops[&DropReason::NatPortsExhausted];
     assert_eq!(drops, u64::from(rejected) + 1, "{about}");
 }
@@ -91,7 +91,11 @@ fn finds_the_only_available_port(plane: &mut dyn Plane) {
     let unconfirmed = opens(plane, RANGE).unwrap_or_else(|| panic!("a NAT port is free"));
     // The unconfirmed flow's port was allocated last, so that all others are examined first.
     let tries = (1..=RANGE).find(|_| opens(plane, RANGE + 1) == Some(unconfirmed.clone()));
-    assert!(tries.is_some_and(|tries| tries <= RANGE / PORTS + 1), "{}: {tries:?}", plane.name());
+    assert!(
+        tries.is_some_and(|tries| tries <= RANGE / EVICTION_PORTS + 1),
+        "{}: {tries:?}",
+        plane.name()
+    );
 }
 
 const ONE: &str = r#"["10.0.2.20", "fd00:2::20"]"#;

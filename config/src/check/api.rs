@@ -1,6 +1,5 @@
-//! Validation of the `[api]` section and of what the metrics listener shares with it: files with
-//! tokens, and TLS. An API over TCP requires a token, and also TLS unless it listens on loopback
-//! only.
+//! Validation of the `[api]` section, and of tokens and TLS, which the metrics listener uses too.
+//! An API over TCP requires a token, and also TLS unless it listens on loopback only.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -48,7 +47,8 @@ fn check_hosts(validator: &mut Validator, hosts: &[String]) -> Vec<String> {
     hosts.iter().map(|host| host.to_ascii_lowercase()).collect()
 }
 
-/// Rejects a configuration without any file of tokens. `access` is what a client has without one.
+/// Rejects a configuration without any file of tokens. `access` ends the error text: it says what a
+/// client without a token could do.
 pub(super) fn require_tokens(validator: &mut Validator, tokens: &Tokens, access: &str) {
     if tokens.token_file.is_none() && tokens.tokens_file.is_none() {
         let fault = format!("without a token, any client that reaches {access}");

@@ -5,9 +5,10 @@ use crate::checked::device::is_interface;
 use crate::checked::{Arm, ArmName, Device, DeviceName, Interface, Nat, NatAddress, Plane, Prefix};
 use crate::file;
 
-/// Capacity of the tables for addresses of both arms.
+/// Maximum number of addresses of both arms together: the capacity of the region.
 const MAX_ADDRESSES: usize = 16;
 
+/// Maximum number of NAT source addresses: the capacity of the region.
 const MAX_NAT_ADDRESSES: usize = 8;
 
 /// Validates a single arm.
@@ -188,7 +189,8 @@ pub(super) fn check_ipip_sources_unassigned(
     }
 }
 
-/// Checks what the two arms must not share.
+/// Checks that the two arms share no device, TAP name or address, and warns if they share a
+/// network.
 pub(super) fn check_overlaps(
     validator: &mut Validator,
     planes: &[Plane],
@@ -222,7 +224,7 @@ pub(super) fn check_overlaps(
         });
         each.collect()
     };
-    // What is one device for both planes is reported once.
+    // If both arms name the same device on both planes, the fault is reported once.
     let twice = |devices: &Vec<(String, String)>| {
         devices.iter().any(|one| devices.iter().filter(|other| one.1 == other.1).count() > 1)
     };
@@ -267,13 +269,12 @@ pub(super) fn check_nat(
     let on = |arm: &Arm, addr| arm.addresses.iter().any(|a| a.network().contains(addr));
     let mut addresses = Vec::new();
     for (key, addr) in keyed {
-        let arm = match egress {
-            Some(egress) if on(egress, addr) || !on(ingress, addr) => ArmName::Egress,
-            _ => ArmName::Ingress,
+        let (arm_name, arm) = match egress {
+            Some(egress) if on(egress, addr) || !on(ingress, addr) => (ArmName::Egress, egress),
+            _ => (ArmName::Ingress, ingress),
         };
-        let port = if arm == ArmName::Egress { egress.unwrap_or(ingress) } else { ingress };
-        if port.address(addr.is_ipv6()).is_none() && !port.addresses.is_empty() {
-            let (arm, family) = (arm.as_str(), if addr.is_ipv6() { "IPv6" } else { "IPv4" });
+        if arm.address(addr.is_ipv6()).is_none() && !arm.addresses.is_empty() {
+            let (arm, family) = (arm_name.as_str(), if addr.is_ipv6() { "IPv6" } else { "IPv4" });
             let fault =
                 format!("packets from it leave by the {arm} arm, which has no {family} address");
             validator.reject(
@@ -282,7 +283,7 @@ pub(super) fn check_nat(
                 &format!("add one to {arm}.address, or remove this one"),
             );
         }
-        addresses.push(NatAddress { addr, arm });
+        addresses.push(NatAddress { addr, arm: arm_name });
     }
     let (first_port, last_port) =
         port_range(validator, "nat.ports", &file.ports, (1024, "1024-32767"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::validator::Validator;
-use crate::checked::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle};
+use crate::checked::{Aws, AwsLifecycleSettings, AwsMode, AwsRoles, AwsUse, GroupBy};
 use crate::file;
 
 pub(super) fn check(validator: &mut Validator, file: file::Aws) -> Aws {
@@ -41,7 +41,7 @@ pub(super) fn check(validator: &mut Validator, file: file::Aws) -> Aws {
         mode,
         tag_prefix: file.tag_prefix,
         roles,
-        lifecycle: Lifecycle {
+        lifecycle: AwsLifecycleSettings {
             on_lost: file.on_lost,
             drain_cap: Duration::from_secs(file.drain_cap_s.into()),
             idle: Duration::from_secs(file.idle_s.into()),

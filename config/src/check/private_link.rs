@@ -63,8 +63,8 @@ pub(super) fn check(
     })
 }
 
-/// Returns how the owner is determined: by `owner`, by the lease in `zone`, or without both as the
-/// appliance `name` itself.
+/// Returns how the owner is determined: by `owner`, by the lease in `zone`, or without both, this
+/// appliance (`name`) is the owner.
 fn check_owner(
     validator: &mut Validator,
     owner: String,

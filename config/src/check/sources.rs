@@ -4,7 +4,7 @@ use super::validator::Validator;
 use crate::checked::SourceSettings;
 use crate::file;
 
-/// Maximum number of sources; keeps precedence values small.
+/// Maximum number of sources: precedence values stay small numbers.
 const MAX_SOURCES: usize = 64;
 
 pub(super) fn check(validator: &mut Validator, files: Vec<file::Source>) -> Vec<SourceSettings> {

@@ -15,7 +15,7 @@ pub struct Aws {
     /// Configured interfaces by role.
     pub roles: AwsRoles,
     /// Lifecycle of the registration.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: AwsLifecycleSettings,
 }
 
 /// Role of the appliance on AWS.
@@ -52,7 +52,7 @@ pub struct AwsRoles {
 
 /// Lifecycle of the registration as a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lifecycle {
+pub struct AwsLifecycleSettings {
     /// Action when another party removed the registration.
     pub on_lost: OnLost,
     /// Maximum time from the first SIGTERM to the exit.
@@ -60,7 +60,7 @@ pub struct Lifecycle {
     /// Time without a packet after which the appliance counts as idle, once no flow is left in the
     /// table.
     pub idle: Duration,
-    /// Poll IMDS for termination by Auto Scaling or Spot.
+    /// Poll the instance metadata (IMDS) for termination by Auto Scaling or Spot.
     pub hook: bool,
 }
 

@@ -84,9 +84,10 @@ pub struct AzureLifecycleSettings {
     /// Time without a packet after which the appliance counts as idle, once no flow is left in the
     /// table.
     pub idle: Duration,
-    /// Poll IMDS for scheduled events.
+    /// Poll the machine's metadata (IMDS) for scheduled events.
     pub events: bool,
-    /// Response to probes until the appliance was able to serve for the first time.
+    /// Response to health probes after the start, until the appliance is able to serve for the
+    /// first time.
     pub preboot: Preboot,
     /// Action when the pool's tunnels differ from the configured ones.
     pub tunnels: TunnelPolicy,
@@ -114,7 +115,8 @@ pub enum TunnelPolicy {
     Report,
 }
 
-/// Response to probes until the appliance was able to serve for the first time.
+/// Response to health probes after the start, until the appliance is able to serve for the first
+/// time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Preboot {

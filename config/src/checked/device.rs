@@ -16,10 +16,11 @@ use std::str::FromStr;
 
 use crate::device_address::{BusAddress, MacAddress};
 
-/// The longest device name that DPDK stores (`RTE_DEV_NAME_MAX_LEN`, with the terminating zero).
+/// Longest name of a DPDK device in bytes: `RTE_DEV_NAME_MAX_LEN` (64) includes the terminating
+/// zero.
 const MAX_NAME: usize = 63;
 
-/// What a device is named by.
+/// Name by which the configuration identifies a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeviceName {
     /// Address on the PCI or VMBUS bus.
@@ -42,7 +43,7 @@ pub struct Device {
     arguments: usize,
 }
 
-/// The reason for which a text names no device.
+/// Error: the text does not name a device.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{fault}; {remedy}")]
 pub struct DeviceError {
@@ -76,7 +77,7 @@ impl Device {
         Ok(Device { text: text.to_owned(), name: parsed, arguments })
     }
 
-    /// A device without a name, in place of one that was rejected.
+    /// Returns a device without a name, the placeholder for a rejected one.
     pub(crate) fn unnamed() -> Device {
         Device { text: String::new(), name: DeviceName::Vdev(String::new()), arguments: 0 }
     }

@@ -49,6 +49,12 @@ pub const DEFAULT_BURST: u16 = 32;
 /// and the padding with which DPDK spreads buffers over memory channels.
 pub const BUFFER_OVERHEAD: u64 = 256;
 
+/// Returns the size of a buffer that holds one frame of an MTU: DPDK's headroom (128 bytes), an
+/// Ethernet header with a VLAN tag and the frame check sequence (22 bytes).
+pub const fn frame_buffer_bytes(mtu: u16) -> u32 {
+    mtu as u32 + 128 + 22
+}
+
 /// Maximum number of buffers that the pool's per-lcore cache may hold back.
 pub const CACHED_BUFFERS: u64 = 512;
 

@@ -1,11 +1,11 @@
 //! Which keys may change while Weir runs, and which require a restart.
 //!
-//! Gateways, NAT, IPIP sources, flow timeouts, the limits of new flows, of punts and of ICMP
-//! errors, and the default table size are table data, which slowpath commits like services. After
-//! a change of sources, slowpath selects among their objects again. A new
-//! `control.max_removal_percent` applies to the next list of a source. Log levels and limits are
-//! slowpath's; the data plane reads them when it starts. All other keys are read
-//! when the programs start and require a restart.
+//! Gateways, NAT, IPIP sources, flow timeouts, the limits of new flows, of packets to the kernel
+//! and of ICMP errors, and the default Maglev table size are records of the region, which slowpath
+//! commits like services. After a change of sources, slowpath selects among their objects again. A
+//! new `control.max_removal_percent` applies to the next list of a source. Changes of `log.level`
+//! and `log.limit` apply to slowpath at once; the data plane reads both keys only when it starts.
+//! All other keys are read when the programs start and require a restart.
 
 use std::fmt;
 
@@ -57,7 +57,7 @@ const SLOWPATH: [&str; 21] = [
 pub enum Restart {
     /// The control process alone; traffic is not affected.
     Slowpath,
-    /// Both processes, fastpath first.
+    /// The data plane and slowpath, the data plane first.
     Both,
 }
 

@@ -1,5 +1,6 @@
-//! Machine-dependent parts of the configuration: interfaces of the kernel, and warnings. They are
-//! never errors, since a configuration may be validated on another machine than it runs on.
+//! Machine-dependent parts of the configuration: interfaces of the kernel, and warnings. A mismatch
+//! with this machine is a warning, not an error: a configuration may be validated on another
+//! machine than the one on which it runs.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
@@ -50,7 +51,8 @@ impl PortOverlap {
         overlaps.then_some(PortOverlap { nat, ephemeral, shared })
     }
 
-    /// Returns ephemeral ports above NAT's; `None` if too few are left there.
+    /// Returns the ports above NAT's as a new ephemeral range; `None` if fewer than about 5,500 are
+    /// left.
     pub fn range_above(&self) -> Option<(u16, u16)> {
         (self.nat.1 < 60_000).then(|| (self.nat.1 + 1, u16::MAX))
     }
@@ -93,8 +95,8 @@ impl Display for MachineWarning {
     }
 }
 
-/// Returns what of this machine does not fit the configuration; `root` is `/`, or a fake tree in
-/// tests.
+/// Returns the properties of this machine that do not fit the configuration; `root` is `/`, or in
+/// tests a directory with copies of files below `/proc` and `/sys`.
 pub fn machine_warnings(config: &Config, root: &Path) -> Vec<MachineWarning> {
     let all = [port_overlap(config, root), missing_cpus(config, root), yield_on_all(config, root)];
     all.into_iter().flatten().collect()
@@ -105,8 +107,8 @@ pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
     machine_warnings(config, root).iter().map(ToString::to_string).collect()
 }
 
-/// Returns the kernel's interface of a PCI or VMBUS device, given by its folder below `root`, as
-/// long as a kernel driver is bound to it.
+/// Returns the kernel's interface of a PCI or VMBUS device, given by its sysfs directory below
+/// `root`; `None` unless a kernel driver is bound to it.
 fn interface_of(folder: &str, root: &Path) -> Option<String> {
     let folder = root.join(folder);
     // virtio keeps its interfaces one directory deeper.
@@ -117,8 +119,9 @@ fn interface_of(folder: &str, root: &Path) -> Option<String> {
     })
 }
 
-/// Returns the kernel's interface with a MAC address. On Azure, an accelerated interface and its
-/// virtual function have the same address: the one that is no part of another carries the traffic.
+/// Returns the kernel's interface with a MAC address. On Azure, the synthetic interface and its
+/// virtual function have the same address. The virtual function has a `master` link to the
+/// synthetic interface and is skipped.
 fn interface_with_mac(mac: &str, root: &Path) -> Option<String> {
     let folders = std::fs::read_dir(root.join("sys/class/net")).ok()?.flatten();
     let mut names: Vec<String> = folders

@@ -61,8 +61,8 @@ pub enum PlaneFrom {
     Configured,
     /// `plane = "auto"`, and the plane was selected for this machine.
     Decided,
-    /// `plane = "auto"`, and nothing was selected yet. The plane is then that of DPDK, which has
-    /// more settings to show and to validate.
+    /// `plane = "auto"`, and no plane was selected yet. [`Config::plane`](super::Config::plane) is
+    /// then `Dpdk`, because more settings apply to it, which are thus shown and validated.
     Undecided,
 }
 
@@ -70,11 +70,11 @@ pub enum PlaneFrom {
 /// ingress and the egress arm. The firewall mark that selects a table (`ip rule` with `fwmark`) has
 /// the same number. The numbers resemble GENEVE's port 6081, so that operators recognize them as
 /// Weir's.
-pub const ROUTES: [u32; 2] = [60_810, 60_811];
+pub const ROUTE_TABLES: [u32; 2] = [60_810, 60_811];
 
-/// `protocol` of the routing rules that lead proxies' replies to [`ROUTES`], as shown by `ip rule`.
-/// It identifies the rules as Weir's: no routing daemon in `/etc/iproute2/rt_protos` has this
-/// number.
+/// `protocol` of the routing rules that lead replies of proxies to [`ROUTE_TABLES`], as shown by
+/// `ip rule`. It identifies the rules as Weir's: no routing daemon in `/etc/iproute2/rt_protos` has
+/// this number.
 pub const PROXY_RULE_PROTOCOL: u8 = 61;
 
 /// Where XDP programs are attached.

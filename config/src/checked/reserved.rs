@@ -15,8 +15,8 @@ pub const MAX_LOCAL_PORTS: usize = 32;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Ports that no setting changes: the BGP port to which routers connect (RFC 4271), and the ports
-/// of BFD (RFC 5881 §4, RFC 5883 §5).
+/// Ports that are reserved with every configuration: BGP (RFC 4271), and BFD (RFC 5881 §4, RFC 5883
+/// §5).
 const ROUTING: [(u8, u16, &str); 4] = [
     (TCP, 179, "BGP"),
     (UDP, 3784, "BFD (single hop)"),
@@ -42,6 +42,17 @@ pub struct ReservedPort {
     pub tunnel: bool,
 }
 
+/// Use of a port by the appliance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PortUse {
+    /// A listener of this machine, in punt class `local`.
+    Listener,
+    /// BGP or BFD: packets of configured neighbors are in punt class `local`, others are not.
+    Routing,
+    /// A gateway's tunnel.
+    Tunnel,
+}
+
 /// All ports that the appliance itself uses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reserved {
@@ -62,15 +73,15 @@ impl Reserved {
         reserved.listeners("api.listen", config.api.iter().flat_map(|api| &api.listen));
         let any = IpAddr::from([0; 16]);
         for port in &config.punt.local_ports {
-            reserved.add((any, TCP, *port), "punt.local_ports", (true, false));
+            reserved.add((any, TCP, *port), "punt.local_ports", PortUse::Listener);
         }
         for (protocol, port, holder) in ROUTING {
-            reserved.add((any, protocol, port), holder, (false, false));
+            reserved.add((any, protocol, port), holder, PortUse::Routing);
         }
         for gateway in &config.gateways {
             let holder = format!("gateway \"{}\"", gateway.name);
             for tunnel in &gateway.tunnels {
-                reserved.add((tunnel.local, UDP, tunnel.port), &holder, (false, true));
+                reserved.add((tunnel.local, UDP, tunnel.port), &holder, PortUse::Tunnel);
             }
         }
         reserved
@@ -78,18 +89,15 @@ impl Reserved {
 
     fn listeners<'a>(&mut self, holder: &str, all: impl IntoIterator<Item = &'a SocketAddr>) {
         for socket in all {
-            self.add((socket.ip(), TCP, socket.port()), holder, (true, false));
+            self.add((socket.ip(), TCP, socket.port()), holder, PortUse::Listener);
         }
     }
 
     /// Adds a port, unless no arm has its address, as for loopback or a management network.
-    fn add(
-        &mut self,
-        (addr, protocol, port): (IpAddr, u8, u16),
-        holder: &str,
-        (protected, tunnel): (bool, bool),
-    ) {
+    fn add(&mut self, (addr, protocol, port): (IpAddr, u8, u16), holder: &str, port_use: PortUse) {
         let holder = holder.to_owned();
+        let protected = port_use == PortUse::Listener;
+        let tunnel = port_use == PortUse::Tunnel;
         let new = ReservedPort { addr, protocol, port, holder, protected, tunnel };
         if self.addresses.iter().any(|own| new.covers(*own)) {
             self.ports.push(new);
@@ -97,7 +105,7 @@ impl Reserved {
     }
 
     /// Returns the appliance's port that a frontend at exactly this address, port and protocol
-    /// would take. `0.0.0.0` and `::`, as written for node ports, stand for all addresses of the
+    /// would occupy. `0.0.0.0` and `::`, as written for node ports, stand for all addresses of the
     /// arms of that family.
     ///
     /// Frontends with any port and networks do not conflict: they remain usable for other traffic,

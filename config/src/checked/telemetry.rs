@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct Telemetry {
     /// Base URL of the collector, without a slash at its end.
     pub endpoint: String,
-    /// File with additional headers.
+    /// File with additional HTTP headers of the requests; `None` for none.
     pub headers_file: Option<PathBuf>,
-    /// Interval of the metrics.
+    /// Time between two exports of the metrics.
     pub interval: Duration,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 pub use tables::record::NoService;
 
-/// Action for a packet that exceeds the path MTU.
+/// Action for a packet that exceeds the path MTU to a backend, or the inner MTU of its gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TooBig {

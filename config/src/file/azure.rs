@@ -32,8 +32,8 @@ pub struct Azure {
     /// Action when the pool's tunnels differ from those of the `[[gateway]]`: `follow` adopts the
     /// pool's, `report` only reports the difference.
     pub tunnels: TunnelPolicy,
-    /// Response to probes until the appliance was able to serve for the first time: `fail`
-    /// responds 503 with the reason, `pass` responds 200.
+    /// Response to health probes after the start, until the appliance is able to serve for the
+    /// first time: `fail` responds 503 with the reason, `pass` responds 200.
     pub preboot_health: Preboot,
     /// Action when another party removed the membership: `repair` joins again, `report` only
     /// reports it.

@@ -21,7 +21,8 @@ pub struct Bgp {
     #[schemars(extend("x-weir" = "secret folder"))]
     pub secrets: String,
     /// Action while several policies select this appliance: `withdraw` closes all sessions, `keep`
-    /// leaves the policy in force that was applied last; its routes follow the state.
+    /// leaves the policy in force that was applied last, whose routes still follow services and
+    /// backends.
     pub on_conflict: BgpOnConflict,
     /// Action for the address of a service without serving backends: `announce` or `withdraw`. With
     /// traffic policy `local` it is always withdrawn.

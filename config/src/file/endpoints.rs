@@ -63,8 +63,8 @@ pub struct Health {
     #[schemars(range(min = 0, max = 50))]
     pub jitter_percent: u8,
     /// Maximum number of doublings of `rise` for a flapping backend; 0 disables damping. A backend
-    /// that fails within 32 checks after recovery needs twice as many successful checks the next
-    /// time; every 32 checks in good health undo one doubling.
+    /// that becomes unhealthy within 32 checks after a recovery needs twice as many successful
+    /// checks for the next one; every 32 checks for which it stays healthy undo one doubling.
     #[schemars(range(min = 0, max = 6))]
     pub damping: u8,
 }

@@ -16,7 +16,7 @@ pub struct Telemetry {
     /// authorization; at most 4 KiB. It is read before each request.
     #[schemars(extend("x-weir" = "secret"))]
     pub headers_file: String,
-    /// Interval of the metrics in seconds.
+    /// Seconds between two exports of the metrics.
     #[schemars(range(min = 1, max = 3600))]
     pub interval_s: u32,
 }

@@ -38,7 +38,7 @@ impl ParsedFile {
     /// and all others as TOML.
     pub(crate) fn parse(name: &str, text: String) -> Result<ParsedFile, ConfigError> {
         let source = Arc::new(NamedSource::new(name, text.clone()));
-        let first = || Documents::new(&text, false).next();
+        let first = || Documents::new(&text).next();
         let is_mapping = || matches!(first(), Some(Ok(document)) if document.value.is_object());
         let is_yaml = match name.rsplit_once('.').map_or("", |(_, end)| end) {
             "yaml" | "yml" | "json" => true,
@@ -63,7 +63,7 @@ impl ParsedFile {
     fn yaml(name: &str, source: Text, text: &str) -> Result<ParsedFile, ConfigError> {
         let mut file =
             ParsedFile { text: source, name: name.into(), dict: Dict::new(), spans: Spans::new() };
-        for (i, document) in Documents::new(text, true).enumerate() {
+        for (i, document) in Documents::with_spans(text).enumerate() {
             let error = match document {
                 Ok(Document { value: Json::Null, .. }) => continue,
                 Ok(Document { value: Json::Object(map), spans }) if i == 0 => {

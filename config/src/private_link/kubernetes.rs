@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::spec::{Address, EndpointSpec, Paused, Spec, Zone};
+use super::spec::{EndpointSpec, Paused, ResourceRef, Spec, Zone};
 use crate::validation_error::ValidationError;
 
-/// Annotation with the cluster of the resource, `NAMESPACE/NAME`.
+/// Annotation with the cluster of the resource, `NAMESPACE/NAME`. HyperShift, which runs the
+/// control planes of OpenShift clusters as pods, creates the resource and writes the annotation.
 pub const ANNOTATION_CLUSTER: &str = "hypershift.openshift.io/cluster";
 /// Annotation that makes names unique among clusters; the cluster's name if omitted.
 const ANNOTATION_ID: &str = "weir.dev/cluster-id";
@@ -45,13 +46,13 @@ struct Fields {
     resource_group_name: String,
     location: String,
     #[serde(rename = "natSubnetID", default)]
-    nat_subnet: Option<Address>,
+    nat_subnet: Option<ResourceRef>,
     #[serde(default)]
     additional_allowed_subscriptions: Option<Vec<String>>,
     #[serde(rename = "guestSubnetID")]
-    guest_subnet: Address,
+    guest_subnet: ResourceRef,
     #[serde(rename = "guestVNetID")]
-    guest_network: Address,
+    guest_network: ResourceRef,
     #[serde(default)]
     base_domain: Option<String>,
 }

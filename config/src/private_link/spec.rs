@@ -42,7 +42,7 @@ pub struct Spec {
     /// ID of the subnet to whose addresses the service translates; omitted, a subnet in the load
     /// balancer's network is found or created.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nat_subnet: Option<Address>,
+    pub nat_subnet: Option<ResourceRef>,
     /// Subscriptions that may connect, in addition to that of the endpoint.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub additional_allowed_subscriptions: Vec<String>,
@@ -66,9 +66,9 @@ pub struct Spec {
 #[serde(deny_unknown_fields)]
 pub struct EndpointSpec {
     /// ID of the endpoint's subnet.
-    pub subnet: Address,
+    pub subnet: ResourceRef,
     /// ID of the virtual network in which the DNS names are resolved.
-    pub network: Address,
+    pub network: ResourceRef,
     /// Resource group of the endpoint and its zones; omitted for that of the subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_group: Option<String>,
@@ -90,38 +90,39 @@ pub struct Zone {
     pub link: Option<String>,
 }
 
-/// ID of an Azure resource.
+/// Reference to an Azure resource by its ID.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Address(#[schemars(with = "String")] pub ResourceId);
+#[schemars(rename = "Address")]
+pub struct ResourceRef(#[schemars(with = "String")] pub ResourceId);
 
 /// Whether reconciliation is paused.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Paused {
     /// Paused or not, without an end time.
-    Yes(bool),
+    Flag(bool),
     /// Paused until this time in RFC 3339 format; an invalid time does not pause. The texts `true`
-    /// and `false` have the meaning of [`Paused::Yes`].
+    /// and `false` have the meaning of [`Paused::Flag`].
     Until(String),
 }
 
 impl Default for Paused {
     fn default() -> Paused {
-        Paused::Yes(false)
+        Paused::Flag(false)
     }
 }
 
 impl Paused {
     fn is_no(&self) -> bool {
-        *self == Paused::Yes(false)
+        *self == Paused::Flag(false)
     }
 
     /// Returns the end of the pause at time `now`, or the maximum time if the pause has no end.
     /// Returns `None` if reconciliation is not paused.
     pub fn until(&self, now: Time) -> Option<Time> {
         let until = match self {
-            Paused::Yes(yes) => yes.then_some(Time(u64::MAX)),
+            Paused::Flag(yes) => yes.then_some(Time(u64::MAX)),
             Paused::Until(text) => match text.parse::<bool>() {
                 Ok(yes) => yes.then_some(Time(u64::MAX)),
                 Err(_) => Time::read(text),
@@ -350,7 +351,7 @@ pub(super) fn check_group(field: &str, text: &str) -> Result<(), ValidationError
 
 /// Validates that the ID is that of a virtual network (`kind` is `virtualNetworks`) or of a subnet
 /// (`kind` is `subnets`).
-fn check_type(field: &str, id: &Address, kind: &str) -> Result<(), ValidationError> {
+fn check_type(field: &str, id: &ResourceRef, kind: &str) -> Result<(), ValidationError> {
     let id = &id.0;
     let is_valid = id.named("virtualNetworks").is_some()
         && id.named(kind) == Some(id.name())

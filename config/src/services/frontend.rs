@@ -33,8 +33,8 @@ impl FrontendSpec {
         FrontendSpec { address, kind, port_name: None, service_port: address.port }
     }
 
-    /// Returns the validation error of a port with a protocol that has none; `at` is the path of
-    /// the frontend. Files, objects and the API all reject it.
+    /// Returns a validation error if the frontend has a port but its protocol has no ports; `at` is
+    /// the path of the frontend. Files, objects and the API all reject it.
     pub(super) fn fault(&self, at: &str) -> Option<ValidationError> {
         let (port, protocol) = (self.address.port, self.address.protocol);
         let fault = match protocol {

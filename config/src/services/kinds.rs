@@ -189,7 +189,8 @@ pub enum BackendState {
     /// Failed its health checks: gets no new flows. The service decides whether it keeps its flows
     /// (`failed_udp`, `failed_tcp`).
     Quarantined,
-    /// Taken out by the operator, or of weight 0: has no slot.
+    /// Taken out by the operator, or of weight 0: gets no new flows and has no Maglev slots. It
+    /// keeps its flows.
     Maintenance,
 }
 

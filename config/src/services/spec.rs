@@ -51,8 +51,8 @@ pub struct ServiceSpec {
     /// Bind host ports to the loopback address, so that only this machine reaches them.
     #[serde(skip_serializing_if = "is_default")]
     pub loopback_host_port: bool,
-    /// Leave packets for a proxy on this machine to the machine. No data plane supports it: `true`
-    /// is rejected.
+    /// Leave packets for a proxy on this machine to its kernel (Cilium's `delegate-if-local`). No
+    /// data plane supports it: `true` is rejected.
     #[serde(skip_serializing_if = "is_default")]
     pub delegate_if_local: bool,
     /// Session affinity in seconds: a client address keeps its backend for this time after its
@@ -110,7 +110,8 @@ pub struct ServiceSpec {
     #[serde(flatten, with = "ranges")]
     #[schemars(with = "RangesKeys")]
     pub source_ranges: Option<Arc<SourceRanges>>,
-    /// Properties recorded by other components.
+    /// Notes of the program that wrote the service, as keys and values. For Kubernetes objects,
+    /// Weir notes ignored annotations here.
     #[serde(skip_serializing_if = "is_default")]
     pub properties: Pairs,
     /// Names of the service's ports. Names that frontends use need not be listed.
@@ -199,7 +200,7 @@ pub struct ProxyRedirect {
 
 impl ProxyRedirect {
     /// Returns whether packets to a service port are redirected to the proxy.
-    pub fn takes(&self, service_port: u16) -> bool {
+    pub fn redirects(&self, service_port: u16) -> bool {
         self.ports.is_empty() || self.ports.contains(&service_port)
     }
 }

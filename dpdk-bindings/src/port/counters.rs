@@ -5,7 +5,8 @@ use super::{Port, PortError};
 use crate::dpdk_sys as sys;
 use std::ffi::CStr;
 
-/// The counters that every driver has, since the port's start.
+/// The counters that every driver has. They count from the creation of the port or from
+/// [`Port::reset_counters`]; some drivers also reset them when the port starts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PortCounters {
     /// Packets received.

@@ -1,4 +1,4 @@
-//! An open port: its ownership in this process, its lifetime, and the results of its calls.
+//! An open port: its ownership in this process, its lifetime, and the errors of calls on it.
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use super::error::PortError;

@@ -19,6 +19,8 @@ const REMOVED: u32 = 2;
 
 /// The error of opening a device that is open already.
 const EEXIST: i32 = 17;
+/// The error of a device's name that cannot be passed to C.
+const EINVAL: i32 = 22;
 
 /// The events recorded for each port.
 static EVENTS: [AtomicU32; PORTS] = [const { AtomicU32::new(0) }; PORTS];
@@ -36,9 +38,9 @@ pub struct PortEvents {
 }
 
 impl Eal {
-    /// Starts to record events of ports and devices. `monitor` also reads the kernel's messages
-    /// about removed devices, for buses whose drivers do not report a removal themselves, and
-    /// survives accesses to a device that is already gone.
+    /// Starts to record events of ports and devices. With `monitor`, DPDK also reads the kernel's
+    /// uevents about removed devices, for drivers that do not report a removal themselves, and
+    /// handles the SIGBUS of an access to a device that is already gone.
     ///
     /// # Errors
     /// Returns the error of the first step that failed.
@@ -72,7 +74,7 @@ impl Eal {
     /// Returns [`PortError::Device`].
     pub fn probe(&self, device: &str) -> Result<(), PortError> {
         let failed = |errno| PortError::Device { device: device.to_string(), step: "open", errno };
-        let text = CString::new(device).map_err(|_| failed(Errno(22)))?;
+        let text = CString::new(device).map_err(|_| failed(Errno(EINVAL)))?;
         // SAFETY: a terminated string, which DPDK copies.
         match Errno::check(unsafe { sys::rte_dev_probe(text.as_ptr()) }) {
             Err(Errno(EEXIST)) => Ok(()),
@@ -80,8 +82,9 @@ impl Eal {
         }
     }
 
-    /// Runs the timers of drivers that are due, on the thread that started DPDK. ENA detects a
-    /// stalled device by a timer; drivers without timers need no call.
+    /// Runs the timers of drivers that are due. Must be called on the thread that starts the ports,
+    /// because drivers bind their timers to it. ENA detects a stalled device by a timer; drivers
+    /// without timers do not need this call.
     pub fn manage_timers(&self) {
         // SAFETY: runs callbacks of drivers; fails without effect if no driver uses timers.
         let _ = unsafe { sys::rte_timer_manage() };
@@ -94,7 +97,7 @@ impl Eal {
 /// # Errors
 /// Returns the error from DPDK.
 pub fn check_device_syntax(device: &str) -> Result<(), Errno> {
-    let text = CString::new(device).map_err(|_| Errno(22))?;
+    let text = CString::new(device).map_err(|_| Errno(EINVAL))?;
     let mut parsed = sys::rte_devargs::default();
     // SAFETY: a terminated string and space for the result, which is then freed.
     unsafe {
@@ -186,8 +189,9 @@ impl Port {
     /// it and [`Eal::probe`] can open it again. The queues must have been dropped.
     ///
     /// # Errors
-    /// Returns [`PortError::QueuesHeld`], or [`PortError::Device`] if the device could not be
-    /// removed; the port is closed then.
+    /// Returns [`PortError::QueuesHeld`], [`PortError::Failed`] if the driver fails, or
+    /// [`PortError::Device`] if the device could not be removed. The port is closed in the last two
+    /// cases.
     pub fn remove(mut self) -> Result<(), PortError> {
         self.check_queues_dropped()?;
         let device = super::setup::limits(&self.open)?.device;

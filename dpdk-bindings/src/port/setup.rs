@@ -8,8 +8,8 @@ use crate::eal::Errno;
 use crate::mempool::Mempool;
 use std::ffi::CStr;
 
-/// The length of Ethernet header and frame check sequence in bytes. DPDK's maximum frame lengths
-/// include both.
+/// The length of the Ethernet header and the frame check sequence in bytes. DPDK's maximum frame
+/// lengths include both.
 const ETHERNET: usize = 14 + 4;
 /// [`ETHERNET`] and a VLAN tag, in bytes.
 const FRAME_OVERHEAD: usize = ETHERNET + 4;
@@ -46,6 +46,13 @@ pub struct PortOptions<'a> {
     pub pool: &'a Mempool,
 }
 
+impl PortOptions<'_> {
+    /// Returns the size of a buffer, headroom included, that holds one frame of an MTU.
+    pub const fn frame_buffer_bytes(mtu: u16) -> usize {
+        mtu as usize + FRAME_OVERHEAD + Mempool::HEADROOM
+    }
+}
+
 /// Checks the options against the driver's limits, then configures the device and its queues.
 pub(super) fn configure(port: &PortGuard, options: &PortOptions<'_>) -> Result<Setup, PortError> {
     let limits = limits(port)?;
@@ -76,7 +83,7 @@ pub(super) fn configure(port: &PortGuard, options: &PortOptions<'_>) -> Result<S
     }
     conf.rxmode.mtu = options.mtu.filter(|&mtu| fits(mtu, &limits)).unwrap_or(0).into();
 
-    // A driver without this interrupt rejects the request for it.
+    // The removal interrupt is requested only from drivers that have it: others reject the request.
     // SAFETY: flags of the device, which the driver sets when it creates the port.
     let flags = unsafe { limits.dev_flags.as_ref() }.copied().unwrap_or_default();
     conf.intr_conf.set_rmv(u32::from(flags & sys::WEIR_DEV_INTR_RMV != 0));
@@ -85,7 +92,7 @@ pub(super) fn configure(port: &PortGuard, options: &PortOptions<'_>) -> Result<S
         sys::rte_eth_dev_configure(port.id(), options.rx_queues, options.tx_queues, &raw const conf)
     };
     port.check("configure", status)?;
-    queues(port, options, &conf, &limits)?;
+    set_up_queues(port, options, &conf, &limits)?;
     Ok(Setup {
         interface_mtu: set_mtu(port, options.mtu, &limits)?,
         rx_queues: options.rx_queues,
@@ -131,7 +138,7 @@ fn scatters(
     let Some(mtu) = options.mtu else {
         return Ok(false);
     };
-    let need = usize::from(mtu) + FRAME_OVERHEAD + Mempool::HEADROOM;
+    let need = PortOptions::frame_buffer_bytes(mtu);
     let available = options.pool.buffer_bytes();
     if need <= available {
         return Ok(false);
@@ -142,7 +149,7 @@ fn scatters(
     Err(PortError::BufferTooSmall { name: port.name().to_string(), mtu, need, available })
 }
 
-fn queues(
+fn set_up_queues(
     port: &PortGuard,
     options: &PortOptions<'_>,
     conf: &sys::rte_eth_conf,
@@ -179,7 +186,7 @@ fn queues(
 
 /// Sets the MTU. Returns `mtu` if the driver cannot report the MTU in effect.
 ///
-/// A driver that does not support the call has nothing that an MTU would limit. A driver of a
+/// A driver without the call (net_ring) does not limit the MTU. A driver of a
 /// kernel interface that reports a small maximum frame length (af_packet: 1,518 bytes) transfers
 /// whatever the interface does, so the interface's own MTU is checked instead.
 fn set_mtu(
@@ -250,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_maximum_mtu_is_the_longest_frame_without_its_headers() {
+    fn maximum_mtus_to_try_are_the_longest_frame_without_headers_and_tags() {
         let smaller = |mtu, max_rx_pktlen, max_mtu| {
             let limits = sys::rte_eth_dev_info { max_rx_pktlen, max_mtu, ..Default::default() };
             smaller_mtus(mtu, &limits).collect::<Vec<u16>>()

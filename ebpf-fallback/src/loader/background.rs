@@ -1,5 +1,5 @@
-//! Background work of lcores, for all CPUs: status records, commands, and the expiry of flows and
-//! scopes.
+//! Background work of lcores, for all CPUs: status records, commands, link states, reports of path
+//! MTUs, and the expiry of flows and scopes.
 //!
 //! Programs run only for packets, so the loader does this work for them, and keeps the status
 //! record of each CPU up to date. Without a loader, packets are still forwarded, but slowpath
@@ -25,9 +25,9 @@ use super::nic::{Kernel, Nic};
 pub const INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of checking links and learned path MTUs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Iterations in which each flow is examined once: one second.
+/// Number of iterations in which each flow is examined once: at least one second.
 const SWEEP_ITERATIONS: u32 = 100;
-/// Iterations in which each scope is examined once: 32 seconds.
+/// Number of iterations in which each scope is examined once: at least 32 seconds.
 const SCOPE_ITERATIONS: u32 = 3200;
 
 /// The status record and control rings of one CPU.
@@ -42,8 +42,10 @@ pub struct BackgroundTask<'r> {
     region: &'r Region,
     cpus: Vec<CpuRings<'r>>,
     flows: Flows<'r>,
+    /// The next flow to examine.
     cursor: u32,
     scopes: Scopes<'r>,
+    /// The next scope to examine.
     scope_cursor: u32,
     /// Number of iterations, saturating.
     iterations: u32,

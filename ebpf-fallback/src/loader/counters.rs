@@ -21,7 +21,7 @@ struct ArmCounters {
     counted: Option<NicCounters>,
     /// Losses behind the XDP programs before this process.
     earlier_losses: XdpLosses,
-    /// The losses that the kernel counts as frames that the interface could not send as well.
+    /// The kinds of loss that the kernel counts in the interface's send errors as well.
     losses_in_send_errors: &'static [XdpLoss],
 }
 
@@ -92,7 +92,7 @@ impl ArmCounters {
     /// is older than this process.
     fn read(&mut self, kernel: &mut Kernel, nic: &Nic, number: usize, losses: &LossCounters) {
         let counters = kernel.counters(nic.index);
-        // Read after the kernel's counters: frames that these include are in both.
+        // Losses are read after the kernel's counters, so that each loss in those is in these too.
         let counts = losses.read();
         self.published.xdp_losses = losses.of_arm(&counts, number, &self.earlier_losses);
         let Some(mut now) = counters else {

@@ -8,7 +8,7 @@
 //! proxies. Each arm has a routing table that leads here. Packets whose mark equals the table's
 //! number use it; for unmarked packets, slowpath adds rules.
 
-use config::checked::{Arm, PROXY_RULE_PROTOCOL, ROUTES};
+use config::checked::{Arm, PROXY_RULE_PROTOCOL, ROUTE_TABLES};
 use netlink::rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVeth, LinkAttribute,
 };
@@ -44,12 +44,12 @@ fn enable_ipv6(interface: &str) -> bool {
     }
 }
 
-/// Creates and configures the pair of an arm, or reuses that of an earlier start, and returns the
-/// end for the program. Deletes the TAP of the DPDK plane, which has the same name. An error names
-/// the `ip` command, the interface or the record file.
+/// Creates and configures the pair of the arm with this index, or reuses that of an earlier start,
+/// and returns the end for the program. Deletes the TAP of the DPDK plane, which has the same name.
+/// An error names the `ip` command, the interface or the record file.
 pub fn open(
     kernel: &mut Kernel,
-    n: usize,
+    arm_index: usize,
     arm: &Arm,
     nic: &Nic,
     added: &AddedSettings,
@@ -74,8 +74,11 @@ pub fn open(
         let veth = LinkVeth::new(outer, &inner).mtu(mtu).address(nic.mac.to_vec());
         let veth = veth.set_info_data(InfoData::Veth(InfoVeth::Peer(peer))).build();
         let ends = format!("{outer} mtu {mtu} address {mac} type veth peer name {inner} mtu {mtu}");
-        let created =
-            netlink.ip(format!("link add {ends}"), RouteNetlinkMessage::NewLink(veth), NEW);
+        let created = netlink.apply_message(
+            format!("link add {ends}"),
+            RouteNetlinkMessage::NewLink(veth),
+            NEW,
+        );
         added.record_added(created, &format!("link delete dev {outer}"))?;
     }
     // No neighbor resolution: the programs write the next hop's MAC address. Nor may the kernel
@@ -91,7 +94,7 @@ pub fn open(
     }
     // Programs see packets before checksum offload, so the kernel must compute all checksums.
     kernel.disable_offloads(outer).map_err(|e| format!("{outer}: cannot disable offloads: {e}"))?;
-    let table = ROUTES[n & 1];
+    let table = ROUTE_TABLES[arm_index & 1];
     let families = [AddressFamily::Inet, AddressFamily::Inet6];
     for family in &families[..1 + usize::from(enable_ipv6(outer))] {
         let route = Setting::TableRoute(*family, table, outer.to_owned());

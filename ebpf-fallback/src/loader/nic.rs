@@ -35,7 +35,7 @@ pub struct Nic {
     pub lro: bool,
     /// Negotiated feature bits of a virtio device.
     pub virtio: Option<u64>,
-    /// Mode (`None` if it is neither native nor generic) and id of the attached program.
+    /// Mode (`None` if it is neither native nor generic) and id of the attached XDP program.
     pub attached: Option<(Option<Mode>, u32)>,
     /// The other end of a veth pair.
     pub peer: Option<Peer>,
@@ -220,7 +220,7 @@ impl Kernel {
             match self.ethtool(name, &mut [command, 0]) {
                 // The kernel does not permit changing an offload that it disabled itself because of
                 // the XDP program on the other end.
-                Err(fixed) if fixed.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 done => done?,
             }
         }

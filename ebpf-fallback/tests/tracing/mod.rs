@@ -1,4 +1,4 @@
-//! The kernel's description of its tracepoints, which this machine may not have mounted.
+//! Mounts the kernel's description of its tracepoints, which this machine may not have mounted.
 
 use std::ffi::{CStr, CString};
 use std::io::Error;

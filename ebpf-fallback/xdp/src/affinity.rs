@@ -1,4 +1,6 @@
 //! Applies session affinity, or selects a backend for a client without an entry.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::{affinities, page};
 use crate::next::{FINISH, START, raw, run_stage};

@@ -37,13 +37,13 @@ pub fn classify(ctx: XdpContext) -> u32 {
 }
 
 /// Classifies a packet from the kernel: it is forwarded unchanged, unless it comes from a probe
-/// source or is a proxy's reply.
+/// source (the address reserved for health checks of one backend) or is a proxy's reply.
 #[inline(always)]
 fn from_kernel(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
     match pkt.set().probe(&pkt.inner.src) {
         Some(backend) => {
             pkt.backend = backend;
-            // Distinguishes the packet from a flow's packet: see `encap`.
+            // In the stage `encap`, this verdict stands for a probe.
             pkt.verdict = VerdictCounter::Forward;
             ENCAP
         }
@@ -64,7 +64,7 @@ fn is_proxy_reply(ctx: *mut xdp_md, pkt: &mut PacketState) -> bool {
 }
 
 /// Returns [`CONTINUE`] if the packet's known flow is redirected to a proxy and the packet has the
-/// proxy's direction: it matched the flow's back entry.
+/// proxy's direction: it matched the flow's back entry (that of the backend's side).
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_redirected() -> u32 {

@@ -1,5 +1,7 @@
 //! Encap: `return`, the tunnel to a backend, and punting to the kernel; also the checks that all
 //! exits share: next hop, MTU and TTL.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::frame::{cut_end, is_chained, length, move_start, window};
 use crate::next::{CONTINUE, FINISH, check_next, next_stage, raw, run_stage};

@@ -49,7 +49,7 @@ use tables::record::{BackendState, Mode, NONE, Service, TUNNEL_CROSS, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
-/// Offsets of the outer headers: Ethernet, IPv4, UDP, tunnel.
+/// Offsets of the outer IPv4 header, the UDP header and the tunnel header.
 const IP: u16 = ethernet::HEADER as u16;
 const L4: u16 = IP + 20;
 const TUNNEL: u16 = L4 + 8;
@@ -124,6 +124,7 @@ macro_rules! stages {
     )*};
 }
 
+// The arguments are the stage's name, `VXLAN` and `V6`.
 stages! {
     /// Stage of IPv6 in GENEVE.
     geneve6 false true;
@@ -154,10 +155,10 @@ pub fn forward<const VXLAN: bool, const V6: bool>(
         return Err(OUTER);
     }
     let bytes = u64::from(pkt.inner.end);
-    let (exit, done) = if unmatched {
-        let (arm, done) = send_back::<VXLAN>(w, pkt, set, tunnel, rx.arm)?;
+    let (exit, written) = if unmatched {
+        let (arm, written) = send_back::<VXLAN>(w, pkt, set, tunnel, rx.arm)?;
         let verdict = VerdictCounter::Return;
-        (TxInfo { verdict, arm, service: NONE, backend: NONE, tx_len: bytes }, done)
+        (TxInfo { verdict, arm, service: NONE, backend: NONE, tx_len: bytes }, written)
     } else {
         let forwarding =
             lookup.as_ref().and_then(|lookup| track::<VXLAN, V6>(w, pkt, set, cached, lookup));
@@ -171,26 +172,26 @@ pub fn forward<const VXLAN: bool, const V6: bool>(
             ));
         };
         flows().touch_path_hit(&forwarding.hit, rx.now_s);
-        let done = match forwarding.tunnel {
+        let written = match forwarding.tunnel {
             Some(service) => encap::<VXLAN, V6>(ctx, w, pkt, &forwarding, service, tunnel),
             None => nat::<VXLAN, V6>(ctx, w, pkt, &forwarding),
         };
-        (forwarding.exit::<VXLAN, V6>(bytes), done)
+        (forwarding.exit::<VXLAN, V6>(bytes), written)
     };
-    Ok(leave(ctx, pkt, config, rx, (bytes, exit, done)))
+    Ok(leave(ctx, pkt, config, rx, (bytes, exit, written)))
 }
 
-/// Counts and sends a packet that was received with `bytes` bytes. `done` is the result of writing
-/// it in its final form; on an error, the packet is dropped.
+/// Counts and sends a packet that was received with `bytes` bytes. `written` is the result of
+/// writing it in its final form; on an error, the packet is dropped.
 #[inline(always)]
 pub fn leave(
     ctx: *mut xdp_md,
     pkt: &mut PacketState,
     config: &RuntimeConfig,
     rx: &RxInfo,
-    (bytes, exit, done): (u64, TxInfo, Result<(), DropReason>),
+    (bytes, exit, written): (u64, TxInfo, Result<(), DropReason>),
 ) -> u32 {
-    if let Err(reason) = done {
+    if let Err(reason) = written {
         init(pkt, rx);
         (pkt.rx_len, pkt.service) = (bytes, exit.service);
         pkt.drop(reason);
@@ -233,7 +234,7 @@ fn count(arm: u8, exit: &TxInfo, rx_len: u64) {
     page.verdict(exit.verdict, 1);
     page.arm_packet(exit.arm, ArmCounter::TxPackets, exit.tx_len);
     if exit.service != NONE {
-        page.passage(exit.service, exit.backend, exit.tx_len);
+        page.forwarded(exit.service, exit.backend, exit.tx_len);
     }
 }
 
@@ -361,7 +362,8 @@ fn inner<const VXLAN: bool, const V6: bool>(pkt: &PacketState) -> Ip {
     Ip { at, l4: at + if V6 { 40 } else { 20 }, v6: V6, ..pkt.inner }
 }
 
-/// `return`, as in the stage `encap`.
+/// Sends the frame back to its gateway (verdict `return`), as in the stage `encap`. Returns the arm
+/// by which it leaves, and the result of the rewrite.
 #[inline(always)]
 fn send_back<const VXLAN: bool>(
     w: &mut Window<'_>,
@@ -371,7 +373,7 @@ fn send_back<const VXLAN: bool>(
     arm: u8,
 ) -> Result<(u8, Result<(), DropReason>), u32> {
     let outer = outer(pkt);
-    let (arm, done) = match tunnel.flags & TUNNEL_CROSS {
+    let (arm, written) = match tunnel.flags & TUNNEL_CROSS {
         0 => (arm, return_in_place(w, &outer)),
         _ if VXLAN => {
             let peer = set.tunnel(tunnel.peer).ok_or(OUTER)?;
@@ -379,7 +381,7 @@ fn send_back<const VXLAN: bool>(
         }
         _ => return Err(OUTER),
     };
-    Ok((arm, done.map_err(|Short| DropReason::TooShort)))
+    Ok((arm, written.map_err(|Short| DropReason::TooShort)))
 }
 
 /// A packet of a known flow and its route to the backend.
@@ -393,6 +395,7 @@ struct Forwarding {
 }
 
 impl Forwarding {
+    /// Returns how the packet leaves; it was received in a frame of `rx_len` bytes.
     #[inline(always)]
     fn exit<const VXLAN: bool, const V6: bool>(&self, rx_len: u64) -> TxInfo {
         let inner = rx_len - u64::from(inner_at(VXLAN));
@@ -477,16 +480,16 @@ fn track<const VXLAN: bool, const V6: bool>(
     let route = Route::through(backend.next_hop, &next);
     let len = pkt.inner.end - inner_at(VXLAN);
     if path.mode == Mode::Nat as u8 {
-        let same = path.flags & PATH_CROSSES == 0;
-        let can_forward = from_initiator && same && len <= route.mtu;
+        let same_family = path.flags & PATH_CROSSES == 0;
+        let can_forward = from_initiator && same_family && len <= route.mtu;
         return can_forward.then_some(Forwarding { hit, path, route, hash, tunnel: None });
     }
     let service = set.service(path.service)?;
     let local_addr = local(set.settings(), u32::from(route.arm) << 1 | u32::from(V6), LOCALS)?;
-    let same = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4() != V6;
+    let usual = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4() != V6;
     let fits = len <= route.mtu.saturating_sub(front_len(V6) - ethernet::HEADER as u16);
     let tunnel = Some((service, local_addr));
-    (same && fits).then_some(Forwarding { hit, path, route, hash, tunnel })
+    (usual && fits).then_some(Forwarding { hit, path, route, hash, tunnel })
 }
 
 /// Returns the flags of a TCP segment; 0 for other packets.

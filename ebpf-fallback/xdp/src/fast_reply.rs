@@ -60,6 +60,7 @@ macro_rules! stages {
     )*};
 }
 
+// The arguments are the stage's name, `TUNNEL` and `V6`.
 stages! {
     /// Stage of plain IPv4 packets.
     plain4 false false;
@@ -111,8 +112,8 @@ fn answer<const TUNNEL: bool, const V6: bool>(
     let (verdict, arm) = (VerdictCounter::Answer, pkt.reply_path.gateway.arm);
     let (service, backend) = (pkt.reply_path.forward.service, pkt.reply_path.forward.backend);
     let exit = TxInfo { verdict, arm, service, backend, tx_len };
-    let done = write::<TUNNEL, V6>(ctx, pkt, set, config, (&hit, tunnel));
-    Ok(leave(ctx, pkt, config, &rx, (pkt.rx_len, exit, done)))
+    let written = write::<TUNNEL, V6>(ctx, pkt, set, config, (&hit, tunnel));
+    Ok(leave(ctx, pkt, config, &rx, (pkt.rx_len, exit, written)))
 }
 
 /// The packet that the verdict concerns.

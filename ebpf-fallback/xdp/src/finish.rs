@@ -66,7 +66,7 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     if pkt.exit == Exit::Kernel {
         page.arm_packet(pkt.exit_arm, ArmCounter::ToKernelPackets, bytes);
         if pkt.service != NONE {
-            page.passage(pkt.service, pkt.backend, bytes);
+            page.forwarded(pkt.service, pkt.backend, bytes);
         }
         return XDP_PASS;
     }
@@ -83,7 +83,7 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     }
     page.arm_packet(pkt.exit_arm, ArmCounter::TxPackets, bytes);
     if pkt.service != NONE {
-        page.passage(pkt.service, pkt.backend, bytes);
+        page.forwarded(pkt.service, pkt.backend, bytes);
     }
     action
 }

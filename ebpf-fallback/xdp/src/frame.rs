@@ -18,7 +18,7 @@ pub fn window<'a>(ctx: *mut xdp_md) -> Window<'a> {
 /// Returns the size of the whole frame in bytes.
 #[inline(always)]
 pub fn length(ctx: *mut xdp_md) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: the context is that of the program call, which the verifier checks.
     unsafe { bpf_xdp_get_buff_len(ctx) }
 }
 
@@ -40,7 +40,7 @@ pub fn move_start(ctx: *mut xdp_md, bytes: i32) -> bool {
 /// Removes `bytes` from the end of the frame; returns false if the frame would become too short.
 #[inline(always)]
 pub fn cut_end(ctx: *mut xdp_md, bytes: i32) -> bool {
-    // SAFETY: as above.
+    // SAFETY: earlier windows are not used afterwards.
     unsafe { bpf_xdp_adjust_tail(ctx, -bytes) == 0 }
 }
 

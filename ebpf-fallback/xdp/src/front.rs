@@ -1,5 +1,7 @@
 //! Front: sends a backend's packet to the flow's gateway with the latest options (those of the
 //! packet's own direction, if the gateway sends both), or to the client of a plain flow.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::flows;
 use crate::encap::{

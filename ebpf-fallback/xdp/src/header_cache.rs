@@ -41,7 +41,8 @@ const _: () = assert!(size_of::<CachedTunnel>() == 32);
 
 /// Returns a value that changes when cached results become invalid for reasons other than a new
 /// generation: the program was configured anew ([`RuntimeConfig::revision`]), so that generations
-/// may restart, or [`CACHE_MAX_S`] have passed, for which a scope may be used without a lookup.
+/// may restart, or [`CACHE_MAX_S`] seconds have passed, the time for which a scope may be used
+/// without a lookup.
 #[inline(always)]
 pub fn cache_epoch(config: &RuntimeConfig, now_s: u32) -> u32 {
     config.revision ^ (now_s / CACHE_MAX_S) << 8

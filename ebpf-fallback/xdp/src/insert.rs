@@ -1,4 +1,6 @@
 //! Insert: inserts a new flow into the table, with both its entries or neither.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::{flows, nat_ports, page};
 use crate::flow_hints;
@@ -22,11 +24,16 @@ use tables::region::Region;
 #[btf_map]
 static NEW_FLOW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
-/// Results of [`insert_flow`] besides [`CONTINUE`].
+// Results of [`insert_flow`] besides [`CONTINUE`].
+/// No path record, index slot or option slab is free.
 const FULL: u32 = 1;
+/// The bucket stayed locked by other CPUs.
 const CONTENDED: u32 = 2;
+/// Another CPU has just inserted the same flow.
 const EXISTS: u32 = 3;
+/// Another flow has the entry towards the backend.
 const BACK_TAKEN: u32 = 4;
+/// The options are longer than 252 bytes.
 const TOO_LONG: u32 = 5;
 
 /// The stage: inserts the flow. The separate stage `begun` handles the outcome, because the
@@ -59,7 +66,7 @@ pub fn begun(ctx: XdpContext) -> u32 {
     let next = if pkt.path.flags & PATH_REDIRECT != 0 {
         handle_redirected(pkt, outcome)
     } else if pkt.path.mode == Mode::Nat as u8 {
-        handle_translated(pkt, outcome)
+        handle_nat(pkt, outcome)
     } else {
         handle_tunneled(pkt, outcome)
     };
@@ -101,10 +108,10 @@ fn handle_tunneled(pkt: &mut PacketState, outcome: u32) -> u32 {
 
 const GENEVE: u8 = TunnelKind::Geneve as u8;
 
-/// Handles a translated flow, which cannot be forwarded without its entries: its port is then
+/// Handles a NAT flow, which cannot be forwarded without its entries: its port is then
 /// released.
 #[inline(always)]
-fn handle_translated(pkt: &mut PacketState, outcome: u32) -> u32 {
+fn handle_nat(pkt: &mut PacketState, outcome: u32) -> u32 {
     if outcome == CONTINUE {
         return towards_backend(pkt);
     }
@@ -152,7 +159,8 @@ extern "C" fn part_new() -> u32 {
     CONTINUE
 }
 
-/// Adds the flow to the unconfirmed flows.
+/// Adds the flow to the unconfirmed flows: those whose client has not yet answered the backend's
+/// first packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_add_unconfirmed() -> u32 {
@@ -204,7 +212,7 @@ pub fn count_evicted(ended: &Option<EndedFlow>) {
 /// Inserts [`NEW_FLOW`], and returns the outcome.
 #[inline(always)]
 fn insert_flow(pkt: &mut PacketState) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: a CPU processes one packet at a time.
     let new = NEW_FLOW.get_ptr_mut(0).map(|new| unsafe { &*new });
     let Some(new) = new else { return CONTENDED };
     let hashes = [pkt.hash, if pkt.has_back { pkt.back_hash } else { pkt.hash }];

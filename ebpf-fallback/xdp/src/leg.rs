@@ -1,10 +1,12 @@
 //! Leg: the gateway leg of a packet, by which replies return, and its digest. The stage of this
 //! name updates a leg that changed.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::{flows, page};
 use crate::frame::window;
 use crate::next::{CONTINUE, ENCAP, FINISH, NAT, NAT64, raw, run_stage};
-use crate::origin::note;
+use crate::origin::record_return_leg;
 use crate::packet_state::{Arrival, PacketState, packet_state};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -29,7 +31,7 @@ pub fn leg(ctx: XdpContext) -> u32 {
         && part_leg(ctx) == CONTINUE
         && part_copy_options(ctx) == CONTINUE
     {
-        note(ctx, pkt);
+        record_return_leg(ctx, pkt);
         part_update_leg();
     }
     let next = towards_backend(pkt);

@@ -31,8 +31,8 @@ static WATCHED: Array<Watched, 1> = Array::new();
 #[btf_map]
 static LOSSES: Array<[AtomicU64; 4 * KINDS], 1> = Array::new();
 
-/// The record of `xdp_exception`. All records begin with eight bytes that are the same for all
-/// tracepoints.
+/// The record of `xdp_exception`. All records begin with eight bytes of fields that all tracepoints
+/// have in common.
 #[repr(C)]
 struct Exception {
     _common: u64,
@@ -87,7 +87,7 @@ pub fn xdp_exception(ctx: TracePointContext) -> u32 {
 /// Counts a redirect that the kernel rejected.
 #[tracepoint(name = "xdp_redirect_err", category = "xdp")]
 pub fn xdp_redirect_err(ctx: TracePointContext) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: the record of the tracepoint to which the loader attaches this program.
     let event = unsafe { &*ctx.as_ptr().cast::<RedirectError>() };
     let Some(watched) = watched_by(event.prog_id) else { return 0 };
     count(position(watched, event.ifindex), REDIRECT_REFUSED, 1);
@@ -97,7 +97,7 @@ pub fn xdp_redirect_err(ctx: TracePointContext) -> u32 {
 /// Counts redirected frames that a driver did not accept.
 #[tracepoint(name = "xdp_devmap_xmit", category = "xdp")]
 pub fn xdp_devmap_xmit(ctx: TracePointContext) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: the record of the tracepoint to which the loader attaches this program.
     let event = unsafe { &*ctx.as_ptr().cast::<DevmapXmit>() };
     let Some(watched) = WATCHED.get(0) else { return 0 };
     if event.drops != 0 && position(watched, event.from_ifindex) < 4 {
@@ -109,7 +109,7 @@ pub fn xdp_devmap_xmit(ctx: TracePointContext) -> u32 {
 /// Counts frames of XDP_TX that a driver did not accept.
 #[tracepoint(name = "xdp_bulk_tx", category = "xdp")]
 pub fn xdp_bulk_tx(ctx: TracePointContext) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: the record of the tracepoint to which the loader attaches this program.
     let event = unsafe { &*ctx.as_ptr().cast::<BulkTx>() };
     let Some(watched) = WATCHED.get(0) else { return 0 };
     if event.drops != 0 {

@@ -1,5 +1,7 @@
 //! Nat64: NAT between address families (NAT46, NAT64). In addition to the rewriting in `nat`,
 //! headers are translated (RFC 7915), which changes their length.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::encap::{check_ttl, next_hop, part_clamp, plain_frame, too_big, update_ecn_and_ttl};
 use crate::frame::{cut_end, is_chained, length, move_start, sum_from, window};
@@ -14,7 +16,8 @@ use packet::translate::{self, Untranslatable};
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 
-/// Result of [`part_translate`]: the datagram lacks the checksum that IPv6 requires.
+/// Result of [`part_translate`]: the datagram lacks the checksum that IPv6 requires. Not a stage
+/// number.
 const UNSUMMED: u32 = 40;
 /// Maximum size in bytes of a datagram for which a checksum is computed: about what a frame's first
 /// buffer holds, which is a page less headroom and tailroom.
@@ -88,7 +91,7 @@ fn translate_packet(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> 
         }
         check_next(next)?;
     }
-    if !move_start(ctx, i32::from(pkt.new_headers.keeps) - i32::from(pkt.new_headers.len())) {
+    if !move_start(ctx, i32::from(pkt.new_headers.kept_from) - i32::from(pkt.new_headers.len())) {
         return Err(pkt.drop(DropReason::NoHeadroom));
     }
     check_next(part_write_front(ctx))
@@ -148,7 +151,7 @@ extern "C" fn part_complete(ctx: *mut xdp_md) -> u32 {
     let l4 = usize::from(pkt.inner.l4);
     let fits = w.len() == end && end - l4 <= MAX_SUMMED;
     let sum = if fits { sum_from(w, l4, MAX_SUMMED / 32) } else { 0 };
-    if !fits || translate::complete_by(w, &pkt.inner, sum).is_err() {
+    if !fits || translate::add_udp_checksum_from(w, &pkt.inner, sum).is_err() {
         return pkt.drop(DropReason::NotTranslatable);
     }
     CONTINUE
@@ -188,6 +191,6 @@ extern "C" fn part_write_front(ctx: *mut xdp_md) -> u32 {
     if pkt.new_headers.write(&mut window(ctx), 0).is_err() {
         return pkt.drop(DropReason::TooShort);
     }
-    pkt.new_headers.place(0, &mut pkt.inner);
+    pkt.new_headers.update_parsed(0, &mut pkt.inner);
     CONTINUE
 }

@@ -1,6 +1,8 @@
 //! Origin of a gateway's packet (gateway, node, port and flow cookie), passed to the backend in
 //! Weir's own GENEVE options, and the return path of replies whose flow is in no table: see
 //! fastpath's `origin`.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::page;
 use crate::frame::window;
@@ -67,17 +69,17 @@ pub extern "C" fn part_cookie(ctx: *mut xdp_md) -> u64 {
     }
 }
 
-/// Records the return leg to the endpoint and node of a gateway's packet, whose leg is
-/// [`PacketState::leg`]. Called when a flow begins or its leg changes; has no effect unless the
-/// service's tunnel is GENEVE.
+/// Records the return leg (by which replies without a table entry reach the gateway) for the
+/// endpoint and node of a gateway's packet, whose leg is [`PacketState::leg`]. Called when a flow
+/// begins or its leg changes; has no effect unless the service's tunnel is GENEVE.
 #[inline(always)]
-pub fn note(ctx: *mut xdp_md, pkt: &PacketState) {
+pub fn record_return_leg(ctx: *mut xdp_md, pkt: &PacketState) {
     if pkt.arrival == Arrival::Gateway && part_cookie(ctx) & COOKIE != 0 {
         part_note_leg();
     }
 }
 
-/// As [`note`], for a packet with the usual options.
+/// As [`record_return_leg`], for a packet with the usual options.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_note_leg() -> u32 {

@@ -8,7 +8,7 @@ use packet::ethernet::Ethernet;
 use packet::flow::{FlowKey, Side};
 use packet::ip::{Fragment, Ip};
 use packet::rewrite::Rewrite;
-use packet::translate::Front;
+use packet::translate::NewHeaders;
 use tables::counters::VerdictCounter;
 use tables::flow::{Answer, Forward, GatewayLeg, Hit, ReplyPath};
 use tables::reason::DropReason;
@@ -53,17 +53,19 @@ pub struct PacketState {
     pub inner: Ip,
     /// For an ICMP error, the packet that it quotes; see [`PacketState::has_quoted`].
     pub quoted: Ip,
-    /// Gateway endpoint of the scope; 0 for plain packets.
+    /// Key of the gateway endpoint (GENEVE) or tunnel pair (VXLAN) that the scope stands for; 0 for
+    /// plain packets.
     pub scope_key: u64,
     /// Attachment option of GENEVE.
     pub attachment: u64,
-    /// Hash of `key`.
+    /// Hash of `key`, or 0 if the packet has none.
     pub hash: u64,
     /// Size of the received frame in bytes.
     pub rx_len: u64,
     /// Path of the flow: how packets reach the backend.
     pub path: Forward,
-    /// Path and leg of a reply; its options are the buffer for all options.
+    /// Path and leg of a reply. Its `options` are also the buffer for the options of a gateway's
+    /// packet.
     pub answer: Answer,
     /// Path and leg of a usual reply.
     pub reply_path: ReplyPath,
@@ -76,7 +78,7 @@ pub struct PacketState {
     /// Fragment offset and flags of the packet, in the form of IPv6.
     pub fragment_bits: u16,
     /// New headers of a packet translated to the other family.
-    pub new_headers: Front,
+    pub new_headers: NewHeaders,
     /// Local address towards the backend.
     pub local: Addr,
     /// Index of the next NAT address to try.
@@ -86,7 +88,7 @@ pub struct PacketState {
     /// Outcome of the flow's insertion, from `insert` to `begun`.
     pub insert_outcome: u32,
 
-    /// Stage that follows the storing of a fragment's flow.
+    /// Stage that follows the stage `remember`.
     pub next_stage: u32,
     /// Flow key, valid unless `hash` is 0.
     pub key: FlowKey,
@@ -100,7 +102,7 @@ pub struct PacketState {
     pub generation: u32,
     /// Seconds of the region's clock.
     pub now_s: u32,
-    /// Scope of the packet.
+    /// Scope of the packet: the number that the scope table assigned to `scope_key`.
     pub scope: u32,
     /// VNI as received.
     pub vni: u32,

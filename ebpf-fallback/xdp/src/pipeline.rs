@@ -100,6 +100,7 @@ pub fn weir(ctx: XdpContext) -> u32 {
     if arrival == Arrival::Plain {
         next = detect_format(&window(ctx));
         if next == CONTINUE {
+            // GENEVE instead of VXLAN, and IPv4.
             match forward::<false, false>(ctx, pkt, config, &rx) {
                 Ok(action) => return action,
                 Err(OUTER) => next = OUTER,

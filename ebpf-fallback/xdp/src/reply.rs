@@ -2,6 +2,8 @@
 //!
 //! An ICMP error replaces the packet that it concerns, as in fastpath: the packet is cut to what
 //! the error quotes, and the outer headers move forward by the size of the error's headers.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::page;
 use crate::encap::reports_too_big;
@@ -15,7 +17,7 @@ use aya_ebpf::programs::XdpContext;
 use packet::ethernet;
 use packet::icmp::{self, IcmpError};
 use packet::reset;
-use packet::tunnel::{relength, return_in_place};
+use packet::tunnel::{return_in_place, set_length_fields};
 use packet::window::{Short, Window};
 use tables::counters::{Counter, VerdictCounter};
 use tables::error_limit::{OutgoingError, network_key};
@@ -170,7 +172,7 @@ fn set_outer_lengths(w: &mut Window<'_>, pkt: &PacketState) -> Result<(), Short>
         return Ok(());
     }
     let end = w.len();
-    match relength(w, &pkt.outer, end)? {
+    match set_length_fields(w, &pkt.outer, end)? {
         // Computing the checksum of the whole packet exceeds the verifier's limit; a zero checksum
         // is valid as well.
         Some(udp) => w.store(udp + 6, 0_u16),

@@ -35,9 +35,12 @@ static ERRORS: Array<ErrorLimit, 64> = Array::new();
 #[btf_map]
 static NEW_FLOWS: Array<NewFlowLimit, 64> = Array::new();
 
+/// The number of packets that a CPU punted in one second.
 #[repr(C)]
 struct Punted {
+    /// The second, of the region's clock.
     second: u32,
+    /// The number of packets by class.
     used: [u32; PUNT_CLASSES],
 }
 
@@ -127,23 +130,23 @@ pub fn error_limit() -> Option<&'static ErrorLimit> {
     ERRORS.get(cpu() & 63)
 }
 
-/// Returns whether this CPU's limit admits another new flow. `translated`: the flow cannot be
+/// Returns whether this CPU's limit admits another new flow. `needs_entry`: the flow cannot be
 /// forwarded without an entry, because it uses NAT or a proxy.
 #[inline(always)]
-pub fn admits_new_flow(pkt: &PacketState, translated: bool) -> bool {
+pub fn admits_new_flow(pkt: &PacketState, needs_entry: bool) -> bool {
     let limits = &pkt.set().settings().new_flow_limits;
     let (Some(config), Some(limit)) = (runtime_config(), NEW_FLOWS.get(cpu() & 63)) else {
         return true;
     };
-    !limits.limit(translated) || limit.admits(limits, translated, config.now_ns())
+    !limits.is_limited(needs_entry) || limit.admits(limits, needs_entry, config.now_ns())
 }
 
 /// Counts a flow that has begun against this CPU's limit.
 #[inline(always)]
-pub fn count_new_flow(pkt: &PacketState, translated: bool) {
+pub fn count_new_flow(pkt: &PacketState, needs_entry: bool) {
     let limits = &pkt.set().settings().new_flow_limits;
     let (Some(config), Some(limit)) = (runtime_config(), NEW_FLOWS.get(cpu() & 63)) else { return };
-    if limits.limit(translated) {
-        limit.count(limits, translated, config.now_ns());
+    if limits.is_limited(needs_entry) {
+        limit.count(limits, needs_entry, config.now_ns());
     }
 }

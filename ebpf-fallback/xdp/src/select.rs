@@ -1,5 +1,7 @@
 //! Select: chooses service and backend for packets of unknown flows, and handles packets that no
 //! service matches.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::next::{AFFINITY, CONTINUE, ENCAP, FINISH, FRONT, REMEMBER, START, raw, run_stage};
 use crate::origin::{matches_backend, unknown_flow};
@@ -66,8 +68,9 @@ fn select_for_quote(pkt: &mut PacketState) -> u32 {
     }
 }
 
-/// Result of [`part_quoted_service`]: the service's source ranges reject the client. Its other
-/// results are [`CONTINUE`], [`FINISH`] (selection cannot find the service's flows) and [`NONE`].
+/// Result of [`part_quoted_service`], not a stage number: the service's source ranges reject the
+/// client. Its other results are [`CONTINUE`], [`FINISH`] (selection cannot find the service's
+/// flows) and [`NONE`] (no service).
 const SOURCE_REJECTED: u32 = 40;
 
 /// Sets the service of an ICMP error by the packet that it quotes.
@@ -216,9 +219,9 @@ extern "C" fn part_own() -> u32 {
     own
 }
 
-/// Flag in the result of [`part_own`].
+/// Flag in the result of [`part_own`]: the destination is a local address.
 const LOCAL: u32 = 1;
-/// Flag in the result of [`part_own`].
+/// Flag in the result of [`part_own`]: the destination is a source address of NAT or IP-in-IP.
 const SOURCES: u32 = 2;
 
 /// Handles a later fragment whose first fragment is unknown: addresses alone determine where it

@@ -1,5 +1,7 @@
 //! Start: prepares a new flow: its path, its gateway leg and its NAT port. `insert` inserts it into
 //! the table.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::{claim, cpu, flows, nat_ports};
 use crate::encap::part_local;
@@ -7,7 +9,7 @@ use crate::frame::window;
 use crate::insert::{count_evicted, count_untracked};
 use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
 use crate::next::{CONTINUE, FINISH, INSERT, check_next, next_stage, raw, run_stage};
-use crate::origin::note;
+use crate::origin::record_return_leg;
 use crate::packet_state::{PacketState, copy, packet_state};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -15,7 +17,7 @@ use aya_ebpf::programs::XdpContext;
 use core::hint::black_box;
 use packet::addr::Addr;
 use packet::ip::L4;
-use tables::flow::{Forward, PATH_ONE_WAY, PORTS};
+use tables::flow::{EVICTION_PORTS, Forward, PATH_ONE_WAY};
 use tables::nat_port::other_proto;
 use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
@@ -59,7 +61,7 @@ fn begin(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
         pkt.path.flags = PATH_ONE_WAY;
     } else if dsr || service.mode == Mode::Tunnel as u8 {
         pkt.path.mode = Mode::Tunnel as u8;
-        note(ctx, pkt);
+        record_return_leg(ctx, pkt);
         // The stage `select` has set the back key and its hash.
         pkt.has_back = true;
     } else {
@@ -102,7 +104,7 @@ fn begin_redirect(ctx: *mut xdp_md, pkt: &mut PacketState, proxy: u16) -> Result
     Ok(INSERT)
 }
 
-/// Begins a translated flow.
+/// Begins a NAT flow.
 #[inline(always)]
 fn begin_nat(pkt: &mut PacketState) -> Result<u32, u32> {
     if !pkt.path.set_nat(&pkt.inner) {
@@ -212,7 +214,7 @@ extern "C" fn part_evicted_port() -> u32 {
     }
     // If another flow uses the port, `start` is entered again and must find no further address.
     pkt.nat_at = NAT_ADDRS as u32;
-    for _ in 0..PORTS {
+    for _ in 0..EVICTION_PORTS {
         let port = black_box(part_oldest()) as u16;
         if port == 0 {
             break;
@@ -251,8 +253,8 @@ extern "C" fn part_port_owner(port: u32, proto: u32) -> u32 {
     CONTINUE
 }
 
-/// Evicts the flow in [`PacketState::hit`]; returns a value other than [`CONTINUE`] if the flow is
-/// confirmed.
+/// Evicts the flow in [`PacketState::hit`]; returns a value other than [`CONTINUE`] if the flow
+/// cannot be evicted, because it is confirmed and was not reset.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_evict() -> u32 {

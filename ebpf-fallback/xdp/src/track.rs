@@ -1,4 +1,6 @@
 //! Track: keeps the packets of a known flow on its backend, regardless of the current tables.
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::{flows, page};
 use crate::frame::window;
@@ -151,7 +153,7 @@ extern "C" fn part_when_failed() -> u32 {
 }
 
 /// As [`part_keeps_backend`] for a flow without a backend, which continues only if it goes to a
-/// proxy. A new connection on the old 5-tuple is assigned anew.
+/// proxy. A new connection on the same 5-tuple is assigned anew.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keeps_proxy() -> u32 {

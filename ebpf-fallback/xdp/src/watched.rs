@@ -16,7 +16,7 @@ pub struct Watched {
 pub const REDIRECT_REFUSED: usize = 0;
 /// Redirected frames that the driver did not accept.
 pub const REDIRECT_DROPPED: usize = 1;
-/// Frames that the driver did not accept back.
+/// Frames sent back (XDP_TX) that the driver did not accept.
 pub const SEND_DROPPED: usize = 2;
 /// Aborted programs.
 pub const ABORTED: usize = 3;

@@ -34,8 +34,8 @@ pub fn value_text(value: &Value) -> String {
     }
 }
 
-/// Returns the message followed by the fields, without control characters: a terminal would obey
-/// them.
+/// Returns the message followed by the fields. Control characters are escaped, because a terminal
+/// would interpret them.
 pub fn message(line: &Line) -> String {
     let mut text = String::new();
     for c in line.fields.message.chars() {

@@ -1,7 +1,7 @@
 //! Levels of the log, which may change at run time.
 //!
-//! In force are, in this order: the level set by `weir log level`, until its time is over; the
-//! variable `WEIR_LOG`; the setting `log.level`.
+//! The first of these that is set is in force: the level set by `weir log level`, until its time is
+//! over; the variable `WEIR_LOG`; the setting `log.level`.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ pub type Replace = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 pub struct LevelStatus {
     /// Directives in force.
     pub level: String,
-    /// What set them: `log.level`, `WEIR_LOG` or `weir log level`.
+    /// Origin of the directives: `log.level`, `WEIR_LOG` or `weir log level`.
     pub origin: String,
     /// Directives without `weir log level`.
     pub configured: String,
-    /// Seconds until the configured ones are in force again; `None` without an end.
+    /// Seconds until the configured directives are in force again; `None` if there is no such time.
     pub left_s: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ pub struct Levels {
 
 impl Levels {
     /// Creates the levels of the setting `log.level` and the variable `WEIR_LOG`, and puts them in
-    /// force. Returns also why the variable is not used, if so.
+    /// force. Also returns the error if the variable is not valid and therefore not used.
     pub fn new(
         setting: &str,
         environment: Option<String>,
@@ -96,7 +96,8 @@ impl Levels {
         }
     }
 
-    /// Sets directives until a time is over, or for good. `None` returns to the configured ones.
+    /// Sets directives for the time `lasts`, or with `None` until the process ends. Without
+    /// directives, returns to the configured ones.
     ///
     /// # Errors
     /// Fails if the directives are not valid.
@@ -122,7 +123,7 @@ impl Levels {
         }
     }
 
-    /// Puts other temporary directives in force, if they can be.
+    /// Puts other temporary directives in force. If they are not valid, the previous ones stay.
     fn replace_temporary(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -136,7 +137,7 @@ impl Levels {
         }
         let (level, origin) = state.in_force();
         let (level, origin) = (level.to_owned(), origin);
-        // The event takes the lock of the filters.
+        // Unlocks first: logging the event takes the lock of the log filters.
         drop(state);
         let seconds = lasts.map_or(0, |lasts| lasts.as_secs());
         tracing::info!(event = "log_level_changed", level, origin, seconds, "log level changed");
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_precedes_the_setting_if_it_is_valid() {
+    fn a_valid_variable_overrides_the_setting() {
         let (by_environment, in_force) = levels("info", Some("debug"));
         by_environment.configure("error");
         assert_eq!(*in_force.lock(), "debug");

@@ -12,10 +12,10 @@ use crate::kind::Severity;
 
 /// Period of the limit.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Maximum number of subjects that are limited apart from each other; further ones share the limit
-/// of their event.
+/// Maximum number of pairs of event and subject with a limit of their own; the further subjects of
+/// an event share one limit.
 const MAX_GROUPS: usize = 4096;
-/// Name in the counters of lines that have no event, those of libraries.
+/// Event name in the counters for lines without an event, which come from libraries.
 pub const UNNAMED: &str = "none";
 
 struct Group {
@@ -30,7 +30,7 @@ struct State {
     suppressed: BTreeMap<String, u64>,
 }
 
-/// The limiter.
+/// Rate limiter of log lines.
 pub struct Limiter {
     /// Lines of an event and subject in a window; 0 for no limit.
     limit: AtomicU32,

@@ -13,7 +13,7 @@ use super::journal::{self, Journal};
 use crate::fields::Fields;
 use crate::kind::Severity;
 
-/// Interval at which limits and levels that are over end.
+/// Interval at which ended rate limit windows and expired levels are processed.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A request to the thread.
@@ -42,13 +42,14 @@ impl Counts {
     }
 }
 
-/// Where lines go.
+/// Destination of the lines.
 pub enum Sink {
-    /// Text on standard error, with a colored level or without.
+    /// Text on standard error; `true` colors the level.
     Text(bool),
     /// JSON on standard error.
     Json,
-    /// Fields to journald, or text on standard error if it does not take them.
+    /// Fields to journald; a line that journald does not accept is written as text on standard
+    /// error.
     Journal(Journal),
 }
 
@@ -89,8 +90,8 @@ impl Output {
         Output { program, sink, reported_lost: 0 }
     }
 
-    /// Writes lines until the process ends. `tick` is called at least once a second while nothing
-    /// blocks, and returns further lines.
+    /// Writes lines until the process ends. `tick` is called about once a second, unless writing
+    /// blocks, and returns further lines to write.
     pub fn run(&mut self, jobs: &Receiver<Job>, counts: &Counts, tick: impl Fn() -> Vec<Line>) {
         let mut next = std::time::Instant::now() + TICK;
         loop {
@@ -137,7 +138,7 @@ impl Output {
                 Err(_) => as_text(line, false),
             },
         };
-        // A log that cannot be written has no place to report it.
+        // There is no other place to report that the log cannot be written.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }

@@ -1,4 +1,5 @@
-//! Tests of an lcore's counters that no packet shows: bursts, switches, lost events.
+//! Tests of an lcore's counters of bursts, table switches and lost events, which no packet case
+//! covers.
 
 use crate::lcore::LcoreConfig;
 use crate::memory::MemoryPlane;

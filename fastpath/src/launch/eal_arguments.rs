@@ -23,7 +23,8 @@ pub(super) fn of(config: &Config, targets: &[Target], numa_node: Option<u32>) ->
         "--no-telemetry".to_owned(),
         "--log-level=lib.*:notice".to_owned(),
     ];
-    // Less than a page would come from smaller pages, if there are any.
+    // Rounded up to whole pages: DPDK would take a remainder from smaller hugepages, if there are
+    // any.
     let mib = match fastpath.hugepages {
         true => u64::from(fastpath.memory_mib)
             .next_multiple_of(fastpath.hugepage_size.bytes() >> 20)

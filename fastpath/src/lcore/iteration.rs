@@ -16,7 +16,8 @@ use tables::scope::CACHE_MAX_S;
 /// The period of a complete sweep of path records in microseconds, independent of traffic: a flow
 /// may end up to this much later than its idle timeout.
 const SWEEP_US: u64 = 2_000_000;
-/// The maximum number of records per sweep. What a stalled lcore owes beyond that is skipped.
+/// The maximum number of records per sweep. After a stall the sweep does not catch up: it continues
+/// where it stopped, and the current pass takes longer.
 const MAX_SWEEP: u64 = 1024;
 
 /// The period in seconds of a complete check for unused scopes.
@@ -75,8 +76,8 @@ impl Lcore<'_> {
         }
     }
 
-    /// Invalidates cached scopes regularly, and releases unused scopes on the first lcore, once the
-    /// sweep has visited all flows.
+    /// Invalidates cached scopes every `CACHE_MAX_S / 2` seconds. On the first lcore, also releases
+    /// unused scopes, once the sweep has visited all flows and thereby marked the scopes in use.
     fn expire_scopes(&mut self) {
         if self.clock.now_s().is_multiple_of(CACHE_MAX_S / 2) {
             self.invalidate_scope_caches();

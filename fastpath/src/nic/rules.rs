@@ -4,7 +4,7 @@
 use config::checked::Arm;
 use host::driver::{Answer, Driver, FastFree, Limit, Version};
 
-/// What the rules compare.
+/// The settings and versions that [`check`] compares with a driver's demands.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// Settings of the arm.
@@ -64,7 +64,7 @@ pub fn check(driver: &Driver, setup: Setup<'_>) -> Result<(), String> {
 
 /// Returns the driver arguments that Weir adds to `configured` ones: longer packet headers are
 /// written to the device directly, since tunnel headers exceed the usual limit. Returns `None` if
-/// the driver needs none, or if the configuration chooses for itself.
+/// the driver needs none, or if the configuration sets one of them.
 pub fn large_headers(driver: &Driver, dpdk: Version, configured: &str) -> Option<&'static str> {
     let argument = driver.large_headers.at(dpdk)?.argument;
     let chosen = driver.large_headers.0.iter().any(|(_, other)| {
@@ -74,8 +74,8 @@ pub fn large_headers(driver: &Driver, dpdk: Version, configured: &str) -> Option
     (!chosen).then_some(argument)
 }
 
-/// Returns true if the driver may free sent buffers without checks. All buffers are from one pool,
-/// have one owner and are not attached to others, which is what it requires.
+/// Returns true if the driver offers to free sent buffers without checks (`MBUF_FAST_FREE`). Weir's
+/// buffers meet its requirements: one pool, one owner, not attached to others.
 pub fn frees_fast(driver: &Driver) -> bool {
     driver.fast_free == FastFree::Offered
 }

@@ -21,14 +21,14 @@ const MULTI_PORT_DRIVER: &str = "net_mana";
 /// The device of an arm as DPDK opens it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
-    place: Place,
+    location: Location,
     /// Name and arguments for DPDK, for example `0000:00:06.0,llq_policy=3`.
     devargs: String,
 }
 
-/// Where a device is.
+/// The location of a device.
 #[derive(Clone, PartialEq, Debug)]
-enum Place {
+enum Location {
     /// On a bus of the machine.
     Bus {
         address: BusAddress,
@@ -47,7 +47,8 @@ enum Place {
     },
 }
 
-/// Reads the machine's network devices, with the names that bound ones had before.
+/// Reads the machine's network devices. Those bound to a driver of DPDK have the interface names
+/// that they had before.
 ///
 /// # Errors
 /// Returns an error text that names the cause.
@@ -90,20 +91,20 @@ impl Target {
 
     /// Returns the EAL's argument that opens the device.
     pub fn eal_argument(&self) -> String {
-        match self.place {
-            Place::Bus { .. } => format!("--allow={}", self.devargs),
-            Place::Virtual { .. } => format!("--vdev={}", self.devargs),
+        match self.location {
+            Location::Bus { .. } => format!("--allow={}", self.devargs),
+            Location::Virtual { .. } => format!("--vdev={}", self.devargs),
         }
     }
 
     /// Returns true for a device on the PCI bus.
     pub fn is_pci(&self) -> bool {
-        matches!(self.place, Place::Bus { address: BusAddress::Pci(_), .. })
+        matches!(self.location, Location::Bus { address: BusAddress::Pci(_), .. })
     }
 
     /// Returns true for a device that can be removed from the machine.
     pub fn is_removable(&self) -> bool {
-        matches!(self.place, Place::Bus { .. })
+        matches!(self.location, Location::Bus { .. })
     }
 
     /// Opens the device's port, after the EAL has opened the device.
@@ -111,9 +112,9 @@ impl Target {
     /// # Errors
     /// Returns the error from DPDK.
     pub fn open(&self, eal: &Eal) -> Result<Port, PortError> {
-        match &self.place {
-            Place::Virtual { name, .. } => Port::by_name(eal, name),
-            Place::Bus { address, mac, .. } => {
+        match &self.location {
+            Location::Virtual { name, .. } => Port::by_name(eal, name),
+            Location::Bus { address, mac, .. } => {
                 Port::of_device(eal, &address.to_string(), mac.map(|mac| mac.0))
             }
         }
@@ -129,9 +130,11 @@ impl Target {
 
     /// Returns true if the machine has the device.
     pub fn is_present(&self) -> bool {
-        match &self.place {
-            Place::Bus { address, .. } => Root::default().exists(address.directory()),
-            Place::Virtual { interface, .. } => interface.as_ref().is_none_or(|path| path.exists()),
+        match &self.location {
+            Location::Bus { address, .. } => Root::default().exists(address.directory()),
+            Location::Virtual { interface, .. } => {
+                interface.as_ref().is_none_or(|path| path.exists())
+            }
         }
     }
 
@@ -142,7 +145,9 @@ impl Target {
     /// # Errors
     /// Returns an error text that names the cause.
     pub fn bind_again(&self, expected: [u8; 6]) -> Result<(), String> {
-        let Place::Bus { address, driver: Some(driver), .. } = &self.place else { return Ok(()) };
+        let Location::Bus { address, driver: Some(driver), .. } = &self.location else {
+            return Ok(());
+        };
         let root = Root::default();
         let inventory = read_inventory(&root)?;
         let nic = inventory.at(*address).ok_or_else(|| format!("no device {address}"))?;
@@ -171,7 +176,7 @@ impl Target {
     }
 }
 
-/// Returns a device on a bus of the machine.
+/// Returns the target for a NIC on a bus of the machine.
 fn on_bus(nic: &Nic, device: &Device, dpdk: Version) -> Result<Target, String> {
     let name = device.name();
     let Some(address) = nic.bus_address() else {
@@ -197,7 +202,7 @@ fn on_bus(nic: &Nic, device: &Device, dpdk: Version) -> Result<Target, String> {
     parts.extend(large.map(str::to_owned));
     parts.extend((!device.arguments().is_empty()).then(|| device.arguments().to_owned()));
     let driver = nic.kernel_driver.as_deref().and_then(|driver| driver.parse().ok());
-    Ok(Target { place: Place::Bus { address, mac, driver }, devargs: parts.join(",") })
+    Ok(Target { location: Location::Bus { address, mac, driver }, devargs: parts.join(",") })
 }
 
 /// Returns a virtual device, after checking that its interface exists below `root`.
@@ -226,8 +231,8 @@ fn virtual_device(device: &Device, root: &Path) -> Result<Target, String> {
             }
         }
     }
-    let place = Place::Virtual { name, interface: folder };
-    Ok(Target { place, devargs: device.as_str().to_owned() })
+    let location = Location::Virtual { name, interface: folder };
+    Ok(Target { location, devargs: device.as_str().to_owned() })
 }
 
 /// Returns the names of the kernel's interfaces, which are those of this process's namespace.

@@ -15,12 +15,12 @@ pub(super) const NO_IOMMU: &str = "sys/module/vfio/parameters/enable_unsafe_noio
 /// then chosen only on request.
 const OLDEST: Version = Version(22, 11);
 
-/// How a device can be given to DPDK.
+/// The drivers with which DPDK can use a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Candidates {
-    /// The reason why the device is not to be bound to another driver; `None` if it is.
+    /// Why the device must stay with its present driver; `None` if it must be bound to another one.
     pub nothing: Option<String>,
-    /// Drivers, best first.
+    /// Drivers to which it can be bound, best first.
     pub drivers: Vec<Candidate>,
 }
 
@@ -31,13 +31,13 @@ pub struct Candidate {
     pub driver: UserDriver,
     /// Why it cannot be used now, and what to do; `None` if it can.
     pub obstacle: Option<String>,
-    /// What must be known before it is used.
+    /// Consequences that the operator should know before using it.
     pub warnings: Vec<String>,
     /// Whether the driver is used only if requested.
     pub only_on_request: bool,
 }
 
-/// For a device of unknown hardware, the drivers in general.
+/// The drivers to try for a device for which Weir knows no driver of DPDK.
 const GENERAL: [Support; 3] = [
     Support { driver: UserDriver::VfioPci, since: OLDEST, demand: "" },
     Support { driver: UserDriver::IgbUio, since: OLDEST, demand: "" },
@@ -54,7 +54,7 @@ pub fn candidates(root: &Root, nic: &Nic, dpdk: Option<Version>) -> Candidates {
     let supports = match nic.dpdk_driver {
         None => &GENERAL[..],
         Some(driver) => match driver.attachment {
-            Attachment::Unbound(supports) => supports,
+            Attachment::UserDriver(supports) => supports,
             Attachment::Bifurcated(modules) => {
                 return nothing(format!(
                     "{} drives the queues beside the kernel's driver (modules {})",

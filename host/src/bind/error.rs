@@ -1,4 +1,4 @@
-//! Why a device is not bound.
+//! Errors of binding and unbinding.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,19 +13,20 @@ pub enum BindError {
     /// The interface has no device that can be bound: it is virtual, or on a bus without selectable
     /// drivers.
     #[error(
-        "{name}: nothing to bind behind an interface of kind {kind}; give it to DPDK as \
+        "{name}: an interface of kind {kind} has no device to bind; give it to DPDK as \
          net_af_packet0,iface={name}, or use plane = \"xdp\""
     )]
     NoDevice {
-        /// The interface.
+        /// Name of the interface.
         name: String,
         /// Its kind or bus.
         kind: String,
     },
-    /// The kernel needs the device.
+    /// A default route or an ssh session depends on the device, or another network namespace uses
+    /// it.
     #[error(
-        "{device}: {why}; it would be cut off: bind another NIC, or use --force if another way to \
-         this machine exists"
+        "{device}: {why}, which binding would cut off; bind another NIC, or use --force if there \
+         is another way to reach this machine"
     )]
     Protected {
         /// The device.
@@ -36,7 +37,7 @@ pub enum BindError {
     /// Weir knows no driver of DPDK for the device.
     #[error(
         "{device}: no driver of DPDK that Weir knows accepts {what}; use plane = \"xdp\", or \
-         --driver with --force if your build has one"
+         --driver with --force if your DPDK has a driver for it"
     )]
     UnknownNic {
         /// The device.
@@ -77,7 +78,7 @@ pub enum BindError {
         /// For each driver, the reason why it is not usable, with the remedy.
         reasons: Vec<String>,
     },
-    /// VFIO hands out whole IOMMU groups.
+    /// Another device of the IOMMU group is in use. VFIO gives processes whole groups only.
     #[error(
         "{device}: IOMMU group {group} also has {other}, which {used_by}: vfio hands out whole \
          groups; bind both (`weir nic bind {device} {other}`), or unbind {other} from its driver"
@@ -105,7 +106,7 @@ pub enum BindError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The text.
+        /// The text that was to be written.
         text: String,
         /// The error from the system.
         source: io::Error,
@@ -136,7 +137,7 @@ pub enum BindError {
     /// The record of a binding cannot be read or written.
     #[error("cannot {verb} {}: {source}; {remedy}", path.display())]
     Record {
-        /// What was attempted.
+        /// What was attempted, as a verb.
         verb: &'static str,
         /// The file.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! The changes that bind a device, or return it to the kernel.
+//! Plans: the writes to sysfs that bind a device for DPDK, or return it to the kernel.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ use crate::nic::{Inventory, Location, Nic, UsedBy};
 pub struct BindOptions {
     /// The driver; the best usable one if not given.
     pub driver: Option<UserDriver>,
-    /// Bind devices that the kernel needs, and devices of which Weir knows no driver of DPDK.
+    /// Whether to bind also devices that a default route or an ssh session depends on, and devices
+    /// for which Weir knows no driver of DPDK.
     pub force: bool,
     /// The version of DPDK that will use the devices, if known.
     pub dpdk: Option<Version>,
@@ -28,7 +29,7 @@ pub struct BindOptions {
 /// A write to a file of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
-    /// The file, as seen on the machine.
+    /// Absolute path of the file on the machine, without the prefix of a [`Root`].
     pub path: PathBuf,
     /// The text; empty to clear the file.
     pub text: String,
@@ -48,30 +49,30 @@ impl Serialize for Write {
     }
 }
 
-/// What happens to one device.
+/// The change of one device, with its warnings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Plan {
     /// The device.
     pub device: BusAddress,
-    /// What is done.
+    /// The change.
     pub action: Action,
-    /// What must be known before.
+    /// Consequences that the operator should know before the plan is applied.
     pub warnings: Vec<String>,
 }
 
-/// What is done with a device.
+/// The change of a device's binding.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Nothing, for this reason.
+    /// No write is needed, for this reason.
     Nothing(String),
     /// It is bound for DPDK.
     Bind {
-        /// The driver.
+        /// The driver to bind.
         driver: UserDriver,
         /// The writes, in order.
         writes: Vec<Write>,
-        /// What the device was before.
+        /// The driver, override, interfaces and MAC addresses of the device before.
         #[serde(skip)]
         record: Record,
     },
@@ -79,7 +80,7 @@ pub enum Action {
     Unbind {
         /// The driver that must be bound afterwards; `None` for any driver of the kernel.
         expected: Option<String>,
-        /// Whether no driver was bound before, so that none must be bound afterwards.
+        /// Whether no driver was bound before, so that none needs to be bound afterwards.
         unused: bool,
         /// The writes, in order.
         writes: Vec<Write>,
@@ -110,18 +111,21 @@ fn driver_override(root: &Root, device: BusAddress) -> Option<String> {
     Some(text).filter(|text| text != "(null)")
 }
 
-/// Returns the writes after which the bus binds the device again, with this driver override; an
-/// empty one clears the override.
-fn rebind(nic: &Nic, device: BusAddress, name: &str, probe: bool) -> Vec<Write> {
+/// Returns the writes that set the driver override to `name` (clear it if empty) and unbind the
+/// present driver.
+fn unbind_with_override(nic: &Nic, device: BusAddress, name: &str) -> Vec<Write> {
     let directory = device.directory();
     let mut writes = vec![write(format!("{directory}/driver_override"), name)];
     if nic.kernel_driver.is_some() {
         writes.push(write(format!("{directory}/driver/unbind"), device.to_string()));
     }
-    if probe {
-        writes.push(write(format!("{}/drivers_probe", device.bus()), device.to_string()));
-    }
     writes
+}
+
+/// Returns the write that makes the bus bind a driver to the device: that of its override, or the
+/// one that the kernel prefers.
+fn probe(device: BusAddress) -> Write {
+    write(format!("{}/drivers_probe", device.bus()), device.to_string())
 }
 
 /// Returns the plans that bind these devices, in order. An error means that none is bound.
@@ -196,12 +200,13 @@ fn plan_one(
     if without_iommu && root.read(candidate::NO_IOMMU).as_deref() != Some("Y") {
         writes.push(write(candidate::NO_IOMMU, "Y"));
     }
-    writes.extend(rebind(nic, device, driver.as_str(), true));
+    writes.extend(unbind_with_override(nic, device, driver.as_str()));
+    writes.push(probe(device));
     let record = Record::of(nic, driver_override(root, device));
     Ok(Plan { device, action: Action::Bind { driver, writes, record }, warnings })
 }
 
-/// Returns a warning if a device that stays with the kernel is not bound to its driver there.
+/// Returns a warning if a device whose kernel driver must stay bound has another one or none.
 fn foreign_driver(nic: &Nic, device: BusAddress) -> Option<String> {
     let own = nic.dpdk_driver?.recognition.kernel_drivers;
     let module = own.first()?;
@@ -239,7 +244,7 @@ fn choose(
     let names: Vec<String> =
         candidates.iter().map(|candidate| candidate.driver.to_string()).collect();
     let Some(driver) = requested else {
-        // A device that is bound for DPDK already stays where it is.
+        // A device that is bound for DPDK already keeps its driver.
         let current = |candidate: &&Candidate| {
             nic.kernel_driver.as_deref() == Some(candidate.driver.as_str())
         };
@@ -317,11 +322,12 @@ pub fn plan_unbind(root: &Root, nic: &Nic, record: Option<&Record>) -> Result<Pl
             return Err(BindError::NoDevice { name: nic.name(), kind: kind.clone() });
         }
     };
-    let current = driver_override(root, device);
-    let before = record.and_then(|record| record.driver_override.clone());
+    let current_override = driver_override(root, device);
+    let former_override = record.and_then(|record| record.driver_override.clone());
     if nic.used_by == UsedBy::Kernel {
         let driver = nic.kernel_driver.as_deref().unwrap_or_default();
-        let overrides = current.as_deref().is_some_and(|name| name.parse::<UserDriver>().is_ok());
+        let overrides =
+            current_override.as_deref().is_some_and(|name| name.parse::<UserDriver>().is_ok());
         if !overrides {
             return Ok(Plan::nothing(device, format!("{driver} of the kernel is already bound")));
         }
@@ -336,7 +342,10 @@ pub fn plan_unbind(root: &Root, nic: &Nic, record: Option<&Record>) -> Result<Pl
         return Err(BindError::InUse { device, user });
     }
     let unused = record.is_some_and(|record| record.kernel_driver.is_none());
-    let writes = rebind(nic, device, &before.unwrap_or_default(), !unused);
+    let mut writes = unbind_with_override(nic, device, &former_override.unwrap_or_default());
+    if !unused {
+        writes.push(probe(device));
+    }
     let expected = record.and_then(|record| record.kernel_driver.clone());
     let warnings = match nic.dpdk_driver.map(|driver| driver.attachment) {
         Some(Attachment::Bifurcated(_)) | None => Vec::new(),

@@ -1,4 +1,5 @@
-//! What a device was before it was bound for DPDK.
+//! Records of the driver, override, interfaces and MAC addresses that a device had before it was
+//! bound for DPDK.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,14 +11,14 @@ use crate::address::{BusAddress, MacAddress};
 use crate::file;
 use crate::nic::{Before, Inventory, Nic};
 
-/// What a device was before it was bound.
+/// The state of a device before it was bound for DPDK.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// The driver of the kernel; `None` if none was bound.
     pub kernel_driver: Option<String>,
     /// `driver_override`, if one was set.
     pub driver_override: Option<String>,
-    /// Names of the interfaces.
+    /// Names of its kernel interfaces.
     pub interfaces: Vec<String>,
     /// MAC addresses of the interfaces.
     pub macs: Vec<String>,
@@ -96,8 +97,8 @@ impl Records {
         })
     }
 
-    /// Adds the record of its binding to each device of an inventory that has no interface, so that
-    /// the device is found by its former name and MAC address.
+    /// Sets [`Nic::before`] of each device without an interface from its record, so that the device
+    /// is found by the name and the MAC address that its interface had.
     pub fn complete(&self, inventory: &mut Inventory) -> Result<(), BindError> {
         for nic in &mut inventory.nics {
             if let (Some(address), true) = (nic.bus_address(), nic.interfaces.is_empty()) {

@@ -14,7 +14,7 @@ use crate::file;
 const HEADING: &str = "# DEVICE DRIVER [force]: written by `weir nic bind --save`, applied by \
                        `weir nic bind --saved`.\n";
 
-/// A saved binding.
+/// A binding that is applied at each boot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SavedBinding {
     /// The device.
@@ -42,7 +42,7 @@ pub enum SavedError {
         _ => "",
     })]
     File {
-        /// What was attempted.
+        /// What was attempted, as a verb.
         verb: &'static str,
         /// The file.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum SavedError {
         path: PathBuf,
         /// Number of the line.
         line: usize,
-        /// The line.
+        /// The line without its comment.
         found: String,
         /// What is wrong.
         reason: String,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bindings_are_kept_in_a_file_of_lines() {
+    fn bindings_are_saved_one_a_line_and_invalid_lines_are_errors() {
         let directory = std::env::temp_dir().join(format!("weir-saved-{}", std::process::id()));
         let path = directory.join("nic.bind");
         let mut saved = SavedBindings::read(&path).unwrap();
@@ -172,7 +172,7 @@ mod tests {
             SavedBindings::read(&path).map(|_| ()).unwrap_err().to_string()
         };
         for (text, reason) in [
-            ("eth1 vfio-pci", "is no PCI address or VMBUS"),
+            ("eth1 vfio-pci", "is not a PCI address or VMBUS"),
             ("0000:00:07.0", "no driver"),
             ("0000:00:07.0 ixgbe", "no driver \"ixgbe\" hands NICs to DPDK"),
             ("0000:00:07.0 vfio-pci now", "unexpected \"now\""),

@@ -1,4 +1,4 @@
-//! Bindings on directories that look like machines, with an emulation of what the kernel does.
+//! Bindings on directories with the files of machines, and an emulation of the kernel's reactions.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use crate::driver::{UserDriver, Version};
 use crate::nic::fake::Fake;
 use crate::nic::{Inventory, Nic, UsedBy};
 
-/// Writes to a directory, and does with its links what the kernel does with drivers.
+/// Records writes, and changes the `driver` links below a directory as the kernel would.
 struct EmulatedKernel {
     root: PathBuf,
     /// All writes: path without the root, and text.
     writes: Vec<(String, String)>,
-    /// The driver of each device that is chosen without an override.
+    /// The driver that a device without an override is bound to.
     preferred: String,
     /// A driver whose probe function fails.
     rejects: Option<&'static str>,
@@ -55,15 +55,15 @@ impl Sysfs for EmulatedKernel {
             std::fs::remove_file(device.join("driver"))?;
         } else if let Some(bus) = name.strip_suffix("/drivers_probe") {
             let device = self.root.join(bus).join("devices").join(text);
-            let wanted = std::fs::read_to_string(device.join("driver_override"))?;
-            let wanted = match wanted.trim() {
+            let chosen = std::fs::read_to_string(device.join("driver_override"))?;
+            let chosen = match chosen.trim() {
                 "(null)" => self.preferred.clone(),
                 name => name.to_owned(),
             };
-            let driver = self.root.join(bus).join("drivers").join(&wanted);
+            let driver = self.root.join(bus).join("drivers").join(&chosen);
             if !device.join("driver").exists()
                 && driver.exists()
-                && self.rejects != Some(wanted.as_str())
+                && self.rejects != Some(chosen.as_str())
             {
                 std::os::unix::fs::symlink(driver, device.join("driver"))?;
             }
@@ -74,13 +74,13 @@ impl Sysfs for EmulatedKernel {
     }
 }
 
-fn only<'i>(inventory: &'i Inventory, name: &str) -> &'i Nic {
+fn find_nic<'i>(inventory: &'i Inventory, name: &str) -> &'i Nic {
     inventory.find(&name.parse().unwrap()).unwrap()[0]
 }
 
 fn plan(fake: &Fake, names: &[&str], options: BindOptions) -> Result<Vec<Plan>, BindError> {
     let inventory = fake.inventory();
-    let requests: Vec<_> = names.iter().map(|name| (only(&inventory, name), options)).collect();
+    let requests: Vec<_> = names.iter().map(|name| (find_nic(&inventory, name), options)).collect();
     plan_bind(&fake.root(), &inventory, &requests)
 }
 
@@ -108,7 +108,7 @@ fn apply_all(fake: &Fake, plans: &[Plan], kernel: &mut EmulatedKernel) -> Result
 fn unbind(fake: &Fake, name: &str, kernel: &mut EmulatedKernel) -> Result<Plan, BindError> {
     let mut inventory = fake.inventory();
     records(fake).complete(&mut inventory).unwrap();
-    let nic = only(&inventory, name);
+    let nic = find_nic(&inventory, name);
     let record = records(fake).read(nic.bus_address().unwrap())?;
     let plan = plan_unbind(&fake.root(), nic, record.as_ref())?;
     apply(&fake.root(), &inventory, &records(fake), &plan, kernel)?;
@@ -158,7 +158,7 @@ fn no_iommu_mode_is_switched_on_with_a_warning() {
 }
 
 #[test]
-fn a_driver_for_a_later_dpdk_is_chosen_only_if_that_is_known() {
+fn a_driver_for_a_later_dpdk_is_chosen_only_if_the_version_is_known() {
     let fake = Fake::aws();
     fake.driver("pci", "uio_pci_generic");
     let unknown = error(&fake, &["ens6"], BindOptions::default());
@@ -192,7 +192,7 @@ fn binding_and_unbinding_restore_the_kernels_driver() {
     std::fs::remove_file(fake.path.join("sys/class/net/ens6")).unwrap();
     let mut inventory = fake.inventory();
     records(&fake).complete(&mut inventory).unwrap();
-    let nic = only(&inventory, "ens6");
+    let nic = find_nic(&inventory, "ens6");
     assert_eq!((nic.used_by, nic.kernel_driver.as_deref()), (UsedBy::Process, Some("igb_uio")));
     assert_eq!(nic.before.as_ref().unwrap().kernel_driver.as_deref(), Some("ena"));
     assert_eq!(nic.macs()[0].to_string(), "02:00:00:00:00:06");
@@ -211,7 +211,7 @@ fn binding_and_unbinding_restore_the_kernels_driver() {
         "0000:00:06.0 > sys/bus/pci/drivers_probe".to_owned(),
     ];
     assert_eq!(kernel.shell().iter().map(|line| line.trim()).collect::<Vec<_>>(), expected);
-    assert_eq!(only(&fake.inventory(), "0000:00:06.0").kernel_driver.as_deref(), Some("ena"));
+    assert_eq!(find_nic(&fake.inventory(), "0000:00:06.0").kernel_driver.as_deref(), Some("ena"));
     assert_eq!(records(&fake).read("0000:00:06.0".parse().unwrap()).unwrap(), None);
     let done = unbind(&fake, "0000:00:06.0", &mut kernel).unwrap();
     assert_eq!(done.action, Action::Nothing("ena of the kernel is already bound".into()));
@@ -231,7 +231,7 @@ fn rebinding_keeps_the_record_of_the_kernels_driver() {
     let record = records(&fake).read(device).unwrap().unwrap();
     assert_eq!(record.kernel_driver.as_deref(), Some("ena"));
     unbind(&fake, "0000:00:06.0", &mut kernel).unwrap();
-    assert_eq!(only(&fake.inventory(), "0000:00:06.0").kernel_driver.as_deref(), Some("ena"));
+    assert_eq!(find_nic(&fake.inventory(), "0000:00:06.0").kernel_driver.as_deref(), Some("ena"));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn without_a_record_the_kernel_chooses() {
     // The device is unbound by now, and the override cleared.
     let plan = unbind(&fake, "0000:00:06.0", &mut kernel).unwrap();
     assert_eq!(plan.warnings, ["no record of the binding: the kernel chooses the driver"]);
-    assert_eq!(only(&fake.inventory(), "0000:00:06.0").used_by, UsedBy::Kernel);
+    assert_eq!(find_nic(&fake.inventory(), "0000:00:06.0").used_by, UsedBy::Kernel);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn an_unused_device_becomes_unused_again() {
     assert_eq!(plans[0].writes().len(), 2, "nothing to unbind");
     apply_all(&fake, &plans, &mut kernel).unwrap();
     unbind(&fake, "0000:00:06.0", &mut kernel).unwrap();
-    assert_eq!(only(&fake.inventory(), "0000:00:06.0").used_by, UsedBy::Nothing);
+    assert_eq!(find_nic(&fake.inventory(), "0000:00:06.0").used_by, UsedBy::Nothing);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn a_rejected_device_returns_to_its_driver() {
     let nic_override =
         std::fs::read_to_string(fake.path.join("sys/bus/pci/devices/0000:00:06.0/driver_override"));
     assert_eq!(nic_override.unwrap(), "(null)\n");
-    assert_eq!(only(&fake.inventory(), "ens6").kernel_driver.as_deref(), Some("ena"));
+    assert_eq!(find_nic(&fake.inventory(), "ens6").kernel_driver.as_deref(), Some("ena"));
     assert_eq!(records(&fake).read("0000:00:06.0".parse().unwrap()).unwrap(), None);
 }
 
@@ -291,7 +291,7 @@ fn the_nic_of_the_session_is_bound_only_if_forced() {
         protected.contains("0000:00:05.0: ens5 carries an ssh session (10.0.0.5)"),
         "{protected}"
     );
-    // Nothing is bound if one of several is refused.
+    // None is bound if one of several is protected.
     assert!(plan(&fake, &["ens6", "ens5"], BindOptions::default()).is_err());
     let forced = BindOptions { force: true, ..BindOptions::default() };
     let plans = plan(&fake, &["ens5"], forced).unwrap();
@@ -324,7 +324,7 @@ fn azure_binds_the_synthetic_nic_and_leaves_the_vf() {
         assert_eq!(shell(synthetic), expected);
         let mut kernel = EmulatedKernel::new(&fake, "hv_netvsc");
         apply_all(&fake, &plans, &mut kernel).unwrap();
-        assert_eq!(only(&fake.inventory(), id).used_by, UsedBy::Process);
+        assert_eq!(find_nic(&fake.inventory(), id).used_by, UsedBy::Process);
         unbind(&fake, id, &mut kernel).unwrap();
         let vf = "/0002:00:02.0/driver";
         let link = fake.path.join(format!("sys/bus/pci/devices{vf}"));
@@ -342,11 +342,11 @@ fn azure_binds_the_synthetic_nic_and_leaves_the_vf() {
 }
 
 #[test]
-fn the_vf_of_a_protected_pair_is_named_by_its_pair() {
+fn a_vf_is_protected_by_the_session_on_its_synthetic_nic() {
     let fake = Fake::azure("8086:1889", "iavf");
     fake.driver("pci", "vfio-pci");
     fake.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y");
-    // Without the link between both, the MAC address tells.
+    // Without the links between both, they are paired by their MAC address.
     for link in ["eth1/lower_enP1s2", "enP1s2/master"] {
         std::fs::remove_file(fake.path.join("sys/class/net").join(link)).unwrap();
     }
@@ -356,7 +356,7 @@ fn the_vf_of_a_protected_pair_is_named_by_its_pair() {
 }
 
 #[test]
-fn vfio_takes_iommu_groups_as_a_whole() {
+fn vfio_binds_iommu_groups_as_a_whole_and_uio_needs_identity_mapping() {
     let fake = Fake::bare_metal();
     fake.driver("pci", "vfio-pci");
     fake.driver("pci", "igb_uio");
@@ -451,7 +451,7 @@ fn damaged_records_are_reported() {
     );
 }
 
-/// A virtio NIC as on the machine on which the tests run.
+/// The kernel interface of a virtio NIC is below a virtio device, which is below the PCI device.
 #[test]
 fn virtio_is_bound_at_its_pci_device() {
     let mut fake = Fake::new();
@@ -473,7 +473,7 @@ fn candidates_are_listed_with_obstacles_and_warnings() {
     let fake = Fake::aws();
     fake.driver("pci", "igb_uio");
     let inventory = fake.inventory();
-    let candidates = candidates(&fake.root(), only(&inventory, "ens6"), None);
+    let candidates = candidates(&fake.root(), find_nic(&inventory, "ens6"), None);
     let usable = candidates.drivers.iter().map(|one| (one.driver, one.obstacle.is_none()));
     let expected = [
         (UserDriver::IgbUio, true),

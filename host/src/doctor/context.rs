@@ -14,13 +14,13 @@ use crate::tune;
 
 /// What the checks examine.
 pub struct Context<'a> {
-    /// The machine.
+    /// The root directory of the machine.
     pub root: &'a Root,
     /// The configuration.
     pub config: &'a Config,
     /// The machine's NICs.
     pub inventory: &'a Inventory,
-    /// The machine's programs.
+    /// Runs the machine's programs.
     pub commands: &'a dyn Commands,
     /// The DPDK of fastpath; `None` if fastpath did not list its drivers.
     pub dpdk: Option<Dpdk>,

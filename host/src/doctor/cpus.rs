@@ -39,7 +39,7 @@ pub(super) fn check(context: &Context<'_>) -> Vec<Finding> {
     match reserved_cpus(context.config, &cpus.online) {
         Ok(reserved) => {
             findings.push(isolation(context, &cpus, &reserved));
-            findings.push(interrupts_of(context, &reserved));
+            findings.push(interrupts_on(context, &reserved));
         }
         Err(why) => findings.push(Finding::info(ISOLATION, why)),
     }
@@ -105,7 +105,7 @@ fn isolation(context: &Context<'_>, cpus: &Cpus, lcores: &CpuSet) -> Finding {
     )
 }
 
-fn interrupts_of(context: &Context<'_>, lcores: &CpuSet) -> Finding {
+fn interrupts_on(context: &Context<'_>, lcores: &CpuSet) -> Finding {
     let Some(all) = interrupts(context.root) else {
         return Finding::not_checked(INTERRUPTS, "/proc/irq cannot be read", "");
     };
@@ -235,7 +235,7 @@ fn node_warnings(plan: &Plan, machine: &Machine) -> Vec<Finding> {
     warnings.map(|text| Finding::warning(NUMA, text, "", "")).collect()
 }
 
-/// Checks the node of the region, in the memory of the program that has it mapped.
+/// Checks on which nodes the pages of the region are, in the memory map of the running fastpath.
 fn region(context: &Context<'_>, plan: &Plan, machine: &Machine) -> Finding {
     let running = processes(context.root);
     let running = running.iter().find(|process| process.name == "fastpath");

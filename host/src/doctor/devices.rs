@@ -1,4 +1,5 @@
-//! Checks that the arms' devices exist, that the plane has drivers for them, and their bindings.
+//! Checks that the arms' devices exist, that the plane has drivers for them, and that they are
+//! bound to the right ones.
 
 use super::context::Context;
 use super::finding::Finding;
@@ -7,7 +8,7 @@ use crate::bind::candidates;
 use crate::driver::{Attachment, Driver, Support, UserDriver};
 use crate::machine::{has_iommu_hardware, iommu_enabled, kernel_version, module_loaded};
 use crate::nic::{Nic, UsedBy};
-use crate::plane::{is_linked, missing_for_xdp, suits_kernel, unknown};
+use crate::plane::{is_linked, missing_for_xdp, suits_kernel, why_unknown};
 
 const DEVICE: &str = "device";
 const DRIVER: &str = "driver";
@@ -119,7 +120,7 @@ fn for_dpdk(context: &Context<'_>, device: &ArmDevice<'_>, nic: &Nic) -> Vec<Fin
     let error = |found: String, remedy: &str| vec![Finding::error(DRIVER, found, NO_START, remedy)];
     let xdp = "set plane = \"xdp\", or use another NIC";
     let Some(driver) = nic.dpdk_driver else {
-        return error(format!("{key}: {}", unknown(nic)), xdp);
+        return error(format!("{key}: {}", why_unknown(nic)), xdp);
     };
     if let Some(id) = nic.pci_id.filter(|id| !driver.accepts(*id)) {
         let found = format!("{key}: {} does not accept this model ({id})", driver.name);
@@ -192,16 +193,16 @@ fn binding(
                 ));
             }
         }
-        Attachment::Unbound(supports) => {
-            findings.extend(unbound(context, device, nic, (driver, supports)));
+        Attachment::UserDriver(supports) => {
+            findings.extend(user_driver(context, device, nic, (driver, supports)));
         }
         Attachment::Interface | Attachment::Virtual => {}
     }
     findings
 }
 
-/// Checks a device that must be bound to vfio-pci or a UIO driver.
-fn unbound(
+/// Checks that a device is bound to a user driver (vfio-pci or UIO) with which DPDK's driver works.
+fn user_driver(
     context: &Context<'_>,
     device: &ArmDevice<'_>,
     nic: &Nic,
@@ -260,7 +261,7 @@ fn iommu(context: &Context<'_>) -> Vec<Finding> {
     let root = context.root;
     let arms = context.arms();
     let with_vfio = |nic: &&Nic| {
-        matches!(nic.dpdk_driver.map(|driver| driver.attachment), Some(Attachment::Unbound(all))
+        matches!(nic.dpdk_driver.map(|driver| driver.attachment), Some(Attachment::UserDriver(all))
             if all.iter().any(|support| support.driver == UserDriver::VfioPci))
     };
     let nics: Vec<&Nic> =

@@ -10,7 +10,7 @@ use crate::commands::CommandError;
 const SHARED: &str = "shared interface";
 const RULES: &str = "firewall";
 
-/// Drivers of DPDK that receive a copy of what the kernel receives too.
+/// Drivers of DPDK that receive copies of packets: the kernel receives the packets as well.
 const COPYING: [&str; 2] = ["net_af_packet", "net_pcap"];
 
 pub(super) fn check(context: &Context<'_>) -> Vec<Finding> {
@@ -126,9 +126,9 @@ fn rules(ruleset: &Ruleset, interfaces: &[&str]) -> Vec<Finding> {
         let states_invalid = expressions.iter().any(|expression| has_text(expression, "invalid"));
         tracking |= tracks || has("masquerade") || has("snat") || has("dnat") || has("redirect");
         if tracks && states_invalid && (has("drop") || has("reject")) {
-            invalid.push(place(rule));
+            invalid.push(chain_name(rule));
         } else if has("reject") {
-            rejecting.push(place(rule));
+            rejecting.push(chain_name(rule));
         }
     }
     if !rejecting.is_empty() {
@@ -158,7 +158,7 @@ fn rules(ruleset: &Ruleset, interfaces: &[&str]) -> Vec<Finding> {
             format!(
                 "chain {} drops what no rule accepts: rules must accept the ports of health, \
                  metrics, API and BGP",
-                place(chain)
+                chain_name(chain)
             ),
         ));
     }
@@ -176,7 +176,7 @@ fn rules(ruleset: &Ruleset, interfaces: &[&str]) -> Vec<Finding> {
 }
 
 /// Returns whether a rule can apply to packets that arrive on one of the interfaces: it matches no
-/// interface, or one of them. Patterns with a wildcard are taken to match.
+/// interface, or one of them. Named sets, variables and wildcards are assumed to match.
 fn applies(expressions: &[Value], interfaces: &[&str]) -> bool {
     let input = |expression: &Value| {
         let matching = expression.get("match")?;
@@ -189,7 +189,7 @@ fn applies(expressions: &[Value], interfaces: &[&str]) -> bool {
         let set = right.get("set").unwrap_or(&right);
         let named: Vec<&str> = names(set).collect();
         let unknown = |name: &&str| name.contains('*') || name.starts_with('@');
-        // A named set, a pattern or a variable.
+        // Not a list of names (a variable or an expression), or a named set or pattern in the list.
         if named.is_empty() || named.iter().any(unknown) {
             return true;
         }
@@ -215,7 +215,7 @@ fn has_text(value: &Value, text: &str) -> bool {
 }
 
 /// Returns family, table and chain of a rule or chain, and a rule's handle.
-fn place(item: &Value) -> String {
+fn chain_name(item: &Value) -> String {
     let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
     let chain = match text("chain") {
         "" => text("name"),
@@ -228,7 +228,7 @@ fn place(item: &Value) -> String {
     format!("{} {} {chain}{handle}", text("family"), text("table"))
 }
 
-/// Returns the command that exempts Weir's interfaces from a firewall's rules.
+/// Returns the remedy: rules that exempt Weir's interfaces from those that follow.
 fn accept(interfaces: &[&str]) -> String {
     let list: Vec<String> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
     format!(
@@ -239,7 +239,7 @@ fn accept(interfaces: &[&str]) -> String {
 }
 
 fn without_nft(context: &Context<'_>, error: &CommandError) -> Finding {
-    // Without the kernel's part, there are no rules to list.
+    // Without these kernel modules, there are no rules to list.
     let no_tables = !context.root.exists("sys/module/nf_tables")
         && context.root.read("proc/net/ip_tables_names").is_none();
     match error {

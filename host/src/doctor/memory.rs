@@ -13,8 +13,8 @@ const BOOT: &str = "memory at boot";
 const HUGETLBFS: &str = "hugetlbfs";
 const SIZE: &str = "hugepage size";
 
-/// Size of a region from which on pages of 1 GiB are advised. With pages of 2 MiB, it takes 2,048
-/// entries of the TLB, as many as the second level of current server CPUs has.
+/// Size of a region in bytes above which pages of 1 GiB are advised. With pages of 2 MiB, a region
+/// of this size takes 2,048 TLB entries, as many as the second level of current server CPUs has.
 const LARGE_REGION: u64 = 4 << 30;
 
 const NO_START: &str = "the data plane does not get its memory and does not start";
@@ -32,7 +32,7 @@ pub(super) fn check(context: &Context<'_>) -> Vec<Finding> {
     let mut problems = &result.problems[..];
     let mut findings = Vec::new();
     if context.is_dpdk() && plan.hugepages {
-        // The region's directory is the first problem, if `hugepages` would mount it.
+        // If a hugetlbfs has to be mounted, that is the first of the problems.
         let (mount, others) = match problems {
             [mount, others @ ..] if result.mount.is_some() => (Some(mount), others),
             all => (None, all),
@@ -43,7 +43,7 @@ pub(super) fn check(context: &Context<'_>) -> Vec<Finding> {
     }
     match (problems, running) {
         ([], _) => findings.push(Finding::ok(MEMORY, summary(&plan))),
-        // What a running program has allocated is not free.
+        // The pages of the running program are not free, so that they seem to be missing.
         (_, Some(running)) => {
             let text = format!("in use by {program} (process {}): {}", running.pid, summary(&plan));
             findings.push(Finding::ok(MEMORY, text));

@@ -1,6 +1,6 @@
-//! Checks MTUs: of arms against their gateways' tunnels, of drivers and of interfaces against arms.
+//! Checks the MTU of each arm against its gateways' tunnels, its DPDK driver and its interface.
 
-use config::checked::Arm;
+use config::checked::{Arm, frame_buffer_bytes};
 
 use super::context::Context;
 use super::finding::Finding;
@@ -8,11 +8,6 @@ use crate::arm_device::{ArmDevice, Found};
 use crate::driver::{Limit, RxScatter};
 
 const CHECK: &str = "MTU";
-
-/// Bytes of a received frame beyond the MTU: Ethernet with a VLAN tag.
-const FRAME: u32 = 18;
-/// Bytes before a packet in its buffer.
-const HEADROOM: u32 = 128;
 
 pub(super) fn check(context: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -80,7 +75,7 @@ fn driver(context: &Context<'_>, device: &ArmDevice<'_>, arm: &Arm) -> Vec<Findi
         ));
     }
     let buffer = u32::from(context.config.fastpath.buffer_bytes);
-    let needed = HEADROOM + u32::from(arm.mtu) + FRAME;
+    let needed = frame_buffer_bytes(arm.mtu);
     if driver.rx_scatter == RxScatter::Never && buffer < needed {
         findings.push(Finding::error(
             CHECK,

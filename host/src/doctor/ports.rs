@@ -74,7 +74,7 @@ fn needed(context: &Context<'_>) -> Vec<Needed> {
     add("metrics.listen", &config.metrics.listen, Severity::Warning, "no metrics can be read");
     let api = config.api.iter().flat_map(|api| api.listen.clone()).collect::<Vec<_>>();
     add("api.listen", &api, Severity::Error, "the API over TCP is not available");
-    // Policies, which enable BGP, come over the API: whether it is used is unknown.
+    // BGP is enabled by policies, which come over the API: whether it is used is not known here.
     let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     add("BGP", &[any(179)], Severity::Warning, "BGP neighbors reach the other program, not Weir");
     let bfd = [("BFD (single hop)", 3784), ("BFD (multihop)", 4784)];

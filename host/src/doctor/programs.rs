@@ -16,7 +16,7 @@ const TUNING: &str = "tuning";
 /// The target that starts all of Weir, where it is installed.
 const TARGET: &str = "weir.target";
 
-/// Settings that other checks cover.
+/// Beginnings of the names of settings that other checks cover.
 const COVERED: [&str; 10] = [
     "isolcpus",
     "nohz_full",
@@ -189,7 +189,7 @@ fn version(context: &Context<'_>, directory: &Path, program: &str) -> Finding {
     }
 }
 
-/// Checks the rest of the settings of `weir tune`.
+/// Checks the settings of `weir tune` that no other check covers.
 fn tuning(context: &Context<'_>) -> Finding {
     let plan = match tune::plan(context.root, context.config, context.inventory) {
         Ok(plan) => plan,

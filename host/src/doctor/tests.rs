@@ -1,4 +1,4 @@
-//! Each check on trees of files like those of machines: passed, failed, and not possible.
+//! Each check passes, fails and cannot run on directories with the files of machines.
 
 mod firewall;
 mod plane_dpdk;
@@ -14,7 +14,7 @@ use crate::commands::fake::FakeCommands;
 use crate::nic::fake::Fake;
 use crate::plane::Dpdk;
 
-/// A machine, and what the checks need to know of it.
+/// A machine with the other inputs of the checks.
 struct Subject {
     fake: Fake,
     config: Config,
@@ -39,7 +39,7 @@ impl Subject {
              address = \"10.0.1.10/24\"\n"
         );
         let subject = Subject::new(Fake::aws(), &text);
-        subject.equip();
+        subject.add_system_files();
         subject
     }
 
@@ -49,11 +49,12 @@ impl Subject {
             "plane = \"xdp\"\n{more}\n[ingress]\ndevice = \"ens6\"\naddress = \"10.0.1.10/24\"\n"
         );
         let subject = Subject::new(Fake::aws(), &text);
-        subject.equip();
+        subject.add_system_files();
         subject
     }
 
-    fn equip(&self) {
+    /// Adds files of a machine with 4 CPUs, of which 2 and 3 are isolated, and enough huge pages.
+    fn add_system_files(&self) {
         let cpu = "sys/devices/system/cpu";
         for (path, text) in [
             ("proc/cmdline", "quiet"),
@@ -145,8 +146,8 @@ fn findings_are_sorted_and_name_the_plane() {
     let report = subject.report();
     let severities: Vec<Severity> = report.findings.iter().map(|one| one.severity).collect();
     assert!(severities.is_sorted(), "{severities:?}");
-    let not_bound = 1;
-    assert_eq!(report.count(Severity::Error), not_bound, "{:#?}", report.findings);
+    // The NIC is not bound for DPDK.
+    assert_eq!(report.count(Severity::Error), 1, "{:#?}", report.findings);
     assert_eq!((report.configured, report.automatic.plane), (Plane::Dpdk, Plane::Xdp));
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["automatic"]["plane"], "xdp");
@@ -155,9 +156,9 @@ fn findings_are_sorted_and_name_the_plane() {
 }
 
 #[test]
-fn every_warning_and_error_says_what_follows_or_what_to_do() {
+fn warnings_and_errors_have_a_consequence_or_remedy_and_unreadable_files_are_reported() {
     for subject in [Subject::aws(""), Subject::xdp("")] {
-        // Nothing can be read: no check passes by that, except those that need nothing.
+        // The checks cannot read the machine: they report that instead of passing.
         for path in ["proc", "sys/devices/system"] {
             subject.remove(path);
         }

@@ -106,7 +106,7 @@ fn channels(text: &str) -> Option<Channels> {
         values.find_map(|value| value.trim().parse::<u32>().ok())
     };
     let pairs = |text| number(text, "Combined:").filter(|pairs| *pairs > 0);
-    // Drivers with separate queues count as many pairs as receive queues.
+    // A driver without combined queues has separate ones: each receive queue counts as a pair.
     match pairs(maxima) {
         Some(max_combined) => {
             let combined = number(current, "Combined:").unwrap_or(0);

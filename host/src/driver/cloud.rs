@@ -1,6 +1,7 @@
-//! Rows of the NICs of clouds and virtual machines.
+//! Rows of the driver table for NICs of clouds and virtual machines.
 //!
-//! Read in DPDK 22.11.11 (Debian's source package) unless a row names another version.
+//! The facts were read in DPDK 22.11.11 (Debian's source package) unless a row names another
+//! version.
 
 use super::facts::{
     Answer, Attachment, Counter, Counters, Descriptors, Driver, Events, FastFree, LargeHeaders,
@@ -25,10 +26,11 @@ pub(super) const ENA: Driver = Driver {
         kernel_drivers: &["ena"],
         vmbus: false,
     },
-    // EAL maps the `resourceN_wc` file for UIO drivers (`pci_uio_map_resource_by_index`, since
-    // net_ena sets RTE_PCI_DRV_WC_ACTIVATE), so that both UIO drivers allow write combining.
-    // vfio-pci maps without, unless the module is patched.
-    attachment: Attachment::Unbound(&[
+    // LLQ (low latency queue) writes descriptors and headers into the device's memory, which is
+    // fast only with write combining. EAL maps the `resourceN_wc` file for UIO drivers
+    // (`pci_uio_map_resource_by_index`, since net_ena sets RTE_PCI_DRV_WC_ACTIVATE), so that both
+    // UIO drivers allow write combining. vfio-pci maps without, unless the module is patched.
+    attachment: Attachment::UserDriver(&[
         Support {
             driver: UserDriver::IgbUio,
             since: FIRST,
@@ -61,7 +63,8 @@ pub(super) const ENA: Driver = Driver {
         align: 1,
         power_of_two: Answer::Yes,
     },
-    // Large headers halve the largest number, except on devices with a larger memory BAR (24.03).
+    // Large LLQ headers halve the maximum number of descriptors, except on devices with a larger
+    // memory BAR (24.03).
     tx_descriptors: Descriptors {
         min: Limit::Fixed(128),
         max: Limit::Device,
@@ -242,7 +245,7 @@ pub(super) const NETVSC: Driver = Driver {
         vmbus: true,
     },
     // The VF of the pair stays with its kernel driver; the driver of DPDK uses it by itself.
-    attachment: Attachment::Unbound(&[since_first(UserDriver::UioHvGeneric)]),
+    attachment: Attachment::UserDriver(&[since_first(UserDriver::UioHvGeneric)]),
     min_dpdk: FIRST,
     // 4.17 for several queues, 4.18 for driver_override on VMBUS.
     min_kernel: Some(Version(4, 18)),
@@ -273,7 +276,8 @@ pub(super) const NETVSC: Driver = Driver {
         other_ip: Answer::Device,
         inner: Answer::Unknown,
     },
-    // Frames of 2048 bytes, 18 of which are Ethernet's: the driver sets no max_mtu.
+    // The driver sets no max_mtu, so that ethdev derives it from the maximum frame: 2048 bytes, 18
+    // of which are Ethernet's header and CRC.
     max_mtu: Since(&[(FIRST, Limit::Fixed(2030))]),
     rx_scatter: RxScatter::Never,
     tx_multi_segment: Answer::Yes,
@@ -306,7 +310,7 @@ pub(super) const VIRTIO: Driver = Driver {
         kernel_drivers: &["virtio-pci", "virtio_net"],
         vmbus: false,
     },
-    attachment: Attachment::Unbound(&[
+    attachment: Attachment::UserDriver(&[
         since_first(UserDriver::VfioPci),
         since_first(UserDriver::IgbUio),
         since_first(UserDriver::UioPciGeneric),
@@ -332,7 +336,7 @@ pub(super) const VIRTIO: Driver = Driver {
         align: 1,
         power_of_two: Answer::Device,
     },
-    // Without VIRTIO_NET_F_RSS, the host spreads as it likes.
+    // Without VIRTIO_NET_F_RSS, the host chooses the receive queue of each packet.
     rss: Rss {
         reta: Since(&[(FIRST, Limit::Device)]),
         udp_ports_v4: Answer::Device,
@@ -350,7 +354,7 @@ pub(super) const VIRTIO: Driver = Driver {
     events: Events { link: Answer::Device, removal: Answer::No, reset: Answer::No, timer: false },
     large_headers: Since(&[]),
     // A frame for which the receive queue has no descriptor is dropped by the host, which counts it
-    // at its end (`tx_dropped` of a TAP); the guest sees nothing of it.
+    // there (`tx_dropped` of a TAP); no counter of the guest includes it.
     counters: Counters {
         frames: &[Counter::Received, Counter::Errors],
         complete: Answer::No,
@@ -376,14 +380,14 @@ pub(super) const VMXNET3: Driver = Driver {
         kernel_drivers: &["vmxnet3"],
         vmbus: false,
     },
-    attachment: Attachment::Unbound(&[
+    attachment: Attachment::UserDriver(&[
         since_first(UserDriver::VfioPci),
         since_first(UserDriver::IgbUio),
         since_first(UserDriver::UioPciGeneric),
     ]),
     min_dpdk: FIRST,
     min_kernel: None,
-    // 16 and 8, or up to 32 each from device version 6 on.
+    // 16 receive and 8 transmit queues, or up to 32 of each from device version 6 on.
     queues: Queues {
         rx: Limit::Device,
         tx: Limit::Device,
@@ -445,7 +449,7 @@ pub(super) const GVE: Driver = Driver {
         kernel_drivers: &["gve"],
         vmbus: false,
     },
-    attachment: Attachment::Unbound(&[
+    attachment: Attachment::UserDriver(&[
         since_first(UserDriver::VfioPci),
         since_first(UserDriver::IgbUio),
     ]),
@@ -457,7 +461,7 @@ pub(super) const GVE: Driver = Driver {
         equal: Answer::No,
         power_of_two: Answer::No,
     },
-    // The only number is the device's.
+    // The device gives the number, and the driver accepts no other.
     rx_descriptors: Descriptors {
         min: Limit::Device,
         max: Limit::Device,

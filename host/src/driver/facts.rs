@@ -11,8 +11,8 @@ pub struct Version(pub u16, pub u16);
 
 impl Display for Version {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        // From 16 on, the number is a year of DPDK, which writes months with two digits. Versions
-        // of Linux are below.
+        // A major number of 16 or more is a year of DPDK, which writes months with two digits.
+        // Linux has smaller ones.
         match self.0 >= 16 {
             true => write!(f, "{}.{:02}", self.0, self.1),
             false => write!(f, "{}.{}", self.0, self.1),
@@ -70,12 +70,12 @@ pub enum Limit {
     Unknown,
 }
 
-/// Whether something holds.
+/// Whether a driver has a property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It holds.
+    /// Every device of the driver has it.
     Yes,
-    /// It does not hold.
+    /// No device of the driver has it.
     No,
     /// It depends on the device, its firmware or its host.
     Device,
@@ -97,7 +97,7 @@ pub enum UserDriver {
 }
 
 impl UserDriver {
-    /// All of them.
+    /// All drivers that hand devices to processes.
     pub const ALL: [UserDriver; 4] = [
         UserDriver::VfioPci,
         UserDriver::IgbUio,
@@ -149,7 +149,8 @@ impl FromStr for UserDriver {
 pub struct Support {
     /// The kernel's driver.
     pub driver: UserDriver,
-    /// The first version of DPDK that works with it; of the supported ones, 22.11 is the first.
+    /// The first version of DPDK that works with it, not before 22.11, the oldest that Weir
+    /// supports.
     pub since: Version,
     /// What else this combination demands, as an imperative sentence; empty if nothing.
     pub demand: &'static str,
@@ -162,7 +163,7 @@ pub enum Attachment {
     /// modules must be loaded.
     Bifurcated(&'static [&'static str]),
     /// The device is unbound from its kernel driver and bound to one of these, best first.
-    Unbound(&'static [Support]),
+    UserDriver(&'static [Support]),
     /// DPDK opens an interface of the kernel, or creates one.
     Interface,
     /// There is no device.
@@ -182,7 +183,7 @@ pub struct Recognition {
     pub vmbus: bool,
 }
 
-/// Limits of queues.
+/// Limits on the number of queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queues {
     /// Largest number of receive queues.
@@ -198,9 +199,9 @@ pub struct Queues {
 /// Limits of the descriptors of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptors {
-    /// Smallest number.
+    /// Minimum number of descriptors.
     pub min: Limit,
-    /// Largest number.
+    /// Maximum number of descriptors.
     pub max: Limit,
     /// The number must be a multiple of this.
     pub align: u16,
@@ -211,7 +212,7 @@ pub struct Descriptors {
 /// Receive side scaling: what spreads packets over queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rss {
-    /// Entries of the redirection table.
+    /// Number of entries of the redirection table (RETA), which maps hashes to receive queues.
     pub reta: Since<Limit>,
     /// Whether the ports of UDP over IPv4 are hashed. The source port is all that spreads the
     /// packets of one gateway node.
@@ -234,7 +235,7 @@ pub enum RxScatter {
     Offload,
     /// It is not: a packet that does not fit is dropped.
     Never,
-    /// It depends on the device or on the devices below.
+    /// It depends on the device, or on the devices that `net_failsafe` combines.
     Device,
 }
 
@@ -242,17 +243,17 @@ pub enum RxScatter {
 /// buffers are of one pool and have a reference count of 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastFree {
-    /// Offered.
+    /// It may be requested.
     Offered,
-    /// Offered, and without effect if multi-segment transmission is requested too.
+    /// It may be requested, and has no effect if multi-segment transmission is requested too.
     SingleSegment,
-    /// Not offered: a request is an error.
+    /// The driver does not offer it: a request is an error.
     NotOffered,
-    /// It depends on the devices below.
+    /// It depends on the devices that `net_failsafe` combines.
     Device,
 }
 
-/// Events of `rte_eth_dev_callback_register` and the timer.
+/// Events that the driver raises (`rte_eth_dev_callback_register`), and its use of timers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Events {
     /// Whether a change of the link raises `RTE_ETH_EVENT_INTR_LSC`.
@@ -270,9 +271,9 @@ pub struct Events {
 pub struct LargeHeaders {
     /// Name and value: `large_llq_hdr=1`.
     pub argument: &'static str,
-    /// Bytes of a packet's headers without the argument.
+    /// Maximum length of the headers in bytes without the argument.
     pub normal_bytes: u16,
-    /// Bytes of a packet's headers with the argument.
+    /// Maximum length of the headers in bytes with the argument.
     pub large_bytes: u16,
 }
 
@@ -312,7 +313,7 @@ pub enum Missed {
     Kernel,
     /// Nothing: such drops are invisible.
     NotCounted,
-    /// It depends on the devices below.
+    /// It depends on the devices that `net_failsafe` combines.
     Device,
     /// Not verified.
     Unknown,
@@ -324,11 +325,11 @@ pub enum NoBuffer {
     /// Failed attempts to replace buffers. No frame is lost by this: it is received by a later
     /// attempt, or the ring runs empty, which `imissed` counts where the device can.
     Delayed,
-    /// Lost frames.
+    /// Frames that were lost for lack of a buffer.
     Lost,
-    /// Nothing.
+    /// The driver does not count failed allocations.
     NotCounted,
-    /// It depends on the devices below.
+    /// It depends on the devices that `net_failsafe` combines.
     Device,
 }
 
@@ -357,11 +358,11 @@ pub struct Driver {
     pub recognition: Recognition,
     /// How its devices are given to DPDK.
     pub attachment: Attachment,
-    /// The first usable version of DPDK; of the supported ones, 22.11 is the first.
+    /// The first usable version of DPDK, not before 22.11, the oldest that Weir supports.
     pub min_dpdk: Version,
     /// The first usable version of Linux, if the driver demands more than DPDK does.
     pub min_kernel: Option<Version>,
-    /// Limits of queues.
+    /// Limits on the number of queues.
     pub queues: Queues,
     /// Limits of receive descriptors.
     pub rx_descriptors: Descriptors,
@@ -379,7 +380,7 @@ pub struct Driver {
     pub tx_prepare: Answer,
     /// Whether buffers may be freed without checks.
     pub fast_free: FastFree,
-    /// Events that must be handled.
+    /// Events that the driver raises, and whether it uses timers.
     pub events: Events,
     /// The device argument for long headers.
     pub large_headers: Since<LargeHeaders>,
@@ -403,8 +404,8 @@ impl Driver {
         }
     }
 
-    /// Returns whether DPDK's driver accepts a device with this id, of those that the kernel's
-    /// driver accepts.
+    /// Returns whether DPDK's driver accepts a device with this id. The kernel's driver may accept
+    /// more ids.
     pub fn accepts(&self, id: PciId) -> bool {
         self.recognition.pci.contains(&id)
     }

@@ -1,4 +1,5 @@
-//! Rows of Intel's NICs, read in DPDK 22.11.11 (Debian's source package).
+//! Rows of the driver table for Intel's NICs. The facts were read in DPDK 22.11.11 (Debian's source
+//! package).
 
 use super::facts::{
     Answer, Attachment, Counter, Counters, Descriptors, Driver, Events, FastFree, Limit, Missed,
@@ -12,7 +13,7 @@ const fn support(driver: UserDriver) -> Support {
     Support { driver, since: FIRST, demand: "" }
 }
 
-const PHYSICAL: Attachment = Attachment::Unbound(&[
+const PHYSICAL: Attachment = Attachment::UserDriver(&[
     support(UserDriver::VfioPci),
     support(UserDriver::IgbUio),
     support(UserDriver::UioPciGeneric),
@@ -20,7 +21,7 @@ const PHYSICAL: Attachment = Attachment::Unbound(&[
 
 /// Virtual functions have no legacy interrupt, which uio_pci_generic needs.
 const VIRTUAL: Attachment =
-    Attachment::Unbound(&[support(UserDriver::VfioPci), support(UserDriver::IgbUio)]);
+    Attachment::UserDriver(&[support(UserDriver::VfioPci), support(UserDriver::IgbUio)]);
 
 const fn descriptors(min: u32, align: u16) -> Descriptors {
     Descriptors { min: Limit::Fixed(min), max: Limit::Fixed(4096), align, power_of_two: Answer::No }
@@ -33,7 +34,7 @@ const fn recognition(
     Recognition { pci, kernel_only: &[], kernel_drivers, vmbus: false }
 }
 
-/// What all rows of this file have in common; each replaces the rest.
+/// The columns that most rows of this file share; each row replaces the others.
 const COMMON: Driver = Driver {
     name: "",
     title: "",
@@ -95,7 +96,8 @@ pub(super) const IXGBE_VF: Driver = Driver {
     recognition: recognition(pci_ids::IXGBE_VF, &["ixgbevf"]),
     attachment: VIRTUAL,
     max_mtu: Since(&[(FIRST, Limit::Fixed(9710))]),
-    // 64 on X550, none on 82599 and X540: the physical function decides.
+    // X550 has a redirection table of 64 entries, 82599 and X540 have none: there the physical
+    // function decides.
     rss: Rss {
         udp_ports_v4: Answer::Device,
         udp_ports_v6: Answer::Device,
@@ -173,7 +175,7 @@ pub(super) const E1000_EM: Driver = Driver {
     name: "net_e1000_em",
     title: "Intel 82540 to I219 (e1000, e1000e)",
     recognition: recognition(pci_ids::E1000_EM, &["e1000", "e1000e"]),
-    // The driver reports two and has no RSS, so that only the first receives.
+    // The driver reports two queues and has no RSS, so that only the first one receives.
     queues: Queues { rx: Limit::Fixed(2), tx: Limit::Fixed(2), ..COMMON.queues },
     rx_descriptors: descriptors(32, 8),
     tx_descriptors: descriptors(32, 8),

@@ -1,4 +1,5 @@
-//! Rows of drivers without hardware, read in DPDK 22.11.11 (Debian's source package).
+//! Rows of the driver table for drivers without hardware. The facts were read in DPDK 22.11.11
+//! (Debian's source package).
 
 use super::facts::{
     Answer, Attachment, Counter, Counters, Descriptors, Driver, Events, FastFree, Limit, Missed,
@@ -22,7 +23,7 @@ const NO_RSS: Rss = Rss {
     inner: Answer::No,
 };
 
-/// What all rows of this file have in common; each replaces the rest.
+/// The columns that most rows of this file share; each row replaces the others.
 const COMMON: Driver = Driver {
     name: "",
     title: "",
@@ -40,7 +41,7 @@ const COMMON: Driver = Driver {
     rx_descriptors: ANY,
     tx_descriptors: ANY,
     rss: NO_RSS,
-    // The driver sets no limit below that of the field.
+    // The driver sets no limit below the largest value of the field, 16 bits.
     max_mtu: Since(&[(FIRST, Limit::Fixed(65_535))]),
     rx_scatter: RxScatter::Always,
     tx_multi_segment: Answer::Yes,
@@ -103,7 +104,8 @@ pub(super) const TAP: Driver = Driver {
     title: "TAP interface of the kernel",
     attachment: Attachment::Interface,
     queues: Queues { rx: Limit::Fixed(16), tx: Limit::Fixed(16), ..COMMON.queues },
-    // Frames of 1522 bytes, 18 of which are Ethernet's: the driver sets no max_mtu.
+    // The driver sets no max_mtu, so that ethdev derives it from the maximum frame: 1522 bytes, 18
+    // of which are Ethernet's header and CRC.
     max_mtu: Since(&[(FIRST, Limit::Fixed(1504))]),
     rx_scatter: RxScatter::Offload,
     rss: Rss {
@@ -213,8 +215,8 @@ pub(super) const VHOST: Driver = Driver {
     ..COMMON
 };
 
-/// What depends on the devices below.
-const BELOW: Driver = Driver {
+/// The columns of drivers that combine other devices. Most depend on these devices.
+const COMBINED: Driver = Driver {
     rx_descriptors: Descriptors { min: Limit::Device, max: Limit::Device, ..ANY },
     tx_descriptors: Descriptors { min: Limit::Device, max: Limit::Device, ..ANY },
     rss: Rss {
@@ -227,10 +229,11 @@ const BELOW: Driver = Driver {
     max_mtu: Since(&[(FIRST, Limit::Device)]),
     rx_scatter: RxScatter::Device,
     tx_multi_segment: Answer::Device,
-    // The driver does not pass the call on to the devices below, which may need it for checksums.
+    // The driver does not pass the call on to the combined devices, which may need it for
+    // checksums.
     tx_prepare: Answer::No,
     fast_free: FastFree::Device,
-    // Removal of a device below is handled by the driver, which polls for its return.
+    // Removal of a combined device is handled by the driver, which polls for its return.
     events: Events { link: Answer::Yes, removal: Answer::No, reset: Answer::No, timer: false },
     counters: Counters {
         frames: &[Counter::Received, Counter::Missed, Counter::Errors, Counter::NoBuffer],
@@ -246,7 +249,7 @@ pub(super) const FAILSAFE: Driver = Driver {
     title: "One port of a preferred device and its replacements",
     sources: &["DPDK 22.11.11 drivers/net/failsafe: failsafe_ops.c fs_dev_infos_get, \
          failsafe_ether.c failsafe_stats_increment; failsafe.c"],
-    ..BELOW
+    ..COMBINED
 };
 
 pub(super) const VDEV_NETVSC: Driver = Driver {
@@ -256,5 +259,5 @@ pub(super) const VDEV_NETVSC: Driver = Driver {
     // The port is one of net_failsafe, over net_tap.
     max_mtu: Since(&[(FIRST, Limit::Fixed(1504))]),
     sources: &["DPDK 22.11.11 doc/guides/nics/vdev_netvsc.rst; drivers/net/vdev_netvsc"],
-    ..BELOW
+    ..COMBINED
 };

@@ -6,7 +6,7 @@ use crate::cpu_set::CpuSet;
 /// An interrupt with a handler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interrupt {
-    /// Number.
+    /// Number of the interrupt in `/proc/irq`.
     pub number: u32,
     /// Names of its handlers, usually a device and a queue.
     pub names: Vec<String>,

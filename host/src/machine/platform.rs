@@ -18,7 +18,8 @@ pub enum Platform {
     },
     /// A virtual machine of Azure.
     Azure,
-    /// Another virtual machine, with vendor and product from the tables; empty if unknown.
+    /// Another virtual machine, with vendor and product from the firmware's tables; empty if
+    /// unknown.
     Virtual(String),
     /// A physical machine, with vendor and product.
     BareMetal(String),

@@ -2,7 +2,7 @@
 
 use crate::Root;
 
-/// A process.
+/// A process of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
     /// Process id.
@@ -11,7 +11,7 @@ pub struct Process {
     pub name: String,
 }
 
-/// Returns all processes by process id. Threads are not listed.
+/// Returns all processes in the order of their ids. Threads are not listed.
 pub fn processes(root: &Root) -> Vec<Process> {
     let mut pids: Vec<u32> =
         root.list("proc").iter().filter_map(|name| name.parse().ok()).collect();

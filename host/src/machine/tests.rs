@@ -1,4 +1,4 @@
-//! The machine is read from trees of files like the kernel's.
+//! The machine is read from directories with files like the kernel's.
 
 use std::os::unix::fs::symlink;
 
@@ -67,7 +67,7 @@ fn interrupts_without_handler_are_left_out() {
 }
 
 #[test]
-fn the_kernel_has_a_version_and_modules() {
+fn the_version_and_modules_of_the_kernel_are_read() {
     let tree = Tree::new();
     let root = tree.root();
     assert_eq!((kernel_version(&root), module_available(&root, "vfio-pci")), (None, None));
@@ -87,7 +87,7 @@ fn the_kernel_has_a_version_and_modules() {
 }
 
 #[test]
-fn platforms_are_told_apart_by_firmware_tables() {
+fn platforms_are_distinguished_by_firmware_tables() {
     let platform = |files: &[(&str, &str)], flags: &str| {
         let tree = Tree::new();
         for (name, text) in files {

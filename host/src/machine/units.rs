@@ -48,8 +48,8 @@ impl Unit {
         pairs.filter(move |(name, _)| name.trim_end() == key).map(|(_, value)| value)
     }
 
-    /// Returns whether another unit pulls this one in by its own file.
-    fn is_named_by(&self, other: &Unit) -> bool {
+    /// Returns whether the file of another unit wants or requires this one.
+    fn is_pulled_in_by(&self, other: &Unit) -> bool {
         let mut lists = ["Wants", "Requires", "BindsTo"].into_iter().flat_map(|k| other.values(k));
         lists.any(|list| list.split_whitespace().any(|name| name == self.name))
     }
@@ -81,7 +81,7 @@ fn starts_at_boot(root: &Root, all: &[Unit], unit: &Unit, depth: u32) -> bool {
     if depth == 0 {
         return false;
     }
-    // Only Weir's own targets may be disabled; systemd's are started.
+    // Only units of Weir are checked further; other targets are assumed to start at boot.
     let is_started = |name: &str| match name.starts_with("weir") {
         false => true,
         true => {
@@ -97,5 +97,5 @@ fn starts_at_boot(root: &Root, all: &[Unit], unit: &Unit, depth: u32) -> bool {
         })
     });
     let weirs = || all.iter().filter(|other| other.name.starts_with("weir"));
-    by_link || weirs().any(|other| unit.is_named_by(other) && is_started(&other.name))
+    by_link || weirs().any(|other| unit.is_pulled_in_by(other) && is_started(&other.name))
 }

@@ -14,12 +14,12 @@ use netlink::rtnetlink::packet_route::route::{
 };
 use serde::{Serialize, Serializer};
 
-/// What the kernel knows of its interfaces beyond sysfs, by name.
+/// Properties of the kernel's interfaces that sysfs does not have, by the name of the interface.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Network {
     /// Kind of virtual interfaces: `veth`, `vlan`, `vxlan`, `tun`, ...
     pub kinds: BTreeMap<String, String>,
-    /// Addresses.
+    /// IP addresses with their prefix lengths.
     pub addresses: BTreeMap<String, Vec<Address>>,
     /// Default routes in use: those of the main table with the smallest metric of their family.
     pub default_routes: BTreeMap<String, Vec<DefaultRoute>>,
@@ -28,7 +28,7 @@ pub struct Network {
 /// An address of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
-    /// The address.
+    /// The IP address.
     pub address: IpAddr,
     /// Prefix length of its network.
     pub length: u8,
@@ -49,11 +49,11 @@ impl Serialize for Address {
 /// A default route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct DefaultRoute {
-    /// Whether it is one of IPv6.
+    /// Whether it is a route of IPv6, otherwise of IPv4.
     pub ipv6: bool,
     /// The router; `None` if the route has none.
     pub gateway: Option<IpAddr>,
-    /// Metric.
+    /// Metric of the route; the smallest one is used.
     pub metric: u32,
 }
 

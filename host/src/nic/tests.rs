@@ -140,7 +140,7 @@ fn iommu_groups_name_their_other_members() {
     assert_eq!(others, ["0000:00:03.0", "0000:03:00.1"]);
     assert_eq!((group.number, group.translation.as_deref()), (12, Some("DMA")));
     assert_eq!(nic(&inventory, "ens1f0").numa_node, Some(1));
-    // vfio makes up a group for a device without an IOMMU.
+    // vfio creates a group for a device without an IOMMU.
     let device = fake.pci("0000:05:00.0", "8086:1572", "vfio-pci");
     fake.iommu_group(40, "", &[&device]);
     fake.file("sys/kernel/iommu_groups/40/name", "vfio-noiommu");
@@ -148,7 +148,7 @@ fn iommu_groups_name_their_other_members() {
 }
 
 #[test]
-fn unknown_speed_and_tunnel_addresses_are_left_out() {
+fn unknown_speeds_and_macs_and_the_loopback_interface_are_left_out() {
     let mut fake = Fake::new();
     fake.interface("sys/devices/virtual", "tap0", "02:00:00:00:00:01");
     fake.file("sys/devices/virtual/net/tap0/speed", "-1");

@@ -1,4 +1,4 @@
-//! The plane is selected on machines that look like those of clouds.
+//! The plane is selected on directories with the files of machines in clouds.
 
 use super::*;
 use crate::address::BusAddress;
@@ -13,8 +13,8 @@ fn configuration(arms: &[&str]) -> Config {
     config::from_toml(&text).unwrap_or_else(|error| panic!("{}", error.render()))
 }
 
-/// Adds memory for DPDK, and the version of a kernel.
-fn equip(machine: &Fake, kernel: &str) {
+/// Adds files that show enough memory for DPDK, and this version of the kernel.
+fn add_memory_and_kernel(machine: &Fake, kernel: &str) {
     machine.file("proc/meminfo", "MemTotal: 4000000 kB\nMemAvailable: 3000000 kB");
     machine.file("proc/self/mounts", "none /dev/hugepages hugetlbfs rw,pagesize=2M 0 0");
     for file in ["nr_hugepages", "free_hugepages"] {
@@ -54,9 +54,9 @@ fn libraries_that_fastpath_lists_have_drivers() {
 }
 
 #[test]
-fn ena_is_driven_by_dpdk_once_a_module_can_take_it() {
+fn ena_is_driven_by_dpdk_once_igb_uio_is_loaded() {
     let (machine, config) = (Fake::aws(), configuration(&["0000:00:06.0"]));
-    equip(&machine, "6.1.0-56-cloud-amd64");
+    add_memory_and_kernel(&machine, "6.1.0-56-cloud-amd64");
     let found = decision(&machine, &config, dpdk());
     assert_decision(
         &found,
@@ -74,7 +74,7 @@ fn ena_is_driven_by_dpdk_once_a_module_can_take_it() {
     nic.interfaces.clear();
     let found = decide(&observe(&machine.root(), &config, &bound, dpdk()));
     assert_decision(&found, Plane::Dpdk, &["net_ena drives it, bound to igb_uio"]);
-    // Without its drivers known, fastpath is not started, and XDP needs the interface back.
+    // If fastpath's drivers are unknown, XDP is selected, and needs the kernel's interface back.
     let found = decide(&observe(&machine.root(), &config, &bound, None));
     let unbind = "type: weir nic unbind 0000:00:06.0";
     assert_decision(&found, Plane::Xdp, &["the drivers of fastpath are unknown", unbind]);
@@ -85,7 +85,7 @@ fn the_management_nic_and_missing_memory_select_xdp() {
     let machine = Fake::aws();
     machine.driver("pci", "igb_uio");
     let config = configuration(&["ens6", "ens5"]);
-    equip(&machine, "6.1.0");
+    add_memory_and_kernel(&machine, "6.1.0");
     let found = decision(&machine, &config, dpdk());
     assert_decision(&found, Plane::Xdp, &["egress.device = \"ens5\": ens5 carries an ssh session"]);
     assert_eq!(found.reasons.len(), 1, "only what prevents DPDK: {found:?}");
@@ -106,7 +106,7 @@ fn the_management_nic_and_missing_memory_select_xdp() {
 fn lcores_need_cpus_of_this_machine() {
     let (machine, config) = (Fake::aws(), configuration(&["ens6"]));
     machine.driver("pci", "igb_uio");
-    equip(&machine, "6.1.0");
+    add_memory_and_kernel(&machine, "6.1.0");
     machine.file("sys/devices/system/cpu/online", "0");
     let found = decision(&machine, &config, dpdk());
     assert_decision(&found, Plane::Xdp, &["fastpath.lcores: CPU 1 is not online", "online: 0"]);
@@ -118,7 +118,7 @@ fn lcores_need_cpus_of_this_machine() {
 fn a_bound_nic_that_is_named_as_before_stays_with_dpdk() {
     let machine = Fake::aws();
     machine.driver("pci", "igb_uio");
-    equip(&machine, "6.1.0");
+    add_memory_and_kernel(&machine, "6.1.0");
     let before = machine.inventory();
     let nic = before.nics.iter().find(|nic| nic.name() == "0000:00:06.0").unwrap();
     let mac = nic.macs()[0].to_string();
@@ -143,14 +143,14 @@ fn a_bound_nic_that_is_named_as_before_stays_with_dpdk() {
 }
 
 #[test]
-fn devices_may_be_missing_and_memory_can_be_left_aside() {
+fn missing_devices_are_detected_and_memory_problems_can_be_ignored() {
     let machine = Fake::aws();
     machine.driver("pci", "igb_uio");
     let inventory = machine.inventory();
     assert!(devices_exist(&configuration(&["ens6", "net_pcap0,iface=eth9"]), &inventory));
     assert!(!devices_exist(&configuration(&["ens6", "eth9"]), &inventory));
 
-    // The machine has no memory at all.
+    // The directory has no /proc/meminfo.
     let config = configuration(&["ens6"]);
     let observed = observe(&machine.root(), &config, &inventory, dpdk());
     assert_decision(&decide(&observed), Plane::Xdp, &["proc/meminfo"]);
@@ -160,11 +160,11 @@ fn devices_may_be_missing_and_memory_can_be_left_aside() {
 #[test]
 fn mana_needs_linux_6_2_and_its_driver_in_fastpath() {
     let (machine, config) = (Fake::azure("1414:00ba", "mana"), configuration(&["0002:00:02.0"]));
-    equip(&machine, "6.1.0-56-cloud-amd64");
+    add_memory_and_kernel(&machine, "6.1.0-56-cloud-amd64");
     let found = decision(&machine, &config, dpdk());
     let expected = "net_mana needs Linux 6.2, this machine runs 6.1";
     assert_decision(&found, Plane::Xdp, &[expected]);
-    equip(&machine, "6.12.0");
+    add_memory_and_kernel(&machine, "6.12.0");
     let found = decision(&machine, &config, dpdk());
     assert_decision(&found, Plane::Dpdk, &["net_mana drives it beside the kernel's driver"]);
 
@@ -181,7 +181,7 @@ fn mana_needs_linux_6_2_and_its_driver_in_fastpath() {
 }
 
 #[test]
-fn a_mac_address_of_azure_names_the_virtual_function() {
+fn a_synthetic_nic_of_azure_is_found_by_mac_address_and_interface() {
     let machine = Fake::azure("1414:00ba", "mana");
     let (inventory, config) = (machine.inventory(), configuration(&["eth2"]));
     let mac = "00:0d:3a:00:00:02".parse().unwrap();
@@ -195,7 +195,7 @@ fn a_mac_address_of_azure_names_the_virtual_function() {
 #[test]
 fn interfaces_of_software_are_left_to_xdp_and_pure_vdevs_to_dpdk() {
     let machine = Fake::aws();
-    equip(&machine, "6.1.0");
+    add_memory_and_kernel(&machine, "6.1.0");
     machine.interface("sys/devices/virtual", "veth0", "02:00:00:00:00:99");
     let xdp = |device: &str, reason: &str| {
         let found = decision(&machine, &configuration(&[device]), dpdk());

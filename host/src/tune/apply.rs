@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::drop_in::DropIn;
 use super::plan::{BootLoader, Plan};
-use super::record::{Former, Record, RecordError};
+use super::record::{FormerValue, Record, RecordError};
 use super::setting::Setting;
 use super::value::ValueFile;
 use crate::Root;
@@ -21,7 +21,7 @@ pub enum TuneError {
     Record(#[from] RecordError),
 }
 
-/// What was done.
+/// What applying or reverting a plan did.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Outcome {
     /// Drop-in files that were written or removed, and values that were set, one sentence each.
@@ -66,11 +66,11 @@ pub fn apply(root: &Root, plan: &Plan, commands: &dyn Commands) -> Result<Outcom
             restart_irqbalance(root, commands, &mut outcome);
         }
     }
-    let wanted = |former: &Former| {
+    let is_planned = |former: &FormerValue| {
         plan.settings.iter().any(|setting| setting.value_path() == Some(&former.path))
     };
-    let (kept, obsolete) = record.values.drain(..).partition(wanted);
-    record.values = kept;
+    let (planned, obsolete) = record.values.drain(..).partition(is_planned);
+    record.values = planned;
     record.values.extend(restore(root, obsolete, &mut outcome));
     if !plan.writes(DropIn::Grub) {
         record.parameters = plan.parameters();
@@ -174,7 +174,7 @@ fn set(
     let (path, is_new) = (file.path().to_owned(), !record.has(file));
     if is_new {
         let persistent = setting.file.is_some();
-        record.values.push(Former { path: path.clone(), value: value.clone(), persistent });
+        record.values.push(FormerValue { path: path.clone(), value: value.clone(), persistent });
         record.write(root)?;
     }
     let (name, wanted) = (&setting.name, &setting.wanted);
@@ -208,7 +208,7 @@ fn is_managed(path: &str, error: &io::Error) -> bool {
 /// Writes former values back, the last changed first, and returns those that could not be written,
 /// in their order. A file that no longer exists, such as that of an interrupt, has no value to
 /// restore.
-fn restore(root: &Root, values: Vec<Former>, outcome: &mut Outcome) -> Vec<Former> {
+fn restore(root: &Root, values: Vec<FormerValue>, outcome: &mut Outcome) -> Vec<FormerValue> {
     let mut failed = Vec::new();
     for former in values.into_iter().rev() {
         let (file, value) = (ValueFile::new(&former.path), &former.value);

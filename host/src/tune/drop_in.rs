@@ -23,7 +23,7 @@ pub enum DropIn {
 const MARK: &str = "# Written by `weir tune apply`; removed by `weir tune revert`.";
 
 impl DropIn {
-    /// All of them.
+    /// All drop-in files.
     pub const ALL: [DropIn; 4] =
         [DropIn::Grub, DropIn::Sysctl, DropIn::Tmpfiles, DropIn::Irqbalance];
 

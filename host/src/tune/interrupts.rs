@@ -53,8 +53,8 @@ pub(super) fn settings(situation: &Situation<'_>) -> Vec<Setting> {
     settings
 }
 
-/// Returns the setting of irqbalance, which moves interrupts every ten seconds. By itself it avoids
-/// isolated CPUs, but only from the next boot on.
+/// Returns the setting of irqbalance, which moves interrupts every ten seconds. It avoids isolated
+/// CPUs without this setting, but `isolcpus` isolates them only from the next boot on.
 fn irqbalance(situation: &Situation<'_>) -> Option<Setting> {
     let installed = ["usr/sbin/irqbalance", "sbin/irqbalance"];
     if !installed.iter().any(|path| situation.root.exists(path)) {

@@ -23,8 +23,8 @@ pub(super) fn parameters(situation: &Situation<'_>) -> Vec<Setting> {
     parameters
 }
 
-/// Returns a parameter, unless its purpose is fulfilled without Weir's file. `now` is what the
-/// kernel has.
+/// Returns a parameter, unless its purpose is fulfilled without Weir's file. `now` is the value in
+/// the kernel, `in_force` whether the purpose is fulfilled now.
 fn parameter(
     situation: &Situation<'_>,
     (name, wanted): (&str, String),
@@ -33,7 +33,7 @@ fn parameter(
     reason: &'static str,
 ) -> Option<Setting> {
     let key = match name {
-        // Their order matters: a number of pages follows the size of these.
+        // `hugepages` counts pages of the size before it, so that its entry begins with that.
         "hugepages" => "hugepagesz",
         name => name,
     };
@@ -161,7 +161,7 @@ pub fn boot_pages(root: &Root, config: &Config) -> Result<BootPages, MachineErro
 fn default_page_is(root: &Root, page: PageSize) -> bool {
     let meminfo = root.read("proc/meminfo").unwrap_or_default();
     let size = meminfo.lines().find_map(|line| line.strip_prefix("Hugepagesize:"));
-    // Files of a machine without huge pages, or from a test, have no such line.
+    // A kernel without huge pages, and files of tests, have no such line.
     size.map_or(page == PageSize::TwoMib, |size| {
         size.trim() == format!("{} kB", page.bytes() >> 10)
     })
@@ -262,7 +262,7 @@ fn pages(situation: &Situation<'_>) -> Vec<Setting> {
 fn iommu(situation: &Situation<'_>) -> Vec<Setting> {
     let uses_vfio = situation.devices.iter().any(|device| {
         matches!(device.dpdk_driver().map(|driver| driver.attachment),
-            Some(Attachment::Unbound(supports))
+            Some(Attachment::UserDriver(supports))
                 if device.nic().is_some()
                     && supports.iter().any(|one| one.driver == UserDriver::VfioPci))
     });
@@ -285,7 +285,7 @@ fn iommu(situation: &Situation<'_>) -> Vec<Setting> {
             ("intel_iommu", "on".to_owned()),
             now,
             enabled,
-            "vfio-pci confines what the NICs write to by the IOMMU",
+            "with the IOMMU, vfio-pci confines the memory that NICs can access",
         ));
     }
     // On ARM, whose CPUs have an implementer instead of a vendor, the parameter has another name.
@@ -301,8 +301,8 @@ fn iommu(situation: &Situation<'_>) -> Vec<Setting> {
         (name, wanted.to_owned()),
         now,
         in_force,
-        "devices of the kernel bypass the IOMMU, which costs them throughput; those of vfio-pci \
-         are confined all the same",
+        "devices of the kernel bypass the IOMMU, whose translation costs throughput; devices of \
+         vfio-pci stay confined",
     ));
     found.into_iter().flatten().collect()
 }

@@ -41,7 +41,7 @@ pub(super) enum BootLoader {
     UpdateGrub,
     /// By `grubby` (Amazon Linux, Fedora).
     Grubby,
-    /// In another way.
+    /// Neither exists: the operator changes the boot loader's configuration.
     Other,
 }
 
@@ -84,14 +84,14 @@ pub fn plan(root: &Root, config: &Config, inventory: &Inventory) -> Result<Plan,
     settings.extend(interrupts::settings(&situation));
     settings.extend(system::settings(&situation));
     settings.extend(system::sysctls(&situation));
-    let mut notes: Vec<String> = situation.shared.iter().cloned().collect();
+    let mut notes: Vec<String> = situation.why_unreserved.iter().cloned().collect();
     let has_nohz = situation.cpus.as_ref().is_some_and(|cpus| cpus.nohz_full.is_some());
     if !situation.lcores.is_empty() && !has_nohz {
         notes.push("nohz_full: this kernel is built without CONFIG_NO_HZ_FULL".to_owned());
     }
     if situation.lcores.contains(0) {
         notes.push(
-            "fastpath.lcores: CPU 0 counts the time and keeps its timer tick; use other CPUs"
+            "fastpath.lcores: CPU 0 keeps its timer tick, which maintains the time; use other CPUs"
                 .to_owned(),
         );
     }
@@ -256,7 +256,7 @@ impl Plan {
         let file = first.file.filter(|file| self.writes(*file));
         let file = file.map(|file| format!("at boot: /{}", file.path()));
         let reboot = first.needs_reboot().then(|| "after a reboot".to_owned());
-        let places: Vec<String> = [value, file, reboot].into_iter().flatten().collect();
-        let _ = writeln!(text, "  {}", places.join(", "));
+        let when: Vec<String> = [value, file, reboot].into_iter().flatten().collect();
+        let _ = writeln!(text, "  {}", when.join(", "));
     }
 }

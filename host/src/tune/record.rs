@@ -10,17 +10,18 @@ use crate::Root;
 use crate::file;
 use crate::machine::CommandLine;
 
-/// The file of the record, without a leading slash. Root writes what it contains to the paths that
-/// it names, so that it is in a directory of root alone: the service user owns `/var/lib/weir`.
+/// The file of the record, without a leading slash. `weir tune revert` runs as root and writes to
+/// the paths in it, so that only root may write to its directory: `/var/lib/weir` is the service
+/// user's.
 pub(super) const RECORD: &str = "var/lib/weir-tune/record.json";
 
 /// Values before Weir changed them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The boot in which values without a drop-in file were changed.
+    /// The kernel's id of the boot in which the record was last written.
     pub(super) boot: String,
     /// The values, in the order in which they were changed.
-    pub(super) values: Vec<Former>,
+    pub(super) values: Vec<FormerValue>,
     /// Kernel parameters that the operator was asked to add, where no drop-in file sets them.
     #[serde(default)]
     pub(super) parameters: Vec<String>,
@@ -28,10 +29,10 @@ pub(super) struct Record {
 
 /// A value before Weir changed it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Former {
+pub(super) struct FormerValue {
     /// Path of the file, without a leading slash.
     pub(super) path: String,
-    /// The value.
+    /// The value that it had.
     pub(super) value: String,
     /// Whether a drop-in file sets Weir's value at boot. Otherwise a boot undoes the change, and
     /// the record expires with it: numbers of interrupts differ from boot to boot.

@@ -26,7 +26,7 @@ pub(super) struct Situation<'a> {
     /// The other CPUs that are online.
     pub(super) others: CpuSet,
     /// Why no CPU is reserved for lcores, if none is.
-    pub(super) shared: Option<String>,
+    pub(super) why_unreserved: Option<String>,
     pub(super) record: Record,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Situation<'a> {
             command_line: CommandLine::read(root).unwrap_or_default(),
             others: online.without(&lcores),
             lcores,
-            shared: reserved.err(),
+            why_unreserved: reserved.err(),
             cpus,
             record,
         }
@@ -67,7 +67,7 @@ impl<'a> Situation<'a> {
         let value = ValueFile::new(path);
         let Some(now) = value.read(self.root) else { return };
         let before = self.record.before(self.root, &value).unwrap_or_default();
-        // An entry without a record was applied before the value existed.
+        // An entry without a record is from an earlier `apply`, when the value did not exist yet.
         let owned = !self.record.has(&value)
             && draft.file.as_ref().is_some_and(|(file, _)| file.sets(self.root, &draft.key));
         if satisfies(&before) && !owned {

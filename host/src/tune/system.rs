@@ -71,7 +71,7 @@ fn governors(situation: &Situation<'_>) -> Vec<Setting> {
     settings
 }
 
-/// Returns the sysctls.
+/// Returns the sysctls: ranges of ports, kernel work on the CPUs of lcores, reverse path filters.
 pub(super) fn sysctls(situation: &Situation<'_>) -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut add = |key: &str, satisfies: &dyn Fn(&str) -> bool, wanted: String, reason| {
@@ -90,7 +90,8 @@ pub(super) fn sysctls(situation: &Situation<'_>) -> Vec<Setting> {
         let range = (numbers.next()?, numbers.next()?);
         PortOverlap::of(situation.config, range)?.range_above()
     };
-    // The whole range overlaps whenever NAT shares an address.
+    // With all ports as the kernel's range, there is an overlap whenever NAT uses an address of the
+    // machine.
     if let Some((first, last)) = overlap("1 65535") {
         add(
             "net/ipv4/ip_local_port_range",
@@ -162,7 +163,7 @@ fn reverse_path_filters(situation: &Situation<'_>) -> Vec<Setting> {
         let default = setting("default").unwrap_or_default();
         let owned = DropIn::Sysctl.sets(situation.root, &key);
         if is_strict(&default) || owned {
-            // It is in force for the interface when that appears.
+            // The drop-in file sets it when the interface appears.
             let now = format!("{default} (default)");
             settings.push(Setting { now, in_force: owned, ..draft.into_setting() });
         }

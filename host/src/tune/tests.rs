@@ -1,4 +1,4 @@
-//! Plans are made, applied and reverted on trees of files like those of machines.
+//! Plans are made, applied and reverted on directories with the files of machines.
 
 use config::Config;
 
@@ -55,7 +55,7 @@ fn planned(fake: &Fake, config: &Config) -> Plan {
     plan(&fake.root(), config, &fake.inventory()).unwrap()
 }
 
-/// Returns name, value in force and wanted value of the settings that are not in force.
+/// Returns name, value in force and desired value of the settings that are not in force.
 fn pending(plan: &Plan) -> Vec<(&str, &str, &str)> {
     plan.pending().map(|one| (&*one.name, &*one.now, &*one.wanted)).collect()
 }
@@ -159,7 +159,7 @@ fn applied_settings_are_in_force_or_wait_for_a_boot_and_are_reverted() {
     apply(&root, &booted, &commands).unwrap();
     assert_eq!(text(&fake, "etc/default/grub.d/50-weir.cfg"), grub);
 
-    // Numbers of interrupts of an earlier boot mean nothing; other values are restored.
+    // Interrupts had other numbers in an earlier boot, so that only other values are restored.
     fake.file("proc/irq/31/smp_affinity_list", "1");
     let outcome = revert(&root, &commands).unwrap();
     assert_eq!(outcome.failed, Vec::<String>::new());
@@ -196,7 +196,7 @@ fn another_configuration_restores_what_it_does_not_need() {
 }
 
 #[test]
-fn what_others_set_is_left_to_them() {
+fn settings_and_files_of_others_are_left_alone() {
     let fake = machine(Fake::aws());
     fake.file("proc/cmdline", "isolcpus=1-3 nohz_full=1-3 irqaffinity=0");
     fake.file("sys/devices/system/cpu/isolated", "1-3");
@@ -351,7 +351,7 @@ fn shared_addresses_and_strict_filters_get_sysctls() {
 }
 
 #[test]
-fn irqbalance_is_told_which_cpus_to_avoid() {
+fn irqbalance_avoids_the_cpus_of_lcores() {
     let (fake, config) = (machine(Fake::aws()), configuration("", ""));
     fake.file("usr/sbin/irqbalance", "");
     fake.directory("run/systemd/system");
@@ -387,7 +387,7 @@ fn other_boot_loaders_are_left_to_the_operator() {
     assert!(!planned(&fake, &config).has_changes());
     assert!(!fake.path.join("etc/default/grub.d/50-weir.cfg").exists());
 
-    // In force, the parameters stay Weir's, and go if they are no longer needed.
+    // Parameters in force stay recorded as Weir's, and are removed when no longer needed.
     let pages = plan.parameters().pop().unwrap();
     let line = format!(
         "quiet isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 \
@@ -424,7 +424,7 @@ fn other_boot_loaders_are_left_to_the_operator() {
 }
 
 #[test]
-fn a_failed_write_is_no_change() {
+fn failed_writes_are_reported_and_not_recorded() {
     let (fake, config) = (machine(Fake::aws()), configuration("", ""));
     let (root, commands) = (fake.root(), FakeCommands::default());
     // Files instead of directories, and a value that the kernel does not let be written.
@@ -459,7 +459,7 @@ fn a_failed_write_is_no_change() {
 }
 
 #[test]
-fn no_cpu_is_reserved_where_none_would_be_left() {
+fn no_cpu_is_reserved_if_lcores_need_all_cpus_or_missing_ones() {
     let (fake, config) = (machine(Fake::aws()), configuration("", ""));
     let online = "sys/devices/system/cpu/online";
     for (cpus, note) in [("2-3", "all CPUs (2-3) poll"), ("0-2", "CPU 3 of 2-3 is not online")] {
@@ -471,7 +471,7 @@ fn no_cpu_is_reserved_where_none_would_be_left() {
 }
 
 #[test]
-fn a_damaged_record_stops_everything() {
+fn a_damaged_record_prevents_planning_and_reverting() {
     let (fake, config) = (machine(Fake::aws()), configuration("", ""));
     fake.file("var/lib/weir-tune/record.json", "{");
     let error = plan(&fake.root(), &config, &fake.inventory()).unwrap_err().to_string();

@@ -129,12 +129,13 @@ fn addresses_of_an_earlier_configuration_are_deleted_and_those_of_others_stay() 
     let interface = |addr: &str, len| Interface { addr: addr.parse().unwrap(), len };
     let (one, six) = (interface("10.98.0.1", 24), interface("fd98::1", 64));
     let mut netlink = Netlink::default();
-    // Added without the mark, by an earlier version or by an operator, and then configured.
+    // An address that an earlier version or an operator added without the mark is marked once it is
+    // configured.
     ip("address add 10.98.0.1/24 dev near0");
     netlink.set_addresses("near0", &[one, six]).unwrap();
     netlink.set_addresses("near0", &[one, six]).unwrap();
-    let own = ["10.97.0.1/24", "10.98.0.1/24", "fd98::1/64", "fd97::1/64"];
-    assert_eq!(addresses(), own);
+    let expected = ["10.97.0.1/24", "10.98.0.1/24", "fd98::1/64", "fd97::1/64"];
+    assert_eq!(addresses(), expected);
     let two = interface("10.98.0.2", 24);
     netlink.set_addresses("near0", &[two]).unwrap();
     assert_eq!(addresses(), ["10.97.0.1/24", "10.98.0.2/24", "fd97::1/64"]);

@@ -56,7 +56,7 @@ fn wrong_header_checksum_is_detected() {
 
 #[test]
 fn a_udp_checksum_is_never_zero() {
-    assert_eq!((udp(0), udp(1), udp(0xffff)), (0xffff, 1, 0xffff));
+    assert_eq!((udp_checksum(0), udp_checksum(1), udp_checksum(0xffff)), (0xffff, 1, 0xffff));
     // A datagram whose ports make the checksum 0.
     let (mut bytes, ip) = packet(samples::UDP4);
     let mut w = Window::new(&mut bytes);

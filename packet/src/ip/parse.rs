@@ -1,8 +1,8 @@
 //! Parses an IP packet of either family.
 //!
-//! Parsing checks everything that later stages rely on: the headers of an accepted packet lie in
-//! the window, its end lies in the frame, and the fixed part of a TCP, UDP or ICMP header lies
-//! within the packet.
+//! Parsing checks what later stages rely on: the IP header and extension headers of an accepted
+//! packet lie in the window, its end lies in the frame, and the minimum TCP, UDP or ICMP header
+//! lies within the packet (but possibly in a later segment of the frame).
 
 use super::{Fragment, ICMP, ICMPV6, Ip, L4, TCP, UDP};
 use crate::ethernet;
@@ -30,34 +30,35 @@ impl Ip {
     #[inline(always)]
     pub fn read(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> Result<(), Malformed> {
         let len = header(w, at, ethertype, self)?;
-        self.read_on(w, u32::from(at) + len)
+        self.read_upper(w, u32::from(at) + len)
     }
 
     /// Like [`Ip::read`], but accepts only a whole packet whose upper-layer header directly follows
     /// an IP header of 20 (IPv4) or 40 (IPv6) bytes. All offsets are then constants if `at` is a
-    /// constant. Returns false for any other or malformed packet.
+    /// constant. `ethertype` is that of IPv4 or IPv6. Returns false for any other or malformed
+    /// packet.
     #[inline(always)]
     pub fn read_usual(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> bool {
-        let fixed = match ethertype {
-            ethernet::IPV4 => ipv4::fixed(w, at, self),
-            _ => ipv6::fixed(w, at, self),
+        let len = match ethertype {
+            ethernet::IPV4 => ipv4::usual_header(w, at, self),
+            _ => ipv6::usual_header(w, at, self),
         };
-        match fixed {
-            Ok(Some(len)) => self.read_on(w, u32::from(at) + len).is_ok(),
+        match len {
+            Ok(Some(len)) => self.read_upper(w, u32::from(at) + len).is_ok(),
             _ => false,
         }
     }
 
-    /// Reads the rest of the packet; its IP length puts its end at `end`.
+    /// Reads the upper-layer header of the packet, which ends at `end` according to its IP length.
     #[inline(always)]
-    fn read_on(&mut self, w: &Window<'_>, end: u32) -> Result<(), Malformed> {
+    fn read_upper(&mut self, w: &Window<'_>, end: u32) -> Result<(), Malformed> {
         // An `end` before `l4` would lie inside the IP header. A frame has at most 65,535 bytes, so
         // `end` fits in 16 bits.
         if end > w.frame_len() as u32 || end < u32::from(self.l4) {
             return Err(Malformed::IpLength);
         }
         self.end = end as u16;
-        upper(w, self, MIN_TCP_HEADER)
+        upper_header(w, self, MIN_TCP_HEADER)
     }
 
     /// Parses the quoted packet at `at`, of the same family as the ICMP error. `limit` is the end
@@ -76,7 +77,7 @@ impl Ip {
         if ip.l4 > ip.end {
             return Err(Malformed::Quote);
         }
-        upper(w, &mut ip, MIN_HEADER)?;
+        upper_header(w, &mut ip, MIN_HEADER)?;
         Ok(ip)
     }
 }
@@ -92,50 +93,50 @@ fn header(w: &Window<'_>, at: u16, ethertype: u16, ip: &mut Ip) -> Result<u32, M
     }
 }
 
-/// Reads the upper-layer header: ports, flags and kind. `tcp` is the number of bytes that a TCP
-/// header must at least have.
+/// Reads the upper-layer header: ports, flags and kind. A TCP header must have at least `min_tcp`
+/// bytes.
 #[inline(always)]
-fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
+fn upper_header(w: &Window<'_>, ip: &mut Ip, min_tcp: u16) -> Result<(), Malformed> {
     let at = usize::from(ip.l4);
     let available = ip.end - ip.l4;
     if ip.fragment == Fragment::Later {
         ip.kind = L4::None;
-        without_ports(ip);
+        clear_ports(ip);
         return Ok(());
     }
     match ip.proto {
         TCP => {
-            if available < tcp {
+            if available < min_tcp {
                 return Err(Malformed::Transport);
             }
             let flags = if available < 14 { 0 } else { w.byte(at + 13)? };
             ip.kind = L4::Tcp { flags };
-            ports(w, ip, at)
+            read_ports(w, ip, at)
         }
         UDP => {
             if available < MIN_HEADER {
                 return Err(Malformed::Transport);
             }
             ip.kind = L4::Udp;
-            ports(w, ip, at)
+            read_ports(w, ip, at)
         }
-        ICMP if !ip.v6 => icmp(w, ip, available),
-        ICMPV6 if ip.v6 => icmp(w, ip, available),
+        ICMP if !ip.v6 => read_icmp(w, ip, available),
+        ICMPV6 if ip.v6 => read_icmp(w, ip, available),
         _ => {
             ip.kind = L4::Other;
-            without_ports(ip);
+            clear_ports(ip);
             Ok(())
         }
     }
 }
 
 #[inline(always)]
-fn without_ports(ip: &mut Ip) {
+fn clear_ports(ip: &mut Ip) {
     (ip.sport, ip.dport) = (0, 0);
 }
 
 #[inline(always)]
-fn ports(w: &Window<'_>, ip: &mut Ip, at: usize) -> Result<(), Malformed> {
+fn read_ports(w: &Window<'_>, ip: &mut Ip, at: usize) -> Result<(), Malformed> {
     let both = w.be32(at)?;
     ip.sport = (both >> 16) as u16;
     ip.dport = both as u16;
@@ -143,11 +144,11 @@ fn ports(w: &Window<'_>, ip: &mut Ip, at: usize) -> Result<(), Malformed> {
 }
 
 #[inline(always)]
-fn icmp(w: &Window<'_>, ip: &mut Ip, available: u16) -> Result<(), Malformed> {
+fn read_icmp(w: &Window<'_>, ip: &mut Ip, available: u16) -> Result<(), Malformed> {
     if available < MIN_HEADER {
         return Err(Malformed::Transport);
     }
-    without_ports(ip);
+    clear_ports(ip);
     let at = usize::from(ip.l4);
     let head: [u16; 4] = unpack(w.load::<u64>(at)?);
     let kind = head[0].to_ne_bytes()[0];

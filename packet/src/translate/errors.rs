@@ -10,8 +10,10 @@ pub(super) struct IcmpHeader {
 
 /// The difference in bytes between an IPv6 header and an IPv4 header without options.
 const HEADER_DIFFERENCE: u32 = 20;
-/// The minimum MTU of an IPv6 link and of an IPv4 link, in bytes (RFC 8200 §5, RFC 791 §3.2).
-const MIN_MTU: [u32; 2] = [1280, 68];
+/// The minimum MTU of an IPv6 link in bytes (RFC 8200 §5).
+const MIN_MTU_V6: u32 = 1280;
+/// The minimum MTU of an IPv4 link in bytes (RFC 791 §3.2).
+const MIN_MTU_V4: u32 = 68;
 /// The MTU plateaus below 65,535 for routers that predate RFC 1191, in descending order (RFC 1191
 /// §7).
 const PLATEAUS: [u16; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
@@ -57,8 +59,8 @@ fn to_v4(header: IcmpHeader) -> Option<IcmpHeader> {
     Some(IcmpHeader { kind, code, rest })
 }
 
-/// Returns the MTU to report to an IPv6 sender, in bytes. If the router reports none, the MTU is
-/// derived from the highest plateau below the packet's length.
+/// Returns the MTU to report to an IPv6 sender, in bytes. If the IPv4 router reports none, the MTU
+/// is derived from the highest plateau below `len`, the quoted packet's length in bytes.
 #[inline(always)]
 fn v6_mtu(reported: u32, len: u16) -> u32 {
     let mut mtu = reported;
@@ -71,14 +73,14 @@ fn v6_mtu(reported: u32, len: u16) -> u32 {
         }
     }
     let mtu = mtu + HEADER_DIFFERENCE;
-    if mtu < MIN_MTU[0] { MIN_MTU[0] } else { mtu }
+    if mtu < MIN_MTU_V6 { MIN_MTU_V6 } else { mtu }
 }
 
 /// Returns the MTU to report to an IPv4 sender, in bytes.
 #[inline(always)]
 fn v4_mtu(reported: u32) -> u32 {
     let mtu = if reported > 0xffff { 0xffff } else { reported };
-    if mtu < MIN_MTU[1] + HEADER_DIFFERENCE { MIN_MTU[1] } else { mtu - HEADER_DIFFERENCE }
+    if mtu < MIN_MTU_V4 + HEADER_DIFFERENCE { MIN_MTU_V4 } else { mtu - HEADER_DIFFERENCE }
 }
 
 /// Returns the offset of the IPv6 header field that corresponds to the byte at offset `at` of the

@@ -1,6 +1,6 @@
 //! Harness that checks the translation of any packet, for tests and fuzzing.
 
-use super::{Untranslatable, complete, error, packet, translated_len};
+use super::{Untranslatable, add_udp_checksum, error, packet, translated_len};
 use crate::addr::Addr;
 use crate::checksum::{ipv4_header_ok, l4_field, l4_full};
 use crate::icmp;
@@ -30,7 +30,7 @@ pub(crate) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<V
         None => match packet(&mut w, ip, to) {
             Err(Untranslatable::ZeroUdpChecksum) => {
                 assert_eq!(changed, *bytes, "an untranslatable packet is unchanged");
-                complete(&mut Window::new(bytes), ip).ok()?;
+                add_udp_checksum(&mut Window::new(bytes), ip).ok()?;
                 changed.clone_from(bytes);
                 packet(&mut Window::new(&mut changed), ip, to)
             }
@@ -39,12 +39,12 @@ pub(crate) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<V
     };
     let headers = headers.ok()?;
     let mut out = std::vec![0; usize::from(headers.len())];
-    out.extend_from_slice(&changed[usize::from(headers.keeps)..usize::from(ip.end)]);
+    out.extend_from_slice(&changed[usize::from(headers.kept_from)..usize::from(ip.end)]);
     assert_eq!(out.len() as u32, translated_len(ip, quoted.as_ref()));
     let mut w = Window::new(&mut out);
     assert!(headers.write(&mut w, 0).is_ok());
     let mut placed = *ip;
-    headers.place(0, &mut placed);
+    headers.update_parsed(0, &mut placed);
     let result = Ip::parse(&w, 0, placed.ethertype()).expect("a translation is an IP packet");
     assert_eq!(
         (result.at, result.l4, result.end, result.v6),

@@ -2,7 +2,7 @@
 
 use super::untranslatable::Untranslatable;
 use crate::addr::Addr;
-use crate::checksum::{ipv4_words, words};
+use crate::checksum::{ipv4_words, sum_words};
 use crate::ip::{Fragment, ICMP, ICMPV6, Ip};
 use crate::ipv6::{self, DESTINATION, EXTENSIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use crate::rewrite::Rewrite;
@@ -108,8 +108,8 @@ impl Header {
             return 0;
         }
         let h = self.v6_words();
-        let first = words(&[h[0], h[1], h[2], h[3], h[4]]);
-        let sum = first + words(&[h[5], h[6], h[7], h[8], h[9]]);
+        let first = sum_words(&[h[0], h[1], h[2], h[3], h[4]]);
+        let sum = first + sum_words(&[h[5], h[6], h[7], h[8], h[9]]);
         match self.fragment {
             Fragment::Whole => sum,
             Fragment::First | Fragment::Later => {
@@ -154,11 +154,16 @@ pub fn fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     if ip.v6 { v6_fragment_bits(w, ip) } else { v4_fragment_bits(w, ip) }
 }
 
+/// The argument `sent` of [`translated`] for a packet that is sent.
+pub(super) const SENT: bool = true;
+/// The argument `sent` of [`translated`] for a packet that an ICMP error quotes.
+pub(super) const QUOTED: bool = false;
+
 /// Returns the header of the other family for `ip`, with the position `fragment_bits`, `carries`
-/// bytes after the header, and the addresses of `to`. `sent` is false for a packet that is only
-/// quoted, which needs no identification.
+/// bytes after the header, and the addresses of `to`. `sent` is [`SENT`] or [`QUOTED`]: a packet
+/// that is only quoted needs no identification.
 #[inline(always)]
-pub(super) fn of(
+pub(super) fn translated(
     w: &Window<'_>,
     ip: &Ip,
     fragment_bits: u16,
@@ -197,7 +202,7 @@ pub(super) fn of(
 #[inline(always)]
 fn v4_fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let at = usize::from(ip.at);
-    if ip.l4 - ip.at > 20 && is_routed(w, at, usize::from(ip.l4 - ip.at))? {
+    if ip.l4 - ip.at > 20 && has_pending_source_route(w, at, usize::from(ip.l4 - ip.at))? {
         return Err(Untranslatable::NoEquivalent);
     }
     let word = w.be16(at + 6)?;
@@ -209,7 +214,7 @@ const SOURCE_ROUTES: [u8; 2] = [131, 137];
 
 /// Returns true if an IPv4 header of `header` bytes has a source route with remaining hops.
 #[inline(always)]
-fn is_routed(w: &Window<'_>, at: usize, header: usize) -> Result<bool, Short> {
+fn has_pending_source_route(w: &Window<'_>, at: usize, header: usize) -> Result<bool, Short> {
     let mut off = 20;
     // Each option has at least one byte: 40 iterations reach the end of any header.
     for _ in 0..40 {

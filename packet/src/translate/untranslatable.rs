@@ -9,7 +9,8 @@ pub enum Untranslatable {
     Short,
     /// The packet, or the packet that it quotes, has no equivalent in the other family:
     ///
-    /// - its protocol is not TCP, UDP or the family's ICMP, except in a later fragment;
+    /// - a protocol other than TCP, UDP and the family's ICMP (in a later fragment, every
+    ///   protocol but ICMP has an equivalent);
     /// - an ICMP message that is neither an echo nor an error that RFC 7915 translates, or a
     ///   fragment of an ICMP message;
     /// - the first fragment of a UDP datagram over IPv4 without a checksum;
@@ -21,8 +22,9 @@ pub enum Untranslatable {
     /// - a quoted IP header of more than 60 bytes.
     NoEquivalent,
     /// A whole UDP datagram over IPv4 without a checksum, which IPv6 requires (RFC 7915 §4.5). The
-    /// packet is unchanged. It can be translated after [`complete`](super::complete), which fails
-    /// if the datagram is not entirely in the window or its UDP length is wrong.
+    /// packet is unchanged. It can be translated after
+    /// [`add_udp_checksum`](super::add_udp_checksum), which fails if the datagram is not entirely
+    /// in the window or its UDP length is wrong.
     ZeroUdpChecksum,
 }
 

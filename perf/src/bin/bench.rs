@@ -25,10 +25,11 @@ struct Arguments {
     /// after three.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
-    /// Run only the reference cases and those Weir cases whose names contain this.
+    /// Run only Weir's cases whose names contain this, with the references that they need; memif
+    /// always runs all of its cases.
     #[arg(long)]
     only: Option<String>,
-    /// Run one round of the reference cases and a few cases of each kind of work.
+    /// Run one round of fewer cases, without the comparisons cross and memif.
     #[arg(long)]
     quick: bool,
     /// List the comparisons and their cases without running them.
@@ -42,7 +43,9 @@ const SOCKET: &str = "/run/weir-perf-memif.sock";
 /// Weir cases on one lcore between null ports, with 64-byte packets inside the tunnel. Each is
 /// measured with requests only, answers only, and both.
 struct Group {
+    /// The value of `journey --work`.
     work: &'static str,
+    /// The IP version inside the tunnel, 4 or 6.
     family: u8,
     flows: u32,
     /// Number of combinations of a gateway endpoint and a gateway node.
@@ -242,6 +245,7 @@ impl Suite<'_> {
         Ok(peers::metered(&program("journey")?.to_string_lossy(), eal, &own))
     }
 
+    /// Compares Weir's packet path with the C loop and testpmd on one lcore between null ports.
     fn on_null(&self) -> Result<Comparison, Box<dyn Error>> {
         let seconds = self.seconds.parse()?;
         let null =
@@ -251,6 +255,7 @@ impl Suite<'_> {
             Case::single("C loop, 5tswap", peer("5tswap")),
             Case::single("C loop, io", peer("io")),
         ];
+        // The index of "C loop, io".
         let forward_only = Some(1);
         if self.only.is_none() && !self.quick {
             cases.push(Case::single("C loop, macswap", peer("macswap")));
@@ -352,6 +357,7 @@ impl Suite<'_> {
         Ok(Comparison { title, cases, forward_only: None, unit: Unit::Millions })
     }
 
+    /// Compares forwarders on one core with a generator on another, connected by memif.
     fn through_memif(&self) -> Result<Comparison, Box<dyn Error>> {
         let seconds = self.seconds.parse()?;
         let memif = |core, prefix: &str, role: &str| {

@@ -69,8 +69,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let plan = Plan { mode, kind, rate, flows, established, new_per_s, ms };
                 let outcome = run(&plan)?;
                 println!("{outcome}");
-                let new = promised || !kind.begins_flows();
-                for line in outcome.broken(new) {
+                let promises_new = promised || !kind.begins_flows();
+                for line in outcome.broken(promises_new) {
                     println!("  BROKEN: {line}; drops {:?}", outcome.drops);
                     broken.push(format!("{mode:?}, {kind:?}: {line}"));
                 }

@@ -4,8 +4,8 @@
 //!
 //! With one port, packets are forwarded and leave through the same port. Between two `net_null`
 //! ports, which supply buffers without contents, each received buffer is filled with the next
-//! flow's packet before the stages see it. The figure includes this filling; `--work refill`
-//! measures it alone. With `--stages` the time of each stage is printed too.
+//! flow's packet before the stages process it. The figure includes this filling; `--work refill`
+//! measures it without the stages. With `--stages` the time of each stage is printed too.
 //!
 //!   journey --lcores 0@0,1@0,2@1 <four net_null> -- --work nat --flows 65536 --lcores 2
 //!
@@ -96,9 +96,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let waiting = if arguments.cold { WAITING as u32 * arguments.lcores } else { 0 };
     let pool = start::pool(&eal, waiting)?;
     let ports = start::start_ports(&eal, &pool)?;
-    let null = ports.len() == 2 * arguments.lcores as usize;
+    let between_null_ports = ports.len() == 2 * arguments.lcores as usize;
     let only_requests = arguments.direction == Direction::Requests && !arguments.cold;
-    if !null && (ports.len() != 1 || !only_requests) {
+    if !between_null_ports && (ports.len() != 1 || !only_requests) {
         return Err("give one port (requests only), or two net_null ports for each lcore".into());
     }
     let tracked = matches!(arguments.work, Workload::Nat | Workload::Tunnel);
@@ -106,8 +106,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("--lcores 2 and --new require --work nat or --work tunnel".into());
     }
     let Arguments { work, family, flows, services, counted, .. } = arguments;
-    let (region, small) = fixture::region(&fixture::sizes_for(flows, services, counted))?;
-    if let Some(reason) = small {
+    let (region, why_ordinary_pages) =
+        fixture::region(&fixture::sizes_for(flows, services, counted))?;
+    if let Some(reason) = why_ordinary_pages {
         println!("WARNING: the region is not in huge pages, rates are too low: {reason}");
     }
     let region = Arc::new(region);
@@ -118,7 +119,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if workers.len() < arguments.lcores as usize {
         return Err("too few worker lcores: add some to EAL's --lcores".into());
     }
-    let learned = if null && work != Workload::Refill && !arguments.new {
+    let learned = if between_null_ports && work != Workload::Refill && !arguments.new {
         let (region, pool) = (Arc::clone(&region), pool.clone());
         let (config, requests) = (lcore_config(0, arguments.lcores), requests(&arguments));
         finished(lcore::launch(&eal, worker, move || {
@@ -238,6 +239,7 @@ fn print_rates(
     }
     let (mut alone, mut together) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for second in 0..arguments.seconds {
+        // Bit mask of the lcores that poll in this second.
         let active = if arguments.together { 3 } else { [1, 3, 2, 3][second as usize % 4] };
         switches.active.store(active, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(50));

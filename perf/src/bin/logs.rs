@@ -16,8 +16,11 @@ use config::rfc3339::format_ms;
 use events::history::history;
 use events::log::log;
 
+/// Rounds that count; one more comes first, as a warm-up.
 const ROUNDS: usize = 15;
+/// Calls of a case in each round, fewer than the queues of the log and the history hold.
 const CALLS: u32 = 2_000;
+/// The cases; [`call`] takes their indexes.
 const CASES: [&str; 5] = [
     "written by the caller",
     "level not in force",
@@ -73,6 +76,7 @@ fn main() -> io::Result<()> {
     }
 }
 
+/// Makes one call of a case.
 fn call(case: usize, number: u64, null: &mut File) -> io::Result<()> {
     let reason = "connection refused";
     match case {

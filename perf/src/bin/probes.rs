@@ -1,10 +1,10 @@
 //! Measures the latency of health probes beside connections that send nothing: the time of a probe
-//! from a network with reserved slots, as a ratio to the same probe without load. Needs 12,000
-//! descriptors (`ulimit -Hn`); takes a minute.
+//! from a network with reserved slots, as a ratio to the same probe without load. Needs a limit of
+//! 12,000 file descriptors (`ulimit -Hn`); takes a minute.
 //!
-//! The cases run in turn, round after round: without load, beside 10,000 half-open connections
-//! (opened before, from 200 loopback addresses; most of them have been evicted by then), and while
-//! more are opened as fast as one thread can. A probe is a connection of its own, from `connect` to
+//! The cases run in turn, round after round: without load, beside 10,000 idle connections (opened
+//! before, from 200 loopback addresses; most of them have been evicted by then), and while more are
+//! opened as fast as one thread can. A probe is a connection of its own, from `connect` to
 //! the end of the response. If a probe is not answered, the program ends with an error.
 
 #![forbid(unsafe_code)]
@@ -22,12 +22,18 @@ use slowpath::control::listening::HEALTH;
 use slowpath::health::{Able, serve_http};
 use socket2::{Domain, Socket, Type};
 
+/// Rounds that count; one more comes first, as a warm-up.
 const ROUNDS: usize = 5;
+/// Probes of a case in each round.
 const PROBES: usize = 1_000;
-const HALF_OPEN: usize = 10_000;
+/// Idle connections at a time: TCP connections that are established and send nothing.
+const IDLE: usize = 10_000;
+/// Soft limit of file descriptors: for the clients' ends of all idle connections, and for the
+/// listener's ends of those that are not evicted.
 const DESCRIPTORS: u64 = 12_000;
+/// Source address of the probes, for which the listener reserves slots.
 const PROBER: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 1);
-const CASES: [&str; 3] = ["no load", "with 10,000 half-open connections", "while more are opened"];
+const CASES: [&str; 3] = ["no load", "with 10,000 idle connections", "while more are opened"];
 
 fn main() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
@@ -38,15 +44,18 @@ fn main() -> io::Result<()> {
     let mut opened = 0;
     for round in 0..=ROUNDS {
         let quiet = probes(addr)?;
-        let half_open: Vec<TcpStream> =
-            (0..HALF_OPEN).map(|i| connect(source(i), addr)).collect::<io::Result<_>>()?;
+        let idle: Vec<TcpStream> =
+            (0..IDLE).map(|i| connect(source(i), addr)).collect::<io::Result<_>>()?;
         let beside = probes(addr)?;
-        drop(half_open);
-        let (during, n) = flooded(addr)?;
+        drop(idle);
+        let (while_opening, n) = probes_while_opening(addr)?;
         // The first round is a warm-up.
         if round > 0 {
             opened += n;
-            times.iter_mut().zip([quiet, beside, during]).for_each(|(all, one)| all.push(one));
+            times
+                .iter_mut()
+                .zip([quiet, beside, while_opening])
+                .for_each(|(all, one)| all.push(one));
         }
     }
     report(&times);
@@ -94,23 +103,23 @@ fn probes(addr: SocketAddr) -> io::Result<Vec<Duration>> {
     (0..PROBES).map(one).collect()
 }
 
-/// Returns the times of probes while another thread opens half-open connections, and the number of
-/// these connections.
-fn flooded(addr: SocketAddr) -> io::Result<(Vec<Duration>, u64)> {
+/// Returns the times of probes while another thread opens idle connections, and the number of these
+/// connections.
+fn probes_while_opening(addr: SocketAddr) -> io::Result<(Vec<Duration>, u64)> {
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut half_open = std::collections::VecDeque::new();
+            let mut idle = std::collections::VecDeque::new();
             for i in 0.. {
                 if stop.load(Relaxed) {
                     return;
                 }
                 if let Ok(stream) = connect(source(i), addr) {
                     opened.fetch_add(1, Relaxed);
-                    half_open.push_back(stream);
+                    idle.push_back(stream);
                 }
-                if half_open.len() > HALF_OPEN {
-                    half_open.pop_front();
+                if idle.len() > IDLE {
+                    idle.pop_front();
                 }
             }
         });
@@ -143,14 +152,14 @@ fn report(times: &[Vec<Vec<Duration>>; 3]) {
         each.sort_by(f64::total_cmp);
         each[each.len() / 2]
     };
-    let floor = [50, 99].map(|percent| of_rounds(&times[0], percent));
+    let no_load = [50, 99].map(|percent| of_rounds(&times[0], percent));
     println!("{:<40}{:>10}{:>8}{:>10}{:>8}", "probe", "median us", "ratio", "p99 us", "ratio");
     for (name, rounds) in CASES.iter().zip(times) {
         let [median, p99] = [50, 99].map(|percent| of_rounds(rounds, percent));
         println!(
             "{name:<40}{median:>10.1}{:>8.2}{p99:>10.1}{:>8.2}",
-            median / floor[0],
-            p99 / floor[1]
+            median / no_load[0],
+            p99 / no_load[1]
         );
     }
 }

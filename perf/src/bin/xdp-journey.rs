@@ -4,9 +4,9 @@
 //! All cases run in turn, round after round, together with two kinds of references. The floors are
 //! a program that drops, one with one lookup, one that parses, and the writing of packets that the
 //! first program then drops. The other reference is one lookup in the kernel's LRU table, in which
-//! other load balancers keep their flows. `gross` is the time per packet of the kernel's test run,
-//! as the median over all calls, with the lowest and the highest round beside it. `net` is `gross`
-//! less the time to write the same packets and pass them on.
+//! other load balancers keep their flows. `gross` is the time per packet of the kernel's test run:
+//! the median over the rounds of each round's median call, with the lowest and the highest round
+//! beside it. `net` is `gross` less the time to write the same packets and pass them on.
 //!
 //! Requests, answers, and both in turn are measured, for both address families and both kinds of
 //! gateway.
@@ -51,7 +51,7 @@ enum Traffic {
     /// Packets that each begin a flow.
     New,
     /// Packets of established flows: their direction, the number of flows, and their order.
-    Known(Direction, u32, Order),
+    Established(Direction, u32, Order),
 }
 
 /// A case: its name, the tables it runs on, and its packets.
@@ -68,9 +68,9 @@ impl Case {
         let nat = self.setting.work == Workload::Nat;
         match self.traffic {
             Traffic::Unmatched => &[Return],
-            Traffic::Known(Direction::Answers | Direction::PlainAnswers, ..) => &[Answer],
-            Traffic::Known(Direction::Both, ..) if nat => &[Nat, Answer],
-            Traffic::Known(Direction::Both, ..) => &[Tunnel, Answer],
+            Traffic::Established(Direction::Answers | Direction::PlainAnswers, ..) => &[Answer],
+            Traffic::Established(Direction::Both, ..) if nat => &[Nat, Answer],
+            Traffic::Established(Direction::Both, ..) => &[Tunnel, Answer],
             _ if nat => &[Nat],
             _ => &[Tunnel],
         }
@@ -83,7 +83,9 @@ impl Case {
                 Ok(Packets::requests(&setting, FLOWS, Order::Shuffled))
             }
             Traffic::New => Ok(Packets::requests(&self.setting, FLOWS, Order::Creation)),
-            Traffic::Known(direction, flows, order) => fixture.packets(direction, flows, order),
+            Traffic::Established(direction, flows, order) => {
+                fixture.packets(direction, flows, order)
+            }
         }
     }
 }
@@ -105,24 +107,24 @@ fn cases(setting: Setting) -> Vec<Case> {
         add("return", "unmatched", Traffic::Unmatched);
     }
     add(mode, "new flows", Traffic::New);
-    let mut known = |what: &str, direction, flows, order| {
-        add(mode, what, Traffic::Known(direction, flows, order));
+    let mut established = |what: &str, direction, flows, order| {
+        add(mode, what, Traffic::Established(direction, flows, order));
     };
-    known("requests, 1 flow", Requests, 1, Order::Shuffled);
-    known("answers, 1 flow", Answers, 1, Order::Shuffled);
+    established("requests, 1 flow", Requests, 1, Order::Shuffled);
+    established("answers, 1 flow", Answers, 1, Order::Shuffled);
     if work == Workload::Tunnel {
-        known("plain answers, 1 flow", PlainAnswers, 1, Order::Shuffled);
+        established("plain answers, 1 flow", PlainAnswers, 1, Order::Shuffled);
     }
-    known("both, 1 flow", Both, 1, Order::Shuffled);
+    established("both, 1 flow", Both, 1, Order::Shuffled);
     if gateway == "GENEVE" && inside == "v4" {
-        known("requests, 1,024", Requests, 1 << 10, Order::Shuffled);
-        known("answers, 1,024", Answers, 1 << 10, Order::Shuffled);
-        known("requests, 65,536, creation order", Requests, FLOWS, Order::Creation);
-        known("answers, 65,536, creation order", Answers, FLOWS, Order::Creation);
+        established("requests, 1,024", Requests, 1 << 10, Order::Shuffled);
+        established("answers, 1,024", Answers, 1 << 10, Order::Shuffled);
+        established("requests, 65,536, creation order", Requests, FLOWS, Order::Creation);
+        established("answers, 65,536, creation order", Answers, FLOWS, Order::Creation);
     }
-    known("requests, 65,536", Requests, FLOWS, Order::Shuffled);
-    known("answers, 65,536", Answers, FLOWS, Order::Shuffled);
-    known("both, 65,536", Both, FLOWS, Order::Shuffled);
+    established("requests, 65,536", Requests, FLOWS, Order::Shuffled);
+    established("answers, 65,536", Answers, FLOWS, Order::Shuffled);
+    established("both, 65,536", Both, FLOWS, Order::Shuffled);
     all
 }
 
@@ -181,9 +183,9 @@ fn main() -> Result<(), Failure> {
         floors.push(Floor::load(program)?);
     }
     let mut floor_rounds = [const { Vec::new() }; FLOORS.len()];
-    let mut peer = Floor::load(LRU.0)?;
+    let mut lru = Floor::load(LRU.0)?;
     let mut lru_rounds = [const { Vec::new() }; LRU_CASES.len()];
-    let mut bare_rounds = Vec::new();
+    let mut write_only_rounds = Vec::new();
     for _ in 0..arguments.rounds {
         for ((floor, (program, _)), rounds) in floors.iter_mut().zip(FLOORS).zip(&mut floor_rounds)
         {
@@ -193,8 +195,8 @@ fn main() -> Result<(), Failure> {
         let (drop, _) = FLOORS[0];
         feeder.set_target(floors[0].program(drop)?)?;
         feeder.start(&Packets::requests(&setting, FLOWS, Order::Shuffled))?;
-        bare_rounds.push(round(arguments.calls, || feeder.run(CALL))?);
-        feeder.set_target(peer.program(LRU.0)?)?;
+        write_only_rounds.push(round(arguments.calls, || feeder.run(CALL))?);
+        feeder.set_target(lru.program(LRU.0)?)?;
         for ((_, flows, order), rounds) in LRU_CASES.iter().zip(&mut lru_rounds) {
             feeder.start(&Packets::requests(&setting, *flows, *order))?;
             rounds.push(round(arguments.calls, || feeder.run(CALL))?);
@@ -202,30 +204,30 @@ fn main() -> Result<(), Failure> {
         for group in &mut groups {
             group.fixture.reset()?;
             establish(&mut feeder, &mut group.fixture)?;
-            for (case, gross, bare) in &mut group.cases {
+            for (case, gross, write_only) in &mut group.cases {
                 let packets = case.packets(&group.fixture)?;
                 feeder.start(&packets)?;
                 feeder.set_target(floors[0].program(drop)?)?;
-                bare.push(round(arguments.calls, || feeder.run(CALL))?);
+                write_only.push(round(arguments.calls, || feeder.run(CALL))?);
                 feeder.start(&packets)?;
                 gross.push(measure(&mut feeder, &mut group.fixture, case, arguments.calls)?);
             }
         }
     }
-    let bare = Figure::of(&bare_rounds);
+    let write_only = Figure::of(&write_only_rounds);
     let title = format!("ns/packet in the kernel, {} rounds", arguments.rounds);
     println!("{title:<48} gross  lowest..highest      net");
     for ((_, name), rounds) in FLOORS.iter().zip(&floor_rounds) {
         println!("  {name:<46}{}", Figure::of(rounds));
     }
-    println!("  {:<46}{bare}", "written, passed on, dropped");
+    println!("  {:<46}{write_only}", "written, passed on, dropped");
     for ((name, ..), rounds) in LRU_CASES.iter().zip(&lru_rounds).skip(1) {
         let (name, figure) = (format!("{}, {name}", LRU.1), Figure::of(rounds));
-        println!("  {name:<46}{figure}{:>9.0}", figure.median - bare.median);
+        println!("  {name:<46}{figure}{:>9.0}", figure.median - write_only.median);
     }
-    for (case, gross, bare) in groups.iter().flat_map(|group| &group.cases) {
-        let (figure, bare) = (Figure::of(gross), Figure::of(bare));
-        println!("  {:<46}{figure}{:>9.0}", case.name, figure.median - bare.median);
+    for (case, gross, write_only) in groups.iter().flat_map(|group| &group.cases) {
+        let (figure, write_only) = (Figure::of(gross), Figure::of(write_only));
+        println!("  {:<46}{figure}{:>9.0}", case.name, figure.median - write_only.median);
     }
     Ok(())
 }
@@ -240,7 +242,8 @@ fn establish(feeder: &mut Feeder, fixture: &mut KernelFixture) -> Result<(), Fai
     Ok(())
 }
 
-/// Measures one round of a case. Fails unless all of the case's packets had the expected verdict.
+/// Measures one round of a case in nanoseconds per packet. Fails unless all of the case's packets
+/// had the expected verdict.
 fn measure(
     feeder: &mut Feeder,
     fixture: &mut KernelFixture,
@@ -258,13 +261,17 @@ fn measure(
     let ns = round(calls, || feeder.run(CALL))?;
     let counted = count(fixture) - before;
     if counted != u64::from(calls * CALL) {
-        let text =
-            format!("{}: {counted} of {} packets; {:?}", case.name, calls * CALL, fixture.drops());
+        let text = format!(
+            "{}: {counted} of {} packets had the expected verdict; drops: {:?}",
+            case.name,
+            calls * CALL,
+            fixture.drops()
+        );
         return Err(text.into());
     }
     if new {
         if fixture.flows() != FLOWS {
-            return Err(format!("{}: {} of {FLOWS} flows", case.name, fixture.flows()).into());
+            return Err(format!("{}: {} of {FLOWS} flows exist", case.name, fixture.flows()).into());
         }
         establish(feeder, fixture)?;
     }

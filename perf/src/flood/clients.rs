@@ -1,4 +1,5 @@
-//! Honest clients and their backends: their packets, and the checks of how those are forwarded.
+//! Honest clients and their backends: their packets, and the checks of how those are forwarded. An
+//! *end* is an address with a port.
 
 use super::plan::Mode;
 use super::wire::{End, Template, ends};
@@ -117,12 +118,12 @@ impl Client {
         Client { client, front, udp, half_ns, tally, route: None }
     }
 
-    /// Returns the backend's end, with NAT.
+    /// Returns the backend's end, with NAT; its address is zero before the first packet.
     pub fn backend(&self) -> End {
         End { addr: self.route.map_or(0, |(backend, _)| backend), port: BACKEND_PORT }
     }
 
-    /// Returns Weir's end towards the backend, with NAT.
+    /// Returns Weir's end towards the backend, with NAT; zero before the first packet.
     pub fn nat_end(&self) -> End {
         self.route.map_or(End::default(), |(_, nat_end)| nat_end)
     }

@@ -99,11 +99,11 @@ pub enum Kind {
     AnsweredUdp,
     /// First fragments of datagrams.
     Fragments,
-    /// Packets whose TTL expires here.
+    /// Packets whose TTL expires at Weir.
     Ttl,
     /// ACKs through spoofed gateway endpoints.
     Endpoints,
-    /// Resets with the ends of established clients and their backends.
+    /// TCP resets with the addresses and ports of established flows.
     Resets,
     /// Forged ICMP packet-too-big errors.
     TooBig,

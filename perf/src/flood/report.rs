@@ -140,16 +140,16 @@ impl Outcome {
         self.plan.mode != Mode::Nat || !self.plan.kind.begins_flows() || within
     }
 
-    /// Returns the broken promises, one per line. `new` states whether there is a promise for new
-    /// clients at this rate.
-    pub fn broken(&self, new: bool) -> Vec<String> {
+    /// Returns the broken promises, one per line. `promises_new` states whether new clients during
+    /// a flood of this rate are promised anything.
+    pub fn broken(&self, promises_new: bool) -> Vec<String> {
         let mut broken = Vec::new();
         let established = self.established();
         if established.lost > 0 {
             let (lost, first) = (established.lost, &established.first);
             broken.push(format!("established clients lost {lost} packets, the first {first:?}"));
         }
-        for (trip, tally) in self.during().iter().enumerate().filter(|_| new) {
+        for (trip, tally) in self.during().iter().enumerate().filter(|_| promises_new) {
             if self.is_within(trip) && tally.finished * 100 < tally.begun * MIN_FINISHED_PERCENT {
                 let (finished, begun, first) = (tally.finished, tally.begun, &tally.first);
                 broken.push(format!(
@@ -172,10 +172,10 @@ impl Outcome {
         if self.errors.0 > max_errors || self.errors.1 > self.flood_bytes {
             broken.push(format!("{} errors of {} bytes were sent", self.errors.0, self.errors.1));
         }
-        let confirmed = || self.tallies.iter().map(|tally| tally.begun);
+        let clients = || self.tallies.iter().map(|tally| tally.begun);
         let max_flows = match self.plan.mode {
             Mode::Return => 0,
-            _ => confirmed().sum::<u64>(),
+            _ => clients().sum::<u64>(),
         };
         if u64::from(self.flows_after) > max_flows {
             broken.push(format!("{} flows remain, of {max_flows} clients", self.flows_after));

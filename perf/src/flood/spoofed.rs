@@ -1,4 +1,4 @@
-//! The attacker: an endless sequence of packets with changing ends.
+//! The attacker: an endless sequence of packets with changing ends (addresses and ports).
 
 use super::clients::{Client, Frames, Packet};
 use super::plan::{Kind, Mode};
@@ -41,11 +41,11 @@ enum ForgedEnds {
     /// From an established client to its frontend.
     Client,
     /// From an established client's frontend to the client.
-    Answer,
+    FrontendToClient,
     /// From the backend of an established NAT flow to Weir.
-    Translated,
+    BackendToWeir,
     /// From Weir to the backend of an established NAT flow.
-    Towards,
+    WeirToBackend,
     /// Unchanged from the template.
     Fixed,
 }
@@ -94,9 +94,9 @@ impl Attacker {
                 template.ends(src, End { addr: self.mode.target() + front, port });
             }
             ForgedEnds::Client => drop(template.ends(victim.client, victim.front)),
-            ForgedEnds::Answer => drop(template.ends(victim.front, victim.client)),
-            ForgedEnds::Translated => drop(template.ends(victim.backend(), victim.nat_end())),
-            ForgedEnds::Towards => drop(template.ends(victim.nat_end(), victim.backend())),
+            ForgedEnds::FrontendToClient => drop(template.ends(victim.front, victim.client)),
+            ForgedEnds::BackendToWeir => drop(template.ends(victim.backend(), victim.nat_end())),
+            ForgedEnds::WeirToBackend => drop(template.ends(victim.nat_end(), victim.backend())),
             ForgedEnds::Fixed => {}
         }
         match self.kind {
@@ -117,7 +117,8 @@ fn resets(mode: Mode, frames: &Frames) -> Vec<Forgery> {
         arm: 0,
         ends_of: ForgedEnds::Client,
     };
-    let ends_of = if mode == Mode::Nat { ForgedEnds::Translated } else { ForgedEnds::Answer };
+    let ends_of =
+        if mode == Mode::Nat { ForgedEnds::BackendToWeir } else { ForgedEnds::FrontendToClient };
     let arm = mode.answers_at();
     match mode {
         // Backends' packets do not pass through Weir.
@@ -133,8 +134,11 @@ fn resets(mode: Mode, frames: &Frames) -> Vec<Forgery> {
 fn too_big(mode: Mode) -> Vec<Forgery> {
     let answer = tcp("203.0.0.0:80", "10.64.0.0:1024", 0x10).sized(1_500);
     let answer = error(ROUTER, "203.0.0.0", (3, 4), FORGED_MTU, answer);
-    let about_answer =
-        Forgery { template: mode.arriving(answer).quoting(), arm: 0, ends_of: ForgedEnds::Answer };
+    let about_answer = Forgery {
+        template: mode.arriving(answer).quoting(),
+        arm: 0,
+        ends_of: ForgedEnds::FrontendToClient,
+    };
     let plain = |ip| Template::plain(Frame::new(BACKEND, MACS[1], ip).bytes());
     let never = udp("10.0.2.10:1234", "10.0.2.101:6081").sized(1_500);
     let never = error(ROUTER, "10.0.2.10", (3, 4), FORGED_MTU, never);
@@ -146,7 +150,7 @@ fn too_big(mode: Mode) -> Vec<Forgery> {
         let translated = tcp("10.0.2.11:1024", "10.0.2.101:8080", 0x10).sized(1_500);
         let translated = error(ROUTER, "10.0.2.11", (3, 4), FORGED_MTU, translated);
         let template = plain(translated).quoting();
-        all.push(Forgery { template, arm: 1, ends_of: ForgedEnds::Towards });
+        all.push(Forgery { template, arm: 1, ends_of: ForgedEnds::WeirToBackend });
     }
     all
 }

@@ -33,7 +33,8 @@ pub struct DriverParams {
     pub events: mpsc::UnboundedSender<Event>,
 }
 
-/// A session went up or down, or its neighbor is in AdminDown ([`Change::Held`]).
+/// A session went up or down, or its neighbor now reports AdminDown
+/// ([`Change::NeighborAdminDown`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Key of the session.
@@ -302,7 +303,7 @@ fn apply_output(params: &DriverParams, session: &mut Session, output: Output, no
         Change::Down(reason) => {
             tracing::info!(event = "bfd_session_down", %neighbor, %reason, "BFD session down")
         }
-        Change::Held => {
+        Change::NeighborAdminDown => {
             tracing::info!(
                 event = "bfd_neighbor_admin_down",
                 %neighbor,
@@ -314,7 +315,7 @@ fn apply_output(params: &DriverParams, session: &mut Session, output: Output, no
     let _ = params.events.send(Event { key: session.key.clone(), change, at: now });
 }
 
-/// Completes when a datagram may have arrived.
+/// Completes when a receiver may have a datagram.
 async fn arrival(receivers: &[Receiver]) {
     poll_fn(|context| {
         let ready = receivers.iter().filter(|receiver| receiver.poll(context).is_ready()).count();

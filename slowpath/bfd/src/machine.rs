@@ -9,10 +9,11 @@
 //!      `--- detection time expires (Init, Up); receives Down (Up), AdminDown (Init, Up)
 //! ```
 //!
-//! Timers change by a poll sequence: packets with the P bit carry the new values, and until the
-//! neighbor responds with the F bit the safer of the old and new values applies. A poll sequence is
-//! only used in state Up. In other states the timers in each packet take effect at once, because
-//! RFC 5880 section 6.8.3 delays changes in state Up only.
+//! Timers change by a poll sequence: packets with the P bit carry the new values. Until the
+//! neighbor responds with the F bit, the safer of the old and the new value applies: the shorter
+//! transmit interval, and the longer detection time. A poll sequence is only used in state Up. In
+//! other states the timers in each packet take effect at once, because RFC 5880 section 6.8.3
+//! delays changes in state Up only.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,7 @@ pub struct Machine {
     advertised: Timers,
     /// During a poll sequence: timers advertised before it.
     before_poll: Option<Timers>,
-    /// When the poll sequence began.
+    /// When the current or last poll sequence began.
     poll_started: Instant,
     /// No poll sequence begins before this time, because a late response to the previous sequence
     /// would be taken for a response to the new one.
@@ -121,7 +122,7 @@ impl Machine {
         let change = self.set_state(State::AdminDown, Some(Reason::Stopped), now);
         self.shutdown = Some((now + detection_time, interval));
         self.finished = !has_remote;
-        let send = (has_remote || !self.settings.passive).then(|| self.emit(false, now));
+        let send = (has_remote || !self.settings.passive).then(|| self.next_packet(false, now));
         Output { send, change }
     }
 
@@ -170,12 +171,13 @@ impl Machine {
         let state = self.state;
         let was_admin_down =
             std::mem::replace(&mut self.remote_admin_down, packet.state == State::AdminDown);
-        let change_held = (self.remote_admin_down && !was_admin_down).then_some(Change::Held);
+        let neighbor_admin_down =
+            (self.remote_admin_down && !was_admin_down).then_some(Change::NeighborAdminDown);
         let change = match (state, packet.state) {
-            (State::Init | State::Up, State::AdminDown) => {
-                self.set_state(State::Down, Some(Reason::NeighborAdminDown), now).or(change_held)
-            }
-            (State::Down, State::AdminDown) => change_held,
+            (State::Init | State::Up, State::AdminDown) => self
+                .set_state(State::Down, Some(Reason::NeighborAdminDown), now)
+                .or(neighbor_admin_down),
+            (State::Down, State::AdminDown) => neighbor_admin_down,
             (State::Down, State::Down) => self.set_state(State::Init, None, now),
             (State::Down, State::Init) => self.set_state(State::Up, None, now),
             (State::Init, State::Init | State::Up) => self.set_state(State::Up, None, now),
@@ -188,11 +190,12 @@ impl Machine {
         // A packet with P is always answered, even if periodic packets are not sent. A change of
         // state is sent at once, in addition to the periodic packets.
         let state_changed = self.state != state && self.may_send();
-        let send = (packet.poll || state_changed).then(|| self.emit(packet.poll, now));
+        let send = (packet.poll || state_changed).then(|| self.next_packet(packet.poll, now));
         Ok(Output { send, change })
     }
 
-    /// Handles expired timers.
+    /// Handles expired timers: takes the session down after the detection time, and returns a
+    /// periodic packet that is due.
     pub fn tick(&mut self, now: Instant) -> Output {
         let mut change = None;
         if self.deadline().is_some_and(|deadline| deadline <= now) {
@@ -208,7 +211,7 @@ impl Machine {
             self.next = None;
         }
         let due = self.next.is_some_and(|next| next <= now);
-        let send = due.then(|| self.emit(false, now));
+        let send = due.then(|| self.next_packet(false, now));
         Output { send, change }
     }
 
@@ -320,7 +323,7 @@ impl Machine {
     }
 
     /// Returns the next packet and schedules the one after it.
-    fn emit(&mut self, final_bit: bool, now: Instant) -> Packet {
+    fn next_packet(&mut self, final_bit: bool, now: Instant) -> Packet {
         let desired = self.desired_timers();
         let may_poll = self.poll_after.is_none_or(|after| after <= now);
         if self.state == State::Up

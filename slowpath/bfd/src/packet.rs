@@ -95,9 +95,9 @@ impl Diagnostic {
 /// Why a packet was discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discard {
-    /// Shorter than 24 bytes.
+    /// The datagram is shorter than 24 bytes.
     Short,
-    /// Another version than 1.
+    /// The version is not 1.
     Version,
     /// The length field is below the minimum for the packet's flags.
     LengthTooSmall,

@@ -71,7 +71,7 @@ impl Receiver {
 
     /// Returns ready when a datagram may have arrived.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        // The only error is that the runtime is shutting down, which ends the driver as well.
+        // `poll_recv_ready` fails only while the runtime shuts down, which ends the driver too.
         self.socket.poll_recv_ready(context).map(drop)
     }
 

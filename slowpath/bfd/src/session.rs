@@ -13,11 +13,12 @@ use crate::receive::{Datagram, port};
 use crate::settings::{Key, Settings};
 use crate::status::{SessionStatus, SocketStats};
 
-/// First source port; packets may come from 49152 to 65535 (RFC 5881 section 4).
+/// First source port: packets must be sent from a port in the range 49152 to 65535 (RFC 5881
+/// section 4).
 const FIRST_PORT: u16 = 49_152;
-/// Traffic class of network control traffic, DSCP CS6, so that BFD has priority over the traffic
-/// that it monitors.
-const CLASS: u32 = 0xc0;
+/// Traffic class (the IPv4 TOS byte): DSCP CS6, network control, so that BFD has priority over the
+/// traffic whose path it monitors.
+const TRAFFIC_CLASS: u32 = 0xc0;
 
 /// A session: its state machine and the socket for its packets.
 pub(crate) struct Session {
@@ -151,11 +152,11 @@ impl Session {
         }
         if four {
             socket.set_ttl_v4(u8::MAX.into())?;
-            socket.set_tos_v4(CLASS)?;
+            socket.set_tos_v4(TRAFFIC_CLASS)?;
         } else {
             socket.set_only_v6(true)?;
             socket.set_unicast_hops_v6(u8::MAX.into())?;
-            socket.set_tclass_v6(CLASS)?;
+            socket.set_tclass_v6(TRAFFIC_CLASS)?;
         }
         let from = match (self.key.local.unwrap_or(any), self.interface) {
             (IpAddr::V6(from), interface) => {

@@ -74,12 +74,13 @@ fn change(object_in_file: &LocatedObject) -> Change<'_> {
     }
 }
 
-/// Returns an error if the object in the file is based on an older desired state than `before`, the
-/// current object. An object without a revision is accepted, and so is one that equals the current
-/// desired state.
+/// Returns an error if the object in the file is based on another desired state than `before`, the
+/// current object, or if the current object no longer exists. An object without a revision is
+/// accepted. One with a generation is accepted, too, if it equals the current desired state.
 ///
-/// A change of the desired state increments the generation of an object. An update of its status
-/// changes only the revision. An object without a generation must have the current revision.
+/// A change of the desired state sets the generation of an object to its new revision. An update of
+/// its status changes only the revision. An object without a generation must have the current
+/// revision.
 fn check_revision(object: &Object, before: Option<&Object>) -> Result<(), Problem> {
     let is_current = match before {
         _ if object.revision == 0 => true,

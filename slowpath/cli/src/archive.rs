@@ -8,12 +8,13 @@
 //!   {"sha256":"..."}
 //! ```
 //! The first line is the manifest. The parts follow in the order in which it lists them, and the
-//! last line has the sum of all lines before it. In every format, now and later, the first line has
-//! the keys `weir_backup` (number of the format) and `weir` (version of the program), and the last
-//! line is the sum: so a reader distinguishes a damaged file from one of a newer format.
+//! last line has the SHA-256 of all lines before it. In every format, now and later, the first line
+//! has the keys `weir_backup` (number of the format) and `weir` (version of the program), and the
+//! last line is the checksum: so a reader distinguishes a damaged file from one of a newer format.
 //!
-//! The file is a text without names of files to unpack: nothing in it is written anywhere by its
-//! own name (restore/targets.rs).
+//! A restore does not write to the paths in a backup. It takes the paths from the configuration,
+//! and from the backup only the names of files within the directory of services files, which it
+//! checks (restore/targets.rs).
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ mod tests;
 /// Number of the format that this version writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
 /// Maximum size in bytes of a backup: that of the list of objects that the API restores. The list
-/// is shorter than the part of the objects in the file, so that each backup can be restored.
+/// of a backup's objects is shorter than the backup, so that each backup can be restored.
 pub const MAX_BYTES: usize = api::MAX_RESTORE_BYTES;
 /// Name that stands for standard input or output.
 pub const STANDARD: &str = "-";
@@ -64,11 +65,12 @@ pub struct Manifest {
 pub struct SecretReference {
     /// Key of the configuration that names the file or its directory.
     pub key: String,
-    /// Path of the file; relative to the directory of the key if that is not known.
+    /// Path of the file; relative to the directory that the key names if the configuration, and so
+    /// that directory, is not known.
     pub path: PathBuf,
 }
 
-/// A part: consecutive lines.
+/// A part: consecutive lines of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Part {
@@ -106,7 +108,7 @@ pub enum Role {
     Entry(String),
 }
 
-/// A value of the state that is in no object.
+/// A value that slowpath keeps on disk outside of the objects.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase", tag = "name", content = "value")]
 pub enum StateValue {
@@ -114,7 +116,7 @@ pub enum StateValue {
     Seed(String),
 }
 
-/// What a backup contains. A part that was not asked for is `None`.
+/// The contents of a backup. A part that it does not have is `None`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Contents {
     /// The objects of all sources, in the form of the API.
@@ -179,17 +181,16 @@ fn damaged(what: impl Into<String>) -> ArchiveError {
 /// The last line of a backup.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sum {
+struct Checksum {
     sha256: String,
 }
 
 /// Returns the SHA-256 of these bytes, in hexadecimal digits.
-pub fn sum(bytes: &[u8]) -> String {
+pub fn checksum(bytes: &[u8]) -> String {
     hex::text(&Sha256::digest(bytes))
 }
 
-/// Returns the contents of a file. The fields `format`, `weir` and `parts` of the manifest are set
-/// here.
+/// Returns the bytes of a backup file. Sets the field `parts` of the manifest.
 ///
 /// # Errors
 /// Fails if a value cannot be serialized, or if the file would be too large.
@@ -203,13 +204,13 @@ pub fn encode(mut manifest: Manifest, contents: &Contents) -> Result<Vec<u8>, Ar
     for (name, lines) in PARTS.iter().zip(bodies) {
         let Some(lines) = lines.transpose()? else { continue };
         let (name, bytes) = ((*name).to_owned(), lines.len() as u64);
-        parts.push(Part { name, bytes, sha256: sum(&lines) });
+        parts.push(Part { name, bytes, sha256: checksum(&lines) });
         body.extend(lines);
     }
     manifest.parts = parts;
     let mut file = lines(&[manifest])?;
     file.extend(body);
-    let last = lines(&[Sum { sha256: sum(&file) }])?;
+    let last = lines(&[Checksum { sha256: checksum(&file) }])?;
     file.extend(last);
     if file.len() > MAX_BYTES {
         return Err(ArchiveError::TooLarge);
@@ -260,13 +261,14 @@ pub fn read(path: &Path) -> Result<Archive, ArchiveError> {
 /// Checks and parses the contents of a file.
 ///
 /// # Errors
-/// Returns why they are not accepted: first the sum of all, then the version, then each part.
+/// Returns why they are not accepted. Checks the size, the checksum of the whole, the number of the
+/// format, and then each part.
 pub fn decode(bytes: &[u8]) -> Result<Archive, ArchiveError> {
     if bytes.len() > MAX_BYTES {
         return Err(ArchiveError::TooLarge);
     }
-    let (content, expected) = split_sum(bytes)?;
-    if sum(content) != expected {
+    let (content, expected) = split_checksum(bytes)?;
+    if checksum(content) != expected {
         return Err(damaged("its checksum does not match"));
     }
     let (first, mut rest) = split_line(content).ok_or(ArchiveError::Foreign)?;
@@ -278,10 +280,10 @@ pub fn decode(bytes: &[u8]) -> Result<Archive, ArchiveError> {
             let name = &part.name;
             return Err(damaged(format!("the part `{name}` is unknown, or not in its order")));
         }
-        let wrong = || damaged(format!("the part `{}` is not as the manifest says", part.name));
+        let wrong = || damaged(format!("the part `{}` does not match the manifest", part.name));
         let length = usize::try_from(part.bytes).map_err(|_| wrong())?;
         let (body, after) = rest.split_at_checked(length).ok_or_else(wrong)?;
-        if sum(body) != part.sha256 {
+        if checksum(body) != part.sha256 {
             return Err(wrong());
         }
         match part.name.as_str() {
@@ -297,14 +299,14 @@ pub fn decode(bytes: &[u8]) -> Result<Archive, ArchiveError> {
     Ok(Archive { manifest, contents })
 }
 
-/// Returns the contents without the last line, and the sum in that line.
-fn split_sum(bytes: &[u8]) -> Result<(&[u8], String), ArchiveError> {
+/// Returns the contents without the last line, and the checksum in that line.
+fn split_checksum(bytes: &[u8]) -> Result<(&[u8], String), ArchiveError> {
     let is_backup = bytes.starts_with(b"{\"weir_backup\":");
     let missing = || if is_backup { ArchiveError::Truncated } else { ArchiveError::Foreign };
     let body = bytes.strip_suffix(b"\n").ok_or_else(missing)?;
     let at = body.iter().rposition(|byte| *byte == b'\n').ok_or_else(missing)? + 1;
     let (content, last) = bytes.split_at(at);
-    let Sum { sha256 } = serde_json::from_slice(last).map_err(|_| missing())?;
+    let Checksum { sha256 } = serde_json::from_slice(last).map_err(|_| missing())?;
     Ok((content, sha256))
 }
 
@@ -326,7 +328,7 @@ fn manifest(line: &[u8]) -> Result<Manifest, ArchiveError> {
     serde_json::from_value(value).map_err(|e| damaged(format!("its first line: {e}")))
 }
 
-/// Returns the values of the state, each of which must occur once.
+/// Returns the values of the state, each of which may occur once.
 fn state(values: Vec<StateValue>) -> Result<Vec<StateValue>, ArchiveError> {
     match values.len() {
         // There is one kind of value.

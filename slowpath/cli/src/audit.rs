@@ -17,7 +17,7 @@ use slowpath::control::peer::user_name;
 
 use super::offline::{self, load};
 use super::options::{GlobalOptions, Output};
-use super::output::{print_next, put, serialize};
+use super::output::{print_next, serialize, write_stdout};
 use super::request::{self, RequestError, escaped, get_json};
 use super::table::Table;
 
@@ -40,7 +40,7 @@ pub struct AuditArgs {
     /// Show only entries about this object, for example service/shop/web or tokens/ci
     #[arg(long, value_name = "KIND/NAME")]
     object: Option<String>,
-    /// Show new entries as they come, until Ctrl-C; with --since, begin with those since then
+    /// Show new entries as they come, until Ctrl-C; with --since, first those since that time
     #[arg(long)]
     follow: bool,
 }
@@ -68,13 +68,13 @@ pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String
         return follow(options, &socket, &query);
     }
     let mut printed = Printed::new(options.output());
-    let damaged = match online(&socket, &query, &mut printed) {
+    let damaged = match from_slowpath(&socket, &query, &mut printed) {
         Err(RequestError::NotRunning { .. }) if !printed.has_begun => {
             from_files(options, args, &mut printed)?
         }
         damaged => damaged.map_err(|error| error.to_string())?,
     };
-    put(printed.end());
+    write_stdout(printed.end());
     if damaged > 0 {
         eprintln!(
             "weir: {damaged} lines of the audit log were cut off by a crash and are left out"
@@ -83,13 +83,13 @@ pub fn run(options: &GlobalOptions, args: &AuditArgs) -> Result<ExitCode, String
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the entries page by page. Returns the number of damaged lines.
-fn online(socket: &Path, query: &str, printed: &mut Printed) -> Result<u64, RequestError> {
+/// Prints the entries that slowpath returns, page by page. Returns the number of damaged lines.
+fn from_slowpath(socket: &Path, query: &str, printed: &mut Printed) -> Result<u64, RequestError> {
     let (mut damaged, mut next) = (0, String::new());
     loop {
         let path = format!("/v1/audit?limit={PAGE}&continue={next}&{query}");
         let page: AuditPage = get_json(socket, &path)?;
-        put(&printed.next(&page.items));
+        write_stdout(&printed.next(&page.items));
         damaged += page.damaged;
         match page.next {
             Some(cursor) => next = cursor,
@@ -98,7 +98,8 @@ fn online(socket: &Path, query: &str, printed: &mut Printed) -> Result<u64, Requ
     }
 }
 
-/// Prints the entries of the files. Returns the number of damaged lines.
+/// Prints the entries of the log's files, for which slowpath need not run. Returns the number of
+/// damaged lines.
 fn from_files(
     options: &GlobalOptions,
     args: &AuditArgs,
@@ -120,7 +121,7 @@ fn from_files(
             ErrorKind::PermissionDenied => format!("{folder}: {error}; run weir as root"),
             _ => format!("{folder}: {error}"),
         })?;
-        put(&printed.next(&part.entries));
+        write_stdout(&printed.next(&part.entries));
         (damaged, next) = (damaged + part.damaged, part.next);
         if part.is_end {
             return Ok(damaged);
@@ -185,7 +186,7 @@ fn follow(options: &GlobalOptions, socket: &Path, query: &str) -> Result<ExitCod
         let line = line.map_err(|e| RequestError::Truncated(e).to_string())?;
         let entry = streamed(&line).map_err(|error| error.to_string())?;
         match options.output() {
-            Output::Table => put(&printed.next(&[entry])),
+            Output::Table => write_stdout(&printed.next(&[entry])),
             output => print_next(&entry, output),
         }
     }
@@ -225,7 +226,7 @@ fn row(entry: &Entry) -> Vec<String> {
     vec![time, who, role, from, entry.call.clone(), object, outcome]
 }
 
-/// Records a change that a command makes without slowpath, with its result.
+/// Appends a change that a command makes without slowpath, and its result, to the audit log.
 pub fn record<T>(config: &Config, call: &str, change: ObjectChange, result: &Result<T, String>) {
     let mut entry = Entry::offline(call, &change.object);
     entry.changes.push(change);
@@ -237,7 +238,7 @@ pub fn record<T>(config: &Config, call: &str, change: ObjectChange, result: &Res
 }
 
 /// Appends an entry to the log, with the user of this process. A failure is printed, and does not
-/// undo the change. Without a state directory, there is no log yet.
+/// undo the change. Appends nothing if `control.state` is empty or its directory does not exist.
 fn append(log: Option<(&Path, u64)>, mut entry: Entry) {
     let Some((state, max_bytes)) = log.filter(|(state, _)| state.is_dir()) else { return };
     entry.who = caller();
@@ -258,7 +259,7 @@ fn caller() -> String {
     }
 }
 
-/// Records a command that changed the appliance without slowpath, with its result.
+/// Appends a command that changes the appliance without slowpath, and its result, to the audit log.
 pub fn record_command(
     options: &GlobalOptions,
     (call, object): (&str, &str),

@@ -27,8 +27,8 @@ use super::table::Table;
 
 /// Time between two attempts of `weir auto save --wait`.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The number of successive attempts in which a device is missing and udev has no events before
-/// the device counts as absent. Between two events, for a moment, udev may have none.
+/// Number of successive attempts in which a device is missing and udev's event queue is empty,
+/// after which the device counts as absent. The queue may be empty for a moment between two events.
 const IDLE_ATTEMPTS: u32 = 5;
 
 /// Subcommands of `weir auto`.
@@ -38,10 +38,10 @@ pub enum AutoCommand {
     ///
     /// Changes nothing.
     Show,
-    /// Write them to the file `auto_values`, which all programs read (root)
+    /// Save the values of this machine to the file `auto_values`, which all programs read (root)
     ///
-    /// Does nothing if no value is "auto". To be run while the kernel has the NICs; the unit
-    /// weir-auto does so at boot.
+    /// Writes nothing if no value is "auto". Run it while the NICs have their kernel drivers; the
+    /// unit weir-auto does so at boot.
     Save {
         /// Try again for up to this many seconds if the cloud or the machine has no values yet; a
         /// fault that only the operator can correct ends the command at once
@@ -58,7 +58,7 @@ pub struct NoValues {
     until: Until,
 }
 
-/// What ends a fault, in the order of how long it may last.
+/// What ends a fault, ordered by how long the fault may last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Until {
     /// Time: the metadata service answers, or an address is assigned.
@@ -74,8 +74,8 @@ impl NoValues {
         NoValues { text: text.to_string(), until }
     }
 
-    /// Classifies an error of a metadata service. What it does not have (yet) may follow while the
-    /// machine boots.
+    /// Classifies an error of a metadata service. A value that the service does not have may appear
+    /// while the machine boots.
     fn of_cloud(error: &CallError) -> NoValues {
         let waits = error.kind.is_temporary() || error.kind == Failure::Absent;
         NoValues::new(if waits { Until::Available } else { Until::Corrected }, error)
@@ -108,9 +108,13 @@ pub fn run(options: &GlobalOptions, command: &AutoCommand) -> Result<ExitCode, S
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what the configuration leaves to the machine, with the values of the machine; or the
-/// error of the last attempt, if time does not help or `wait` is over. Other errors are printed
-/// once.
+/// Returns the keys that are "auto" in the configuration, and this machine's values for them.
+/// Repeats the attempt every second until `wait` is over. Prints each error that differs from that
+/// of the attempt before.
+///
+/// # Errors
+/// Returns the error of the last attempt. One that only the operator can correct, or a device that
+/// stays absent for [`IDLE_ATTEMPTS`], is returned before `wait` is over.
 fn values_within(options: &GlobalOptions, wait: Duration) -> Result<(AutoKeys, Values), String> {
     let (file, start) = (offline::configuration_file(options), Instant::now());
     let keys = auto_keys(file, &options.set).map_err(|e| e.render())?;
@@ -141,16 +145,17 @@ fn values_within(options: &GlobalOptions, wait: Duration) -> Result<(AutoKeys, V
     }
 }
 
-/// Reads the values of these keys from the cloud and the machine.
+/// Reads the values of these keys from the cloud's metadata service and the machine.
 ///
 /// # Errors
-/// A fault of a device or of an arm's configuration is returned without asking the metadata
-/// service; of the others, the one that may last longest.
+/// Returns a fault of a device or of an arm's configuration without a request to the metadata
+/// service; otherwise, the fault that may last longest.
 pub fn values(keys: &AutoKeys, machine: &Machine) -> Result<Values, NoValues> {
     if !keys.any() {
         return Ok(Values::default());
     }
-    // A service that does not answer takes long, and has no device.
+    // Without the metadata first: a metadata service that does not answer takes long, and cannot
+    // resolve the fault of a device.
     if let Err(fault) = values_of_arms(keys, machine, None)
         && fault.until > Until::Available
     {
@@ -167,7 +172,7 @@ pub fn values(keys: &AutoKeys, machine: &Machine) -> Result<Values, NoValues> {
     }
 }
 
-/// Returns the name of the appliance and its zone, each if it is left to the machine.
+/// Returns the name of the appliance and its zone, each if it is "auto".
 fn name_and_zone(
     keys: &AutoKeys,
     metadata: Option<&Metadata>,
@@ -192,13 +197,14 @@ fn name_and_zone(
     Ok((name, zone))
 }
 
-/// Returns the values of the arms whose addresses or routers are left to the machine.
+/// Returns the values of the arms whose addresses or gateways are "auto".
 fn values_of_arms(
     keys: &AutoKeys,
     machine: &Machine,
     network: Option<&CloudMetadata>,
 ) -> Result<BTreeMap<ArmName, ArmValues>, NoValues> {
-    // A file that cannot be used has no values to keep: `weir auto save` replaces it.
+    // Saved values stay where neither the cloud nor the kernel has an address. A file that cannot
+    // be read has none, and `weir auto save` replaces it.
     let saved = Values::read(&keys.file).unwrap_or_default();
     let (mut arms, mut faults) = (BTreeMap::new(), Vec::new());
     for (arm, device) in &keys.devices {
@@ -217,8 +223,8 @@ fn values_of_arms(
     faults.into_iter().reduce(NoValues::or_longer).map_or(Ok(arms), Err)
 }
 
-/// Reads the metadata of the configured cloud, or else of the cloud whose machine this is. Returns
-/// `None` outside of clouds.
+/// Reads the metadata of the configured cloud, or else of the cloud in which this machine runs.
+/// Returns `None` outside of clouds.
 fn metadata(keys: &AutoKeys, root: &Root) -> Result<Option<Metadata>, NoValues> {
     let platform = Platform::read(root);
     let found = match (&keys.azure, keys.aws, platform) {
@@ -282,7 +288,8 @@ fn host_name(root: &Root) -> Result<String, NoValues> {
     name.ok_or_else(|| NoValues::new(Until::Corrected, text))
 }
 
-/// Returns a name in the characters that `name` allows.
+/// Converts a text to a value that the key `name` allows: lowercase, each other character replaced
+/// by `-`, at most 63 characters.
 fn appliance_name(text: &str) -> String {
     let allowed = |c: char| match c.to_ascii_lowercase() {
         c @ ('a'..='z' | '0'..='9' | '-' | '.' | '_') => c,
@@ -332,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_machines_get_allowed_characters() {
+    fn machine_names_are_converted_to_valid_appliance_names() {
         assert_eq!(appliance_name("Weir VM/3.example"), "weir-vm-3.example");
         assert_eq!(appliance_name(&"x".repeat(80)).len(), 63);
     }

@@ -17,7 +17,7 @@ use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 
 use super::options::{GlobalOptions, Output};
-use super::output::{print, put};
+use super::output::{print, write_stdout};
 use super::policy::{self, Backend};
 use super::request::{escaped, get};
 use super::service::{backend_lists, json_of, parse_name};
@@ -87,7 +87,7 @@ struct Edit<'e> {
     weight: Option<u16>,
     state: Option<&'e str>,
     /// Remove the backend from the override list, so that its state and weight are those of the
-    /// other source again.
+    /// other source again. Has no effect on another list: there, `weight` and `state` are set.
     undo: bool,
 }
 
@@ -150,7 +150,7 @@ fn override_of(service: &Name) -> Result<Name, String> {
 /// Returns the entries of a list that define this backend.
 fn members<'o>(list: &'o Value, backend: &Backend) -> Vec<&'o Value> {
     let all = list["spec"]["endpoints"].as_array().into_iter().flatten();
-    all.filter(|member| backend.is(member)).collect()
+    all.filter(|member| backend.matches(member)).collect()
 }
 
 /// Changes a backend in the list of the API that defines it. If only another source defines the
@@ -213,7 +213,7 @@ fn set(
         return Ok(Err(message));
     }
     if options.output() == Output::Table {
-        put(&format!(
+        write_stdout(&format!(
             "source `{source}` defines this backend too; the override applies until \
              `weir backend drain {service} {backend} --undo`\n"
         ));
@@ -261,10 +261,10 @@ fn apply_edit(
         "spec": { "service": service, "endpoints": [] } });
     let mut json = json_of(before).unwrap_or(new);
     let Some(list) = json["spec"]["endpoints"].as_array_mut() else { return Ok(None) };
-    if !list.iter().any(|member| backend.is(member)) {
+    if !list.iter().any(|member| backend.matches(member)) {
         list.extend(inherited.iter().cloned());
     }
-    for member in list.iter_mut().filter(|member| backend.is(member)) {
+    for member in list.iter_mut().filter(|member| backend.matches(member)) {
         if let Some(weight) = edit.weight {
             member["weight"] = weight.into();
         }
@@ -273,10 +273,9 @@ fn apply_edit(
         }
     }
     if is_override {
-        // An entry equal to that of the other source has no effect but to hide later changes of
-        // that source.
+        // An entry equal to that of the other source would only hide later changes of that source.
         let is_redundant = |member: &Value| edit.undo || inherited.contains(member);
-        list.retain(|member| !(backend.is(member) && is_redundant(member)));
+        list.retain(|member| !(backend.matches(member) && is_redundant(member)));
         if list.is_empty() {
             return Ok(None);
         }
@@ -284,11 +283,12 @@ fn apply_edit(
     Ok(Some(Object::from_json(&json)?))
 }
 
-/// Waits until the backends table has the API's definition of the backend, and returns whether it
-/// takes precedence over the other source's. Returns true if the table does not have it after 5 s.
+/// Waits until the backends table contains the API's definition of the backend, and returns whether
+/// that takes precedence over the other source's. Returns true if the table does not contain it
+/// after 5 s.
 fn takes_effect(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, String> {
     let until = Instant::now() + Duration::from_secs(5);
-    // A shadow is a definition without effect, `SERVICE ... (SOURCE)`.
+    // A shadow is a definition that another one overrides, in the form `SERVICE ... (SOURCE)`.
     let is_shadow = |text: &str, source: &str| {
         let of = text.split(' ').next().unwrap_or_default();
         of == service.as_str() && (source.is_empty() || text.ends_with(source))
@@ -308,7 +308,8 @@ fn takes_effect(socket: &Path, service: &Name, backend: &Backend) -> Result<bool
     }
 }
 
-/// Returns whether a service of the region, `SERVICE` or `SERVICE~PART`, belongs to this service.
+/// Returns whether a name in the region belongs to this service. The region has a service under its
+/// own name, or in parts named `SERVICE~PART`.
 fn belongs_to(name: &str, service: &Name) -> bool {
     name.split('~').next() == Some(service.as_str())
 }
@@ -333,8 +334,8 @@ fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String
 }
 
 /// Prints the number of flows of the backend whenever it changes, until there are none or `wait`
-/// seconds since `begun` are over. Returns the last number, and exit code 1 if flows are left after
-/// such a wait. Without a wait, prints the number once.
+/// seconds since `begun` are over. Returns the last number, and exit code 1 if flows are left then.
+/// With a `wait` of 0, prints the number once and returns exit code 0.
 fn follow(
     options: &GlobalOptions,
     socket: &Path,
@@ -358,7 +359,7 @@ fn follow(
     loop {
         let left = flows(socket, service, backend)?;
         if is_table && last_count != Some(left) {
-            put(&format!("{backend} has {} flows\n", table::count(left)));
+            write_stdout(&format!("{backend} has {} flows\n", table::count(left)));
         }
         last_count = Some(left);
         if left == 0 || wait == 0 {

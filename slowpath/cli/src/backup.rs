@@ -36,7 +36,7 @@ pub struct BackupArgs {
     only: Option<Only>,
 }
 
-/// A half of a backup.
+/// The half to which a backup or a restore is limited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Only {
     /// The objects
@@ -45,7 +45,8 @@ pub enum Only {
     Configuration,
 }
 
-/// Permissions of a backup: it has the addresses and the seed of an appliance.
+/// Permissions of a backup: only its owner may read it, because it contains the addresses and the
+/// seed of an appliance.
 const ACCESS: Access = Access { mode: 0o600, owner: None };
 
 /// The configuration of this machine.
@@ -77,7 +78,7 @@ pub fn run(options: &GlobalOptions, args: &BackupArgs) -> Result<ExitCode, Strin
         Some(Only::Configuration) => None,
         None | Some(Only::Objects) => Some(read_objects(options, config)?),
     };
-    // slowpath's objects are also those of the services files.
+    // The list of all objects includes those of the services files.
     let objects = match &list {
         Some(list) => parse(&list.items)?,
         None => configuration.as_ref().map_or(Ok(Vec::new()), services_of)?,
@@ -111,7 +112,8 @@ fn check_target(path: &Path, force: bool) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         about => about.map_err(|e| file_error::text(path, &e))?,
     };
-    // A rename would replace a device or a link itself.
+    // The file is written by a rename, which would replace the link or device itself instead of
+    // writing to it.
     match about.file_type() {
         kind if kind.is_symlink() => Err(format!(
             "{file} is a symbolic link and is not replaced; name the file that is meant, or write \
@@ -131,7 +133,7 @@ fn exists(path: &Path) -> String {
     format!("{} exists; --force replaces it, or name another file", path.display())
 }
 
-/// Writes the file with mode 0600, whole or not at all.
+/// Writes a backup to standard output, or to a file with mode 0600, whole or not at all.
 fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), String> {
     if path.as_os_str() == STANDARD {
         let mut out = io::stdout().lock();
@@ -255,7 +257,7 @@ fn read_store(state: &Path, not_running: &RequestError) -> Result<ObjectList, St
     Ok(ObjectList { revision: objects.revision(), items: items.map_err(|e| e.to_string())? })
 }
 
-/// Parses the objects of slowpath.
+/// Parses objects in the form of the API.
 fn parse(items: &[Value]) -> Result<Vec<Object>, String> {
     let parsed = items.iter().map(Object::from_json).collect::<Result<_, _>>();
     parsed.map_err(|e| RequestError::Malformed(e.to_string()).to_string())
@@ -278,7 +280,7 @@ fn overridden(config: &Config) -> Vec<String> {
     set.map(|(key, origin)| format!("{key} ({})", origin.layer)).collect()
 }
 
-/// What was backed up.
+/// The report of `weir backup`.
 struct Report<'r> {
     file: &'r Path,
     manifest: &'r Manifest,

@@ -28,11 +28,11 @@ pub enum BgpCommand {
         #[arg(long)]
         detail: bool,
     },
-    /// Show routes to advertise, or advertised
+    /// Show the available routes, or those that were advertised
     #[command(subcommand)]
     Routes(RoutesCommand),
-    /// Show route policies: which routes are advertised to which neighbors, and how theirs are
-    /// handled
+    /// Show route policies: which routes are advertised to which neighbors, and how received routes
+    /// are handled
     Policies,
 }
 
@@ -97,8 +97,8 @@ pub fn run(
     }
 }
 
-/// Prints the rows of a path and the error of the policies, if any. If there are no rows, prints
-/// the reason instead.
+/// Prints the rows that slowpath returns for a path, and the error of the policies, if any. If
+/// there are no rows, prints the reason instead.
 fn print_rows<R: Serialize + DeserializeOwned>(
     options: &GlobalOptions,
     socket: &Path,

@@ -26,7 +26,7 @@ pub use account::block_on;
 pub enum CloudCommand {
     /// Show the registration: target or pool, health reported by the cloud, findings, peers
     ///
-    /// Exit code 0 when ready, 1 when not.
+    /// Exit code 0 when ready (able to serve, and healthy according to the cloud), 1 when not.
     Status {
         /// Include API calls to the cloud, by outcome
         #[arg(long)]
@@ -39,7 +39,7 @@ pub enum CloudCommand {
     Doctor,
     /// AWS: run a command on another instance over SSM, and exit with its exit code
     ///
-    /// Exit code 255 if it could not be run.
+    /// Exit code 255 if it could not be run, or ended without an exit code.
     Exec(remote::ExecArgs),
     /// AWS: wait for a condition
     ///
@@ -156,8 +156,8 @@ fn text(cloud_status: &CloudStatus, calls: bool) -> String {
     text
 }
 
-/// Formats the ports and VNIs in force and their origin. If the cloud reports others, formats those
-/// as well.
+/// Formats the UDP ports and VNIs in force and their origin. If the cloud reports other ones,
+/// formats those as well.
 fn tunnels(gateway: &GatewayTunnels) -> String {
     let ends = |ends: &TunnelPair| {
         let TunnelPair { external_port, external_vni, internal_port, internal_vni } = ends;

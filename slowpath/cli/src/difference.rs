@@ -33,8 +33,9 @@ pub fn fields(before: Option<&Object>, after: Option<&Object>) -> Vec<Field> {
     paths.into_iter().filter_map(field).collect()
 }
 
-/// Returns the values of the desired state by path, without those of nested objects and of lists
-/// of elements with an address, whose own values are included instead.
+/// Returns the leaf values of the desired state by path. Objects, and lists whose elements all have
+/// an address, are not leaves: their fields and elements have paths of their own. Other lists are
+/// compared as a whole.
 fn leaves(object: Option<&Object>) -> BTreeMap<String, Value> {
     let mut leaves = BTreeMap::new();
     let Some(Ok(json)) = object.map(serde_json::to_value) else { return leaves };
@@ -72,6 +73,7 @@ fn element(one: &Map<String, Value>, path: &str, leaves: &mut BTreeMap<String, V
     while leaves.contains_key(&path) {
         path.push('\'');
     }
+    // The element itself, so that its addition or removal is a difference of its own.
     leaves.insert(path.clone(), Value::Null);
     let about = one.iter().filter(|(key, _)| !["address", "port", "protocol"].contains(&&***key));
     for (key, value) in about {

@@ -17,7 +17,7 @@ use super::table::Table;
 pub fn run(options: &GlobalOptions) -> Result<ExitCode, String> {
     let machine = Machine::read()?;
     let config = plane::load_for(options, &machine)?;
-    // The programs of one installation are beside each other.
+    // The programs of one installation are in one directory.
     let program = std::env::current_exe().ok();
     let programs = program.as_deref().and_then(Path::parent);
     let report = examine(&Context {

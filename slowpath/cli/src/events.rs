@@ -1,6 +1,7 @@
-//! `weir events`: the history of events.
+//! `weir events`: shows the history of events, from slowpath or, if that does not run, from the
+//! files.
 
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::offline;
 use super::options::{GlobalOptions, Output};
-use super::output::{print, print_next, put};
+use super::output::{print, print_next, write_stdout};
 use super::request::{self, IDLE_TIMEOUT, RequestError, escaped};
 
 /// Idle timeout of a followed history: in effect none, since the user ends the command with Ctrl-C.
@@ -37,7 +38,7 @@ pub struct EventsArgs {
     /// Show records of this severity or higher: info, warning or error
     #[arg(long)]
     severity: Option<String>,
-    /// Show new records as they come, until Ctrl-C; with --since, begin with those since then
+    /// Show new records as they come, until Ctrl-C; with --since, first those since that time
     #[arg(long, short)]
     follow: bool,
     /// List all events that the history may have, with their meaning and what to do
@@ -52,14 +53,19 @@ pub fn run(options: &GlobalOptions, args: &EventsArgs) -> Result<ExitCode, Strin
         return Ok(ExitCode::SUCCESS);
     }
     let socket = offline::socket(options)?;
-    match online(options, &socket, args) {
-        Err(RequestError::NotRunning { .. }) if !args.follow => offline_records(options, args)?,
+    match from_slowpath(options, &socket, args) {
+        Err(RequestError::NotRunning { .. }) if !args.follow => from_files(options, args)?,
         shown => shown.map_err(|error| error.to_string())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn online(options: &GlobalOptions, socket: &Path, args: &EventsArgs) -> Result<(), RequestError> {
+/// Prints the records that slowpath returns.
+fn from_slowpath(
+    options: &GlobalOptions,
+    socket: &Path,
+    args: &EventsArgs,
+) -> Result<(), RequestError> {
     let EventsArgs { since, until, kind, severity, follow, kinds: _ } = args;
     let named = [("since", since), ("until", until), ("kind", kind), ("severity", severity)];
     let mut path = format!("/v1/events?watch={follow}");
@@ -77,8 +83,8 @@ fn online(options: &GlobalOptions, socket: &Path, args: &EventsArgs) -> Result<(
     Ok(())
 }
 
-/// Prints the records of the folder in the configuration.
-fn offline_records(options: &GlobalOptions, args: &EventsArgs) -> Result<(), String> {
+/// Prints the records of the files in the configured `control.state`.
+fn from_files(options: &GlobalOptions, args: &EventsArgs) -> Result<(), String> {
     let EventsArgs { since, until, kind, severity, .. } = args;
     let filter = Filter::new(
         since.as_deref(),
@@ -101,7 +107,13 @@ fn offline_records(options: &GlobalOptions, args: &EventsArgs) -> Result<(), Str
         }
         true
     });
-    read.map_err(|error| format!("{}: {error}; run weir as root", folder.display()))?;
+    read.map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::PermissionDenied => "; run weir as root",
+            _ => "",
+        };
+        format!("{}: {error}{hint}", folder.display())
+    })?;
     if reader.damaged() > 0 {
         eprintln!("{} damaged lines were left out", reader.damaged());
     }
@@ -110,7 +122,7 @@ fn offline_records(options: &GlobalOptions, args: &EventsArgs) -> Result<(), Str
 
 fn print_record(options: &GlobalOptions, record: &Record) {
     match options.output() {
-        Output::Table => put(&line(record)),
+        Output::Table => write_stdout(&line(record)),
         other => print_next(record, other),
     }
 }
@@ -119,7 +131,7 @@ fn print_record(options: &GlobalOptions, record: &Record) {
 fn line(record: &Record) -> String {
     let Record { time, severity, event, message, fields, count, first, .. } = record;
     let mut text = format!("{time}  {:<7}  {event}  {message}", severity.as_str());
-    // In the order of the declaration.
+    // The declared fields of the event, in that order, and then the others.
     let kind = ::events::list::find(event);
     let declared = kind.map_or(&[][..], |kind| kind.fields);
     let shown = declared.iter().filter_map(|name| Some((*name, fields.get(*name)?)));

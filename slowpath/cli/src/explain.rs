@@ -72,6 +72,7 @@ fn packets(args: &ExplainArgs) -> Result<Vec<String>, String> {
 /// Returns the first `at_most` frames of a pcap file, which may have either byte order and
 /// timestamps in microseconds or nanoseconds.
 fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
+    // Bytes of the file's header, bytes of a packet's header, and the link type of Ethernet.
     const HEAD: usize = 24;
     const RECORD: usize = 16;
     const ETHERNET: u32 = 1;
@@ -150,9 +151,11 @@ fn format_explanation(explanation: &Explanation) -> String {
 mod tests {
     use super::*;
 
+    /// Encodes a number of a pcap file in its byte order.
+    type Encode = fn(u32) -> [u8; 4];
+
     /// Returns a pcap file with these packets, each captured without its last `lost` bytes.
-    fn pcap(big_endian: bool, packets: &[&[u8]], link: u32, lost: u32) -> Vec<u8> {
-        let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    fn pcap(word: Encode, packets: &[&[u8]], link: u32, lost: u32) -> Vec<u8> {
         let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, link];
         let mut bytes: Vec<u8> = head.into_iter().flat_map(word).collect();
         for packet in packets {
@@ -166,8 +169,8 @@ mod tests {
     #[test]
     fn captures_of_both_byte_orders_are_read_up_to_the_packet_limit() {
         let packets: [&[u8]; 3] = [&[1; 60], &[2; 61], &[3; 62]];
-        for big_endian in [false, true] {
-            let bytes = pcap(big_endian, &packets, 1, 0);
+        for word in [u32::to_le_bytes as Encode, u32::to_be_bytes] {
+            let bytes = pcap(word, &packets, 1, 0);
             assert_eq!(frames(&bytes, 10), Ok(packets.to_vec()));
             assert_eq!(frames(&bytes, 2), Ok(packets[..2].to_vec()));
         }
@@ -176,14 +179,15 @@ mod tests {
     #[test]
     fn invalid_or_truncated_capture_is_rejected_with_the_remedy() {
         let packets: [&[u8]; 1] = [&[1; 60]];
-        let capture = pcap(false, &packets, 1, 0);
-        let refused = |bytes: &[u8]| frames(bytes, 10).unwrap_err();
-        assert!(refused(b"Tue").contains("editcap"));
-        assert!(refused(&[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0]).contains("editcap"));
-        assert!(refused(&capture[..24]).contains("no packet"));
-        assert!(refused(&capture[..50]).contains("is truncated"));
-        assert!(refused(&pcap(false, &packets, 113, 0)).contains("113"));
-        assert!(refused(&pcap(false, &packets, 1, 9)).contains("-s 0"));
+        let capture = pcap(u32::to_le_bytes, &packets, 1, 0);
+        let error = |bytes: &[u8]| frames(bytes, 10).unwrap_err();
+        assert!(error(b"Tue").contains("editcap"));
+        // The first block of a pcapng file.
+        assert!(error(&[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0]).contains("editcap"));
+        assert!(error(&capture[..24]).contains("no packet"));
+        assert!(error(&capture[..50]).contains("is truncated"));
+        assert!(error(&pcap(u32::to_le_bytes, &packets, 113, 0)).contains("113"));
+        assert!(error(&pcap(u32::to_le_bytes, &packets, 1, 9)).contains("-s 0"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Errors of files, as text.
+//! Formats the errors of reading and writing files.
 
 use std::io;
 use std::path::Path;
@@ -8,8 +8,8 @@ pub fn text(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Formats an error like [`text`]. If the permissions are too few, it names what to do:
-/// `alternative` is what works without them.
+/// Formats an error like [`text`]. If permission was denied, adds the remedies: to run as root, or
+/// `alternative`, an instruction that needs no permission for the file.
 pub fn text_or(path: &Path, error: &io::Error, alternative: &str) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => format!("; run weir as root, or {alternative}"),

@@ -133,7 +133,7 @@ pub fn read(
 
 /// Returns the reason why an object of a file cannot be applied, or `None` if it can.
 fn skip_reason(object: &Object, read_options: ReadOptions) -> Option<String> {
-    if let Some(why) = object.kind().read_only() {
+    if let Some(why) = object.kind().read_only_reason() {
         return Some(format!("it is read-only: {why}"));
     }
     if object.lifecycle().deletion.is_some() {
@@ -174,7 +174,7 @@ fn texts(names: &[String]) -> Result<Vec<(String, String)>, FileError> {
 /// format.
 fn envelopes(file: &str, text: &str) -> Option<Result<Vec<LocatedObject>, FileError>> {
     let is_envelope = |value: &Value| value["kind"].is_string() && value["apiVersion"].is_null();
-    let first = Documents::new(text, false).find_map(|document| match document {
+    let first = Documents::new(text).find_map(|document| match document {
         Ok(document) if document.value.is_null() => None,
         other => Some(other),
     })?;
@@ -189,7 +189,7 @@ fn envelopes(file: &str, text: &str) -> Option<Result<Vec<LocatedObject>, FileEr
 fn parse_envelopes(file: &str, text: &str) -> Result<Vec<LocatedObject>, FileError> {
     let (file, text): (Arc<str>, Arc<str>) = (file.into(), text.into());
     let mut all = Vec::new();
-    for (number, document) in Documents::new(&text, false).enumerate() {
+    for (number, document) in Documents::new(&text).enumerate() {
         let document = document.map_err(|error| {
             let line = yaml::line(&text, error.at);
             FileError::Invalid(format!("{file}:{line}: invalid YAML: {error}"))
@@ -284,13 +284,13 @@ mod tests {
 
     #[test]
     fn read_only_objects_are_skipped_with_a_hint() {
-        for (kind, location) in [("Appliance", "`zone`"), ("Source", "/v1/sources/SOURCE")] {
+        for (kind, hint) in [("Appliance", "`zone`"), ("Source", "/v1/sources/SOURCE")] {
             for source in ["api", "configuration"] {
                 let text = format!("kind: {kind}\nname: a\nsource: {source}\nspec: {{}}\n");
                 let object = read(&text).unwrap().remove(0).object;
                 let why =
                     skip_reason(&object, ReadOptions { as_api: true, restore: true }).unwrap();
-                assert!(why.contains("read-only") && why.contains(location), "{why}");
+                assert!(why.contains("read-only") && why.contains(hint), "{why}");
             }
         }
     }

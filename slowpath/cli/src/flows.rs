@@ -1,14 +1,15 @@
-//! `weir flows` and `weir trace`: show the flow table, and trace the packets of a flow.
+//! `weir flows` and `weir trace`: show the flow table, and trace packets through the stages of the
+//! pipeline.
 
 use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use super::options::{GlobalOptions, Output};
-use super::output::{print_next, put};
+use super::output::{print_next, write_stdout};
 use super::request::{self, RequestError, escaped, get};
 use super::show;
 use slowpath::control::report::{Failure, FlowPage, TraceLine};
@@ -26,7 +27,7 @@ pub struct FlowsArgs {
     all: bool,
 }
 
-/// Filter of flows; all given conditions must hold.
+/// Filter of flows, or of packets by their flow; all given conditions must hold.
 #[derive(Args)]
 pub struct FlowFilter {
     /// Show only this client: ADDRESS or ADDRESS:PORT
@@ -51,11 +52,11 @@ pub struct FlowFilter {
 pub struct TraceArgs {
     #[command(flatten)]
     filter: FlowFilter,
-    /// Number of packets to trace
-    #[arg(long, default_value_t = 4)]
+    /// Number of packets to trace, at most 1000
+    #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=1000))]
     packets: u32,
-    /// Maximum number of seconds to wait for them
-    #[arg(long, default_value_t = 30)]
+    /// Maximum number of seconds to wait for these packets, at most 3600
+    #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=3600))]
     seconds: u32,
 }
 
@@ -125,12 +126,13 @@ pub fn trace(options: &GlobalOptions, socket: &Path, args: &TraceArgs) -> Result
         let of_packet = packets.entry((stage.lcore, stage.packet)).or_default();
         of_packet.push(show::trace(&stage));
         if stage.last {
-            put(&format!("{}\n\n", of_packet.join("\n")));
+            write_stdout(&format!("{}\n\n", of_packet.join("\n")));
             packets.remove(&(stage.lcore, stage.packet));
         }
     }
+    // Packets of which the last stage was not received.
     for lines in packets.values() {
-        put(&format!("{}\n\n", lines.join("\n")));
+        write_stdout(&format!("{}\n\n", lines.join("\n")));
     }
-    if any { Ok(()) } else { Err(format!("no packet of that flow within {seconds} s")) }
+    if any { Ok(()) } else { Err(format!("no packet matched within {seconds} s")) }
 }

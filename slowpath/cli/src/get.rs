@@ -1,4 +1,4 @@
-//! `weir get`: shows objects with their metadata. `weir maps dump`: shows the tables of the data
+//! `weir get`: shows objects with their status. `weir maps dump`: shows the tables of the data
 //! plane.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::output::{StreamEvent, follow, print};
 use super::request::{self, escaped};
 use super::table::Table;
 
-/// Selection of objects, and output options.
+/// Arguments of `weir get`.
 #[derive(Args)]
 pub struct GetArgs {
     /// Kind of object: service, backends (of a service), appliance, source, bgp-peering-policy,
@@ -63,8 +63,8 @@ pub fn get(options: &GlobalOptions, socket: &Path, args: &GetArgs) -> Result<(),
     let kinds = Kind::ALL.iter().filter(|kind| kind.is_desired_state()).map(|kind| kind.plural());
     let kinds: Vec<&str> = if all { kinds.collect() } else { vec![kind.as_str()] };
     for kind in kinds {
-        let some: Vec<Value> = request::get(socket, &format!("/objects/{}", escaped(kind)))?;
-        objects.extend(some);
+        let of_kind: Vec<Value> = request::get(socket, &format!("/objects/{}", escaped(kind)))?;
+        objects.extend(of_kind);
     }
     if let Some(name) = &args.name {
         objects.retain(|object| field(object, "name") == *name);

@@ -20,20 +20,21 @@ pub enum LogCommand {
 /// Arguments of `weir log level`.
 #[derive(Args)]
 pub struct LevelArgs {
-    /// Level and levels of modules: error, warn, info, debug, trace, off; bgp=debug; warn,bgp=debug
+    /// Level, levels of modules, or both: `warn`, `bgp=debug`, `warn,bgp=debug`. Levels: error,
+    /// warn, info, debug, trace, off
     directives: Option<String>,
     /// Return to the configured level after this time, for example 90s, 10m or 2h
     #[arg(long = "for", value_name = "DURATION", requires = "directives")]
-    lasts: Option<String>,
+    duration: Option<String>,
     /// Return to the configured level now
-    #[arg(long, conflicts_with_all = ["directives", "lasts"])]
+    #[arg(long, conflicts_with_all = ["directives", "duration"])]
     reset: bool,
 }
 
 /// Runs the subcommand.
 pub fn run(options: &GlobalOptions, socket: &Path, command: &LogCommand) -> Result<(), String> {
     let LogCommand::Level(args) = command;
-    let seconds = match &args.lasts {
+    let duration = match &args.duration {
         Some(text) => Some(duration::parse(text).map_err(|error| format!("--for: {error}"))?),
         None => None,
     };
@@ -41,7 +42,7 @@ pub fn run(options: &GlobalOptions, socket: &Path, command: &LogCommand) -> Resu
         None if !args.reset => get(socket, "/log/level")?,
         directives => {
             let level = directives.as_ref().map(|level| format!("level={}", escaped(level)));
-            let seconds = seconds.map(|lasts| format!("seconds={}", lasts.as_secs()));
+            let seconds = duration.map(|duration| format!("seconds={}", duration.as_secs()));
             let query = level.into_iter().chain(seconds).collect::<Vec<_>>().join("&");
             let path = format!("/log/level?{query}");
             send_json(socket, &Request::new("PUT", &path)).map_err(|error| error.to_string())?

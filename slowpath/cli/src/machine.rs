@@ -6,11 +6,12 @@ use host::nic::{Inventory, Network, Sessions};
 
 /// The machine, its devices and the records of their bindings.
 pub struct Machine {
-    /// Where the machine is read.
+    /// Directory below which `/sys`, `/proc` and other files of the machine are read: `/`, or that
+    /// of a test.
     pub root: Root,
     /// Its network devices.
     pub inventory: Inventory,
-    /// What devices were before they were bound.
+    /// Driver, interface names and MAC addresses that devices had before they were bound for DPDK.
     pub records: Records,
 }
 
@@ -24,7 +25,8 @@ impl Machine {
         Machine::at(root, &network, &sessions, Records::new(Records::DIRECTORY))
     }
 
-    /// Reads the machine at a root. `network` and `sessions` are those of the same machine.
+    /// Reads the machine below a root directory. `network` and `sessions` are those of the same
+    /// machine.
     pub fn at(
         root: Root,
         network: &Network,

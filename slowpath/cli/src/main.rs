@@ -92,7 +92,7 @@ enum CliCommand {
         #[arg(long)]
         all: bool,
     },
-    /// Trace packets of one flow through the stages of the pipeline
+    /// Trace the next packets that match a filter through the pipeline (only with plane dpdk)
     Trace(flows::TraceArgs),
     /// Explain how a packet would be handled now, without sending one or changing anything
     Explain(explain::ExplainArgs),
@@ -121,18 +121,18 @@ enum CliCommand {
     ///
     /// Changes nothing. Exit code 0 without errors (warnings allowed), 1 with errors.
     Doctor,
-    /// Write a first configuration from what this machine and its cloud say
+    /// Write a first configuration from this machine's devices and its cloud's metadata
     ///
-    /// Asks on a terminal, and writes only after a question or with --yes. The values that differ
-    /// between machines are "auto" in it, so that it serves every machine of a scale set.
+    /// Asks on a terminal, and writes only after a question or with --yes. Values that differ
+    /// between machines are written as "auto", so that one file fits every machine of a scale set.
     Setup(setup::SetupArgs),
     /// Show and save the values of this machine for those that are "auto" in the configuration
     #[command(subcommand)]
     Auto(auto::AutoCommand),
-    /// Set CPUs, interrupts, memory and sysctls of this machine for Weir, and revert it
+    /// Set CPUs, interrupts, memory and sysctls of this machine for Weir, and restore them
     #[command(subcommand)]
     Tune(tune::TuneCommand),
-    /// Switch a running appliance to the installed version and back, with its flows
+    /// Switch a running appliance to the installed version and back, keeping its flows
     #[command(subcommand)]
     Upgrade(upgrade::UpgradeCommand),
     /// Show the tables of the control state: services, frontends, backends, health of components
@@ -152,21 +152,21 @@ enum CliCommand {
     Diff(apply::DiffArgs),
     /// Back up objects, configuration and state to one file
     ///
-    /// The file has mode 0600 and checksums. Secrets are named in it, and never contained. With
-    /// slowpath running, the objects are of one revision; otherwise they are read from its store.
-    /// Exit code 2 when no complete backup was written.
+    /// The file has mode 0600 and checksums. It lists the files of secrets, and never contains
+    /// secrets. While slowpath runs, the API returns all objects at one revision; otherwise they
+    /// are read from its store. Exit code 2 when no complete backup was written.
     Backup(backup::BackupArgs),
     /// Restore a backup, all of it or nothing
     ///
-    /// Checks the backup and the configuration on this machine first. Deletes nothing: what the
-    /// backup does not contain is left. Exit code 1 when the backup was rejected (damaged, of a
-    /// newer format, of another machine, or not valid on this one), or when the restored objects
-    /// are not in force; 2 for errors: a file, a disk or slowpath fails.
+    /// Checks the backup and the configuration on this machine first. Deletes nothing: files and
+    /// objects that the backup does not contain stay. Exit code 1 when the backup was rejected
+    /// (damaged, of a newer format, of another machine, or not valid on this one), or when the
+    /// restored objects are not in force; 2 for errors: a file, a disk or slowpath fails.
     Restore(restore::RestoreArgs),
     /// Confirm a large removal by a source
     #[command(subcommand)]
     Source(source::SourceCommand),
-    /// Add, change and delete services of the API
+    /// Add, change and delete services that are defined over the API
     #[command(subcommand)]
     Service(Box<service::ServiceCommand>),
     /// Set weight and state of a service's backend, whichever source defines it
@@ -336,8 +336,9 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the name and object of a command that changed the appliance without slowpath; `None` for
-/// all others, and for those that record their changes themselves.
+/// Returns the call and the object for the audit log if the command changes the appliance without
+/// slowpath. Returns `None` for all other commands, and for those that record their changes
+/// themselves.
 fn offline_change(command: &CliCommand) -> Option<(&'static str, &'static str)> {
     Some(match command {
         CliCommand::Restore(args) if args.writes() => ("restore", "configuration"),

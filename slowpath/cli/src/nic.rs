@@ -33,7 +33,7 @@ pub enum NicCommand {
     ///
     /// The kernel needs a NIC, for example, for the ssh session of the user.
     List,
-    /// Show the NICs of the running data plane and the nonzero counters of their drivers
+    /// Show the NICs of the running data plane and their nonzero counters
     Counters {
         /// Include counters that are zero
         #[arg(long)]
@@ -45,9 +45,9 @@ pub enum NicCommand {
     Plan(PlanArgs),
     /// Bind NICs for DPDK (root)
     ///
-    /// Refuses the NIC of an ssh session or of the default route. Leaves NICs that DPDK drives
-    /// beside the kernel (MANA, mlx5) with the kernel. All devices are bound, or none if one is
-    /// refused.
+    /// Without --force, the NIC of an ssh session or of the default route is rejected. NICs that
+    /// DPDK drives beside the kernel (MANA, mlx5) stay with the kernel. If one device is rejected,
+    /// none is bound.
     Bind(BindArgs),
     /// Return NICs to the kernel (root)
     Unbind(UnbindArgs),
@@ -86,7 +86,7 @@ pub struct BindArgs {
 /// Arguments of `weir nic unbind`.
 #[derive(Args)]
 pub struct UnbindArgs {
-    /// PCI addresses, VMBUS instance ids, or the interface names or MAC addresses from before
+    /// PCI addresses, VMBUS instance ids, or interface names or MAC addresses before the binding
     #[arg(value_name = "DEVICE", required = true)]
     devices: Vec<String>,
     /// Remove the bindings from /etc/weir/nic.bind
@@ -169,7 +169,8 @@ pub fn run(options: &GlobalOptions, command: &NicCommand) -> Result<ExitCode, St
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns `result` after recording it in the audit log, unless the command changed nothing.
+/// Appends the command to the audit log if it failed, saved bindings or changed devices. Returns
+/// `result`.
 fn recorded(
     options: &GlobalOptions,
     (call, devices, saves): (&str, &[String], bool),
@@ -186,7 +187,7 @@ fn recorded(
     result
 }
 
-/// Returns what plans change, for the audit log.
+/// Returns the drivers that the plans change, for the audit log.
 fn changes_of(plans: &[Plan]) -> Vec<ObjectChange> {
     let change = |plan: &Plan| {
         let driver = match &plan.action {
@@ -201,14 +202,14 @@ fn changes_of(plans: &[Plan]) -> Vec<ObjectChange> {
     plans.iter().filter_map(change).collect()
 }
 
-/// A device as it is listed.
+/// A row of `weir nic list`.
 #[derive(Serialize)]
 struct Row {
     #[serde(flatten)]
     nic: Nic,
     /// Why the kernel needs the device.
     protection: Option<String>,
-    /// What it can be bound to.
+    /// Drivers to which it can be bound.
     candidates: Candidates,
 }
 
@@ -261,7 +262,8 @@ fn text(rows: &[Row]) -> String {
     table.text()
 }
 
-/// Returns a property of the device's interfaces; of each, if they differ.
+/// Returns a property of the device's interfaces, separated by commas. Equal successive values
+/// occur once.
 fn joined(nic: &Nic, property: impl Fn(&host::nic::Interface) -> Option<String>) -> String {
     let mut values: Vec<String> = nic.interfaces.iter().filter_map(property).collect();
     values.dedup();
@@ -298,15 +300,15 @@ fn bind_to(nic: &Nic, candidates: &Candidates) -> String {
     }
 }
 
-/// A line of `weir nic plan`, `bind` and `unbind`.
+/// A device in the output of `weir nic plan`.
 #[derive(Serialize)]
 struct Outcome {
-    /// What the device is for, or how it was named.
+    /// The device with its interface and hardware, or the key of an arm with its value.
     name: String,
     /// The plan; `None` if there is none.
     #[serde(flatten)]
     plan: Option<Plan>,
-    /// Why there is no plan.
+    /// Why there is no plan; `None` if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -341,7 +343,8 @@ fn plan(options: &GlobalOptions, args: &PlanArgs) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the devices of the configuration that may be bound, and why others are not.
+/// Returns an outcome with the reason for each arm's device that needs no binding, and the names of
+/// the other devices.
 fn arms(config: &Config) -> (Vec<Outcome>, Vec<String>) {
     let (mut outcomes, mut names) = (Vec::new(), Vec::new());
     for (name, arm) in config.arms() {
@@ -466,7 +469,7 @@ fn auto_plans(options: &GlobalOptions, machine: &Machine) -> Result<Vec<Plan>, S
     if (config.plane_from, config.plane) != (PlaneFrom::Decided, Plane::Dpdk) {
         return Ok(Vec::new());
     }
-    // The selection counted on the drivers that this version of DPDK works with.
+    // The plane was selected for the drivers of this DPDK, so the plans are made for the same ones.
     let dpdk = plane::linked_dpdk().and_then(|dpdk| dpdk.version);
     machine.plan(&machine.find(&arms(&config).1)?, BindOptions { dpdk, ..BindOptions::default() })
 }

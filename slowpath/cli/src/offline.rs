@@ -1,4 +1,5 @@
-//! Subcommands that need no running slowpath: configuration and memory.
+//! `weir config check` and `weir hugepages`, which need no running slowpath; and the configuration
+//! and the path of the control socket, for all subcommands.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,7 +52,8 @@ pub fn load(options: &GlobalOptions) -> Result<Config, String> {
     config::load(configuration_file(options), &options.set).map_err(|e| e.render())
 }
 
-/// Loads the configuration like [`load`], with `plane = "auto"` as this plane.
+/// Loads the configuration like [`load`], except that `plane = "auto"` stands for this plane, and
+/// the recorded selection is not read.
 pub fn load_as(options: &GlobalOptions, plane: Plane) -> Result<Config, String> {
     let file = configuration_file(options);
     config::load_as(file, &options.set, plane).map_err(|e| e.render())
@@ -84,8 +86,8 @@ pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
                 let count = list.objects.iter().filter(is_service).count();
                 (Some(count), format!("{}: {count} services, valid\n", path.display()))
             }
-            // The error of `load_services` quotes the invalid lines, but it reads only a single
-            // file in Weir's own format.
+            // `load_services` quotes the invalid lines in its errors, but reads only a single file
+            // in Weir's own format. Where it succeeds, the error of `sources::read` is shown.
             Err(text) => match path.is_dir() {
                 true => return reject(text),
                 false => match config::load_services(path, &checked) {
@@ -125,7 +127,7 @@ pub fn hugepages(
                 "bytes": term.bytes, "setting": term.setting, "purpose": term.why,
             })
         };
-        // A plan may be made on a machine without hugepages, for another one.
+        // The plan may be for another machine: this one may have no hugepages.
         let machine = Machine::read(Path::new("/")).ok();
         let result = machine.as_ref().map(|machine| hugepages::check(&plan, machine));
         let nodes = result.iter().flat_map(|result| &result.nodes).map(node);

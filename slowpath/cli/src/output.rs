@@ -14,8 +14,8 @@ use super::table::Table;
 /// Prints a document in the selected output format; `text` formats the document for output `table`.
 pub fn print<T: Serialize>(options: &GlobalOptions, document: &T, text: impl FnOnce() -> String) {
     match options.output() {
-        Output::Table => put(&text()),
-        other => put(&serialize(document, other)),
+        Output::Table => write_stdout(&text()),
+        other => write_stdout(&serialize(document, other)),
     }
 }
 
@@ -32,14 +32,14 @@ pub fn serialize<T: Serialize>(document: &T, output: Output) -> String {
 /// YAML.
 pub fn print_next<T: Serialize>(document: &T, output: Output) {
     match output {
-        Output::Yaml => put(&format!("---\n{}", serialize(document, output))),
-        _ => put(&(serde_json::to_string(document).unwrap_or_default() + "\n")),
+        Output::Yaml => write_stdout(&format!("---\n{}", serialize(document, output))),
+        _ => write_stdout(&(serde_json::to_string(document).unwrap_or_default() + "\n")),
     }
 }
 
 /// Writes to stdout. If that fails, ends the process: with exit code 0 if the reader has closed the
 /// pipe (`weir flows | head`), and with an error and exit code 2 otherwise (a full disk).
-pub fn put(text: &str) {
+pub fn write_stdout(text: &str) {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match written {
@@ -67,8 +67,8 @@ pub enum StreamEvent {
 /// Idle timeout of a followed stream: in effect none, since the user ends the command with Ctrl-C.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
 
-/// Follows a stream: prints the existing items and then each change. The end of the stream is an
-/// error, so that the function returns only errors.
+/// Follows a stream: prints the existing items and then each change, as classified by `read`. The
+/// end of the stream is an error, so that the function returns only errors.
 pub fn follow(
     options: &GlobalOptions,
     socket: &Path,
@@ -87,9 +87,11 @@ pub fn follow(
                 let text = table.text_in(&mut widths);
                 let skip = usize::from(std::mem::replace(&mut has_heading, true));
                 let lines: Vec<&str> = text.lines().skip(skip).collect();
-                put(&(lines.join("\n") + "\n"));
+                write_stdout(&(lines.join("\n") + "\n"));
             }
-            (StreamEvent::Removed(name), Output::Table) => put(&format!("{name}  removed\n")),
+            (StreamEvent::Removed(name), Output::Table) => {
+                write_stdout(&format!("{name}  removed\n"))
+            }
             (_, output) => print_next(&change, output),
         }
     }

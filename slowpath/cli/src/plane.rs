@@ -1,4 +1,5 @@
-//! `weir plane`: selects the data plane for `plane = "auto"`, and shows it.
+//! `weir plane`: selects the data plane for `plane = "auto"`, and shows the selection (also called
+//! decision: the plane with the reasons, in the file `plane_file`).
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use super::output::print;
 
 /// Interval at which devices are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The command with which all programs take up a decision.
+/// The command that restarts all programs, so that they use a new selection.
 const RESTART: &str = "systemctl restart weir.target";
 
 /// Subcommands of `weir plane`.
@@ -28,8 +29,8 @@ const RESTART: &str = "systemctl restart weir.target";
 pub enum PlaneCommand {
     /// Select the plane for plane = "auto" and write it to plane_file (root)
     ///
-    /// weir-plane.service does so before the data plane starts. Programs that run keep their plane.
-    /// With another setting of plane, there is nothing to select.
+    /// weir-plane.service does so before the data plane starts. Running programs keep their plane.
+    /// With another setting of plane, nothing is selected or written.
     Decide(WaitArgs),
     /// Show the plane, why it was selected, and what would change it
     Show,
@@ -66,7 +67,8 @@ pub fn run(options: &GlobalOptions, command: &PlaneCommand) -> Result<ExitCode, 
     match command {
         PlaneCommand::Decide(wait) => select(options, *wait)?,
         PlaneCommand::Show => {
-            // The decision is read below, so that an unreadable one can be replaced.
+            // `load` would read the decision, too; one that is unreadable is reported here, with
+            // the command that replaces it.
             let config = offline::load_as(options, Plane::Dpdk)?;
             let decision = match config.plane_from {
                 PlaneFrom::Configured => None,
@@ -76,7 +78,7 @@ pub fn run(options: &GlobalOptions, command: &PlaneCommand) -> Result<ExitCode, 
             let report = PlaneReport::new(&config, decision, now);
             print(options, &report, || report.text());
         }
-        PlaneCommand::Is { plane } => return is(options, Plane::from(*plane)),
+        PlaneCommand::Is { plane } => return compare(options, Plane::from(*plane)),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -122,7 +124,7 @@ pub fn load_for_memory(options: &GlobalOptions, wait: WaitArgs) -> Result<Config
     offline::load_as(options, plane)
 }
 
-/// Reads the machine, again and again until it has the devices of the arms or the time is over.
+/// Reads the machine, repeatedly until it has the devices of the arms or the time is over.
 fn machine_with_devices(config: &Config, wait: WaitArgs) -> Result<Machine, String> {
     let start = Instant::now();
     loop {
@@ -143,8 +145,9 @@ fn unusable(config: &Config, error: &std::io::Error) -> String {
     format!("{}: {error}; type: weir plane decide", config.plane_file.display())
 }
 
+/// Runs `weir plane decide`.
 fn select(options: &GlobalOptions, wait: WaitArgs) -> Result<(), String> {
-    // An earlier decision is replaced, whatever it is.
+    // Not `load`, which reads the earlier decision: that is replaced even if it is unreadable.
     let config = offline::load_as(options, Plane::Dpdk)?;
     let path = &config.plane_file;
     if config.plane_from == PlaneFrom::Configured {
@@ -185,7 +188,8 @@ fn selected_text(decision: &Decision, before: Option<&Decision>) -> String {
     text
 }
 
-fn is(options: &GlobalOptions, plane: Plane) -> Result<ExitCode, String> {
+/// Runs `weir plane is`.
+fn compare(options: &GlobalOptions, plane: Plane) -> Result<ExitCode, String> {
     let config = offline::load(options)?;
     plane_decision::require(&config).map_err(|e| e.render())?;
     print(options, &json!({ "plane": config.plane }), || {
@@ -194,7 +198,7 @@ fn is(options: &GlobalOptions, plane: Plane) -> Result<ExitCode, String> {
     Ok(if config.plane == plane { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The answer of `weir plane show`.
+/// The document of `weir plane show`.
 #[derive(Serialize)]
 struct PlaneReport {
     /// The setting.
@@ -207,7 +211,7 @@ struct PlaneReport {
     file: PathBuf,
     /// What would be selected now.
     now: Decision,
-    /// What changes the plane, one instruction each.
+    /// Instructions that change the plane, each of which suffices.
     to_change: Vec<String>,
 }
 

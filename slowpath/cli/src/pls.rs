@@ -166,15 +166,16 @@ fn connections(all: &[Connection]) -> String {
     table.text()
 }
 
+/// Runs `weir pls approve` or `weir pls reject`, as `action` says.
 fn decide(
     options: &GlobalOptions,
     socket: &Path,
-    verdict: &str,
+    action: &str,
     args: &ConnectionArgs,
 ) -> Result<(), String> {
     let reason = args.reason.as_deref().map(|reason| format!("&reason={}", escaped(reason)));
     let url = format!(
-        "/private-links-connections/{verdict}/{}?connection={}{}",
+        "/private-links-connections/{action}/{}?connection={}{}",
         path(&args.name),
         escaped(&args.connection),
         reason.unwrap_or_default()

@@ -1,6 +1,7 @@
 //! Options of `weir service`, and their conversion to objects.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 
 use clap::Args;
 use config::services::{BackendTunnel, MODE_KEYS, Mode, TunnelKind};
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 /// Settings of a service; settings that are not given remain unchanged.
 #[derive(Args)]
-pub struct Policy {
+pub struct ServiceSettings {
     /// How packets reach the backends [default for new services: nat]
     #[arg(long, value_parser = ["nat", "tunnel", "dsr"])]
     mode: Option<String>,
@@ -72,7 +73,7 @@ pub struct Policy {
     labels: Vec<(String, String)>,
 }
 
-impl Policy {
+impl ServiceSettings {
     /// Writes the given settings into an object.
     pub fn edit(&self, object: &mut Value) -> Result<(), String> {
         let spec = &mut object["spec"];
@@ -130,8 +131,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Returns the mode with its tunnel after the change. Parts that are not given remain as in
-    /// `before`, and a tunnel of another kind starts from its defaults.
+    /// Returns the mode and its tunnel after the change. Settings that are not given remain as in
+    /// `before`; those of a tunnel of another kind become its defaults.
     fn mode(&self, before: Mode) -> Result<Mode, String> {
         let (word, tunnel) = match before {
             Mode::Nat => ("nat", None),
@@ -170,9 +171,11 @@ fn parse_probe(text: &str) -> Result<Value, String> {
         Some(at) => text.split_at(at),
         None => (text, ""),
     };
-    let (kind, port) = head.split_once(':').unwrap_or((head, "0"));
-    let port: u16 =
-        port.parse().map_err(|_| format!("`{port}` is not a port: write 1 to 65535"))?;
+    // 0 is the backend's own port.
+    let (kind, port) = match head.split_once(':') {
+        Some((kind, port)) => (kind, parse_port(port)?),
+        None => (head, 0),
+    };
     match kind {
         "none" => Ok(Value::Null),
         "tcp" | "http" | "https" => Ok(json!({ "kind": kind, "port": port, "path": path })),
@@ -189,12 +192,17 @@ fn parse_host_port(text: &str) -> Result<(String, u16), String> {
         None => (text, ""),
     };
     let port = match port.strip_prefix(':') {
-        Some(port) => port.parse().map_err(|_| format!("`{port}` is not a port: 1 to 65535"))?,
+        Some(port) => parse_port(port)?,
         None if port.is_empty() => 0,
         None => return Err(fault()),
     };
     let address = host.split_once('/').map_or(host, |(address, _)| address);
     address.parse::<IpAddr>().map(|_| (host.to_owned(), port)).map_err(|_| fault())
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    let port = text.parse::<NonZeroU16>();
+    port.map(NonZeroU16::get).map_err(|_| format!("`{text}` is not a port: 1 to 65535"))
 }
 
 /// Parses comma-separated `key=value` pairs with these keys.
@@ -225,7 +233,7 @@ pub fn parse_frontend(text: &str) -> Result<Value, String> {
 pub struct Backend {
     /// IP address of the backend.
     pub address: IpAddr,
-    /// Port; 0 keeps the frontend's.
+    /// Port; with 0, packets keep the port of the frontend.
     pub port: u16,
     /// The given attributes, such as `weight`; others remain as they are.
     attributes: Map<String, Value>,
@@ -233,7 +241,7 @@ pub struct Backend {
 
 impl Backend {
     /// Returns whether an entry of a list has the address and port of this backend.
-    pub fn is(&self, member: &Value) -> bool {
+    pub fn matches(&self, member: &Value) -> bool {
         let address = member["address"].as_str().and_then(|text| text.parse().ok());
         address == Some(self.address)
             && member["port"].as_u64().unwrap_or(0) == u64::from(self.port)
@@ -290,7 +298,7 @@ mod tests {
         let one = parse_backend("10.0.2.11:80,weight=5,zone=a").unwrap();
         let expected = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
             "zone": "a"});
-        assert_eq!((one.member("tcp"), one.is(&expected)), (expected.clone(), true));
+        assert_eq!((one.member("tcp"), one.matches(&expected)), (expected.clone(), true));
         assert_eq!(parse_backend("fd00::1").unwrap().to_string(), "fd00::1");
         let expected = json!({"kind": "http", "port": 8080, "path": "/a:b"});
         assert_eq!(parse_probe("http:8080/a:b").unwrap(), expected);

@@ -120,7 +120,7 @@ pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, String> 
     get_json(socket, path).map_err(|e| e.to_string())
 }
 
-/// All characters but the unreserved ones (RFC 3986 §2.3).
+/// The characters that are percent-encoded: all but the unreserved ones (RFC 3986 §2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Percent-encodes a text for use in a path segment or a query value.

@@ -8,7 +8,7 @@
 //!   end       remove the journal
 //! ```
 //! If the objects are rejected, the old files are put back. A process that is killed leaves the
-//! journal: the next restore puts the old files back first, and then does everything again.
+//! journal: the next restore puts the old files back first, and then starts from the beginning.
 
 mod failure;
 mod files;
@@ -32,7 +32,7 @@ use super::backup::Only;
 use super::file_error;
 use super::offline;
 use super::options::{GlobalOptions, Output};
-use super::output::{print, put};
+use super::output::{print, write_stdout};
 use super::request::{self, IDLE_TIMEOUT, Request, RequestError};
 use super::secret_references::references;
 use super::write::{self, WriteOptions};
@@ -57,7 +57,7 @@ pub struct RestoreArgs {
     /// addresses, paths
     #[arg(long)]
     with_machine_values: bool,
-    /// Put back the files that an interrupted restore has replaced, unless they were changed since
+    /// Put back the files that an interrupted restore has replaced, unless one was changed since
     #[arg(long)]
     undo: bool,
     /// With --undo: discard the changes that were made to these files since
@@ -78,9 +78,9 @@ struct ObjectPlan {
     objects: Vec<Object>,
     /// Each object in JSON, as it is sent.
     bodies: Vec<String>,
-    /// Number of objects of each other source, which are left to it.
+    /// Number of objects by source that are not restored, because the source defines them again.
     skipped: BTreeMap<String, usize>,
-    /// What the API says it would do.
+    /// Result of the API's dry run.
     restored: Restored,
 }
 
@@ -102,7 +102,7 @@ impl RestoreArgs {
 /// Runs `weir restore`.
 pub fn run(options: &GlobalOptions, args: &RestoreArgs) -> Result<ExitCode, String> {
     let target = options.config.as_deref().unwrap_or(Path::new(CONFIG));
-    // The journal and its paths are also read in another working directory.
+    // Absolute, because the journal may be read by a process with another working directory.
     let target = &std::path::absolute(target).map_err(|e| file_error::text(target, &e))?;
     let Some(file) = &args.file else { return undo(options, target, args.force) };
     match restore(options, args, target, file) {
@@ -152,7 +152,7 @@ fn restore(
     let is_rejected =
         plan.configuration.as_ref().is_some_and(is_of_another) && !args.with_machine_values;
     if dry_run || is_rejected {
-        print(options, &plan.document(dry_run, is_rejected), || plan.text(true));
+        print(options, &plan.document(dry_run, is_rejected), || plan.text("would be "));
         if is_rejected {
             eprintln!(
                 "the configuration has values of another machine (above); nothing was restored. \
@@ -164,7 +164,7 @@ fn restore(
         return Ok(ExitCode::from(u8::from(is_rejected)));
     }
     let warning = apply(journal.as_ref(), &plan)?;
-    print(options, &plan.document(false, false), || plan.text(false));
+    print(options, &plan.document(false, false), || plan.text(""));
     warning.iter().for_each(|text| eprintln!("warning: {text}"));
     wait(options, &plan, args.write_options.wait).map_err(Failure::Incomplete)
 }
@@ -187,7 +187,7 @@ fn report_undone(undone: &Undone) {
     undone.warning.iter().for_each(|text| eprintln!("warning: {text}"));
 }
 
-/// Checks everything and compares it with what is there. Changes nothing.
+/// Checks the backup and compares it with the files and objects of this machine. Changes nothing.
 fn plan(
     options: &GlobalOptions,
     args: &RestoreArgs,
@@ -196,9 +196,9 @@ fn plan(
 ) -> Result<Plan, Failure> {
     let Archive { manifest, contents } = archive;
     let lacks = |what: &str| Failure::Rejected(format!("the backup has no {what}"));
-    let wants = |only: Only| args.only.is_none_or(|wanted| wanted == only);
+    let includes = |half: Only| args.only.is_none_or(|only| only == half);
     let configuration = match contents.configuration {
-        Some(files) if wants(Only::Configuration) => {
+        Some(files) if includes(Only::Configuration) => {
             let state = contents.state.unwrap_or_default();
             let plan = targets::plan(options, target, &files, &state);
             Some(plan.map_err(|failure| failure.with_note(&written_by(&manifest)))?)
@@ -207,7 +207,7 @@ fn plan(
         _ => None,
     };
     let objects = match contents.objects {
-        Some(items) if wants(Only::Objects) => {
+        Some(items) if includes(Only::Objects) => {
             Some(plan_objects(options, args, &items, &manifest)?)
         }
         None if args.only == Some(Only::Objects) => return Err(lacks("objects")),
@@ -221,8 +221,8 @@ fn plan(
     let of_files = configuration.iter().flat_map(|plan| &plan.objects);
     let of_api = objects.iter().flat_map(|plan| &plan.objects);
     let mut missing = references(config, of_files.chain(of_api));
-    // What this user may not look up is not reported, and neither is a path below a directory that
-    // is not known.
+    // Not reported: a path that this user may not look up, and a relative one, whose directory is
+    // not known.
     missing.retain(|secret| {
         secret.path.is_absolute() && secret.path.try_exists().is_ok_and(|exists| !exists)
     });
@@ -241,7 +241,7 @@ fn written_by(manifest: &Manifest) -> String {
     }
 }
 
-/// Parses the objects, and has the API check them.
+/// Parses the objects, and checks them by a dry run of the API.
 fn plan_objects(
     options: &GlobalOptions,
     args: &RestoreArgs,
@@ -278,7 +278,7 @@ fn plan_objects(
     Ok(ObjectPlan { socket, objects, bodies, skipped, restored })
 }
 
-/// Returns an error if the backup has the object of two sources.
+/// Returns an error if the backup contains an object of this key from another source, too.
 fn check_source(
     sources: &mut BTreeMap<Key, Source>,
     key: Key,
@@ -288,9 +288,9 @@ fn check_source(
     match sources.insert(key, source.clone()) {
         None => Ok(()),
         Some(other) => Err(Failure::Rejected(format!(
-            "{kind} {name}: the backup has it of the sources `{}` and `{}`, of which --as-api \
-             would make one object; restore without --as-api, then `weir apply` one of them under \
-             another name",
+            "{kind} {name}: the backup contains it from the sources `{}` and `{}`, and --as-api \
+             would restore both as one object; restore without --as-api, then `weir apply` one of \
+             them under another name",
             other.as_str(),
             source.as_str()
         ))),
@@ -310,7 +310,8 @@ fn list(bodies: &[String]) -> String {
     format!("[{}]", bodies.join(","))
 }
 
-/// Restores files and objects, all of them or none. Returns a warning about what is left.
+/// Restores files and objects, all of them or none. Returns a warning if the journal's directory
+/// could not be removed.
 fn apply(journal: Option<&Journal>, plan: &Plan) -> Result<Option<String>, Failure> {
     let transaction = match (journal, &plan.configuration) {
         (Some(journal), Some(configuration)) if !configuration.is_empty() => {
@@ -338,7 +339,8 @@ fn apply(journal: Option<&Journal>, plan: &Plan) -> Result<Option<String>, Failu
     })
 }
 
-/// Returns the failure after the objects were not stored, or after it is unknown whether they were.
+/// Returns the failure if the request to store the objects failed. Puts the old files back, unless
+/// the objects may be stored.
 fn not_stored(error: RequestError, transaction: Option<Transaction<'_>>) -> Failure {
     let text = error.to_string();
     let (is_unknown, is_rejected) = match &error {
@@ -373,7 +375,7 @@ fn wait(options: &GlobalOptions, plan: &Plan, seconds: u64) -> Result<ExitCode, 
     let path = format!("/v1/restore?wait={seconds}s");
     let headers = [("Content-Type", "application/json")];
     let idle_timeout = IDLE_TIMEOUT + Duration::from_secs(seconds);
-    // The same objects again change nothing, and are waited for.
+    // The same objects again change nothing; the response arrives when they are in force.
     let body = &list(&changed);
     let request = Request { headers: &headers, body, idle_timeout, ..Request::new("POST", &path) };
     let is_table = options.output() == Output::Table;
@@ -386,7 +388,7 @@ fn wait(options: &GlobalOptions, plan: &Plan, seconds: u64) -> Result<ExitCode, 
         }
         Ok(_) => {
             if is_table {
-                put("in force on all lcores\n");
+                write_stdout("in force on all lcores\n");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -438,9 +440,9 @@ impl Plan {
         })
     }
 
-    /// Describes the plan, or with `planned` false what was done.
-    fn text(&self, planned: bool) -> String {
-        let would = if planned { "would be " } else { "" };
+    /// Describes the plan, or the restore that was done. `would` precedes the actions: `would be `
+    /// or nothing.
+    fn text(&self, would: &str) -> String {
         let Manifest { appliance, created, weir, .. } = &self.manifest;
         let of = if appliance.is_empty() { String::new() } else { format!(" of {appliance}") };
         let mut text = format!("backup{of} from {created}, written by Weir {weir}\n");
@@ -478,7 +480,7 @@ fn configuration_text(plan: &ConfigurationPlan, would: &str) -> String {
         let (key, backup) = (&value.key, &value.backup);
         text += &match plan.is_compared {
             true => format!("value of another machine: {key} = {backup}; here {here}\n"),
-            false => format!("value of one machine: {key} = {backup}; make sure that it is this\n"),
+            false => format!("value of one machine: {key} = {backup}; check that it is this one\n"),
         };
     }
     text += &match plan.seed {

@@ -14,8 +14,8 @@ const BGP_KEYS: &str = "bgp.secrets";
 /// Key of the directory with certificate authorities, which services name.
 const AUTHORITIES: &str = "health.ca_folder";
 
-/// Returns the files with secrets that the configuration and the objects name, and those without
-/// which the secrets have no use: certificates and certificate authorities. Sorted, each once.
+/// Returns the files with secrets that the configuration and the objects name, and the certificates
+/// and certificate authorities that belong to them. Sorted, each once.
 pub fn references<'o>(
     config: Option<&Config>,
     objects: impl IntoIterator<Item = &'o Object>,
@@ -58,7 +58,7 @@ fn path(password: &Password) -> PathBuf {
 }
 
 /// Returns the number of the first line with a credential: a private key, or a URL with a password.
-/// Weir has no key for either, so that they are in a comment, an annotation or a URL.
+/// No configuration key holds either, so they can only be in a comment, an annotation or a URL.
 pub fn line_with_credential(text: &str) -> Option<usize> {
     let is_credential = |line: &str| line.contains("PRIVATE KEY-----") || has_password(line);
     text.lines().position(is_credential).map(|at| at + 1)

@@ -1,4 +1,5 @@
-//! `weir service`: manages services of the API and their backends without a file.
+//! `weir service`: adds, changes and deletes services that are defined over the API, with their
+//! backends.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 
 use super::options::GlobalOptions;
-use super::policy::{self, Backend, Policy};
+use super::policy::{self, Backend, ServiceSettings};
 use super::request::{escaped, get};
 use super::write::{self, Change, WriteOptions};
 
@@ -57,7 +58,7 @@ pub enum ServiceCommand {
     },
 }
 
-/// Frontends, backends and policies of a service.
+/// Frontends, backends and settings of a service.
 #[derive(Args)]
 pub struct Parts {
     /// Frontend to add; may be repeated. `,name=..` (port name), `,type=..` (LoadBalancer,
@@ -70,7 +71,7 @@ pub struct Parts {
     #[arg(long, value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
     backend: Vec<Backend>,
     #[command(flatten)]
-    policy: Policy,
+    settings: ServiceSettings,
 }
 
 /// Parses the name of a service, for clap.
@@ -91,7 +92,7 @@ pub fn run(
                 let message = format!("service {name} exists; `weir service set` changes it");
                 return Ok(write::print_rejection(options, &message));
             }
-            if let Some(message) = owner(socket, name)? {
+            if let Some(message) = foreign_source_error(socket, name)? {
                 return Ok(write::print_rejection(options, &message));
             }
             let new = json!({ "kind": "Service", "name": name, "spec": { "frontends": [] } });
@@ -102,7 +103,7 @@ pub fn run(
         ServiceCommand::Set { name, parts, remove_frontend, remove_backend, write_options } => {
             let current = write::current(socket, Kind::Service, name).map_err(error_text)?;
             let Some(current) = json_of(current.as_ref()) else {
-                let message = owner(socket, name)?;
+                let message = foreign_source_error(socket, name)?;
                 let absent = || {
                     format!(
                         "there is no service {name}; `weir service add` adds it, and \
@@ -122,7 +123,7 @@ pub fn run(
 }
 
 /// Returns an error message if a source other than the API defines the service.
-fn owner(socket: &Path, name: &Name) -> Result<Option<String>, String> {
+fn foreign_source_error(socket: &Path, name: &Name) -> Result<Option<String>, String> {
     let path = format!("/db/services?prefix={}", escaped(name.as_str()));
     let rows: Vec<Value> = get(socket, &path)?;
     let mut sources = rows.iter().filter(|row| row["name"] == name.as_str());
@@ -173,7 +174,7 @@ impl<'c> ServiceChange<'c> {
     }
 
     fn service(&self, mut json: Value) -> Result<Option<Object>, Problem> {
-        self.parts.policy.edit(&mut json).map_err(Problem::bad_request)?;
+        self.parts.settings.edit(&mut json).map_err(Problem::bad_request)?;
         let same = |one: &Value, other: &Value| {
             ["address", "port", "protocol"].iter().all(|key| one[key] == other[key])
         };
@@ -202,14 +203,14 @@ impl<'c> ServiceChange<'c> {
         if let Some(list) = json["spec"]["endpoints"].as_array_mut() {
             for removed in self.removed.1 {
                 let before = list.len();
-                list.retain(|current| !removed.is(current));
+                list.retain(|current| !removed.matches(current));
                 if list.len() == before {
                     let fault = format!("the API defines no backend {removed} of {}", self.name);
                     return Err(Problem::not_found(fault));
                 }
             }
             for new in &self.parts.backend {
-                match list.iter_mut().find(|current| new.is(current)) {
+                match list.iter_mut().find(|current| new.matches(current)) {
                     Some(current) => new.edit(current),
                     None => list.push(new.member(&protocol)),
                 }
@@ -218,8 +219,8 @@ impl<'c> ServiceChange<'c> {
         Ok(Some(Object::from_json(&json)?))
     }
 
-    /// Returns the protocol of new backends: that of all frontends, or `any` if the frontends have
-    /// different protocols, or one without ports.
+    /// Returns the protocol of new backends: that of all frontends, or `any` if their protocols
+    /// differ or have no ports.
     fn protocol(&self) -> String {
         let current = self.current["spec"]["frontends"].as_array().into_iter().flatten();
         let mut all = current.chain(&self.parts.frontend).map(|one| one["protocol"].as_str());
@@ -243,7 +244,7 @@ fn delete(
     let mut removed: Vec<(Kind, Name)> = Vec::new();
     if write::current(socket, Kind::Service, name).map_err(|e| e.to_string())?.is_some() {
         removed.push((Kind::Service, name.clone()));
-    } else if let Some(message) = owner(socket, name)? {
+    } else if let Some(message) = foreign_source_error(socket, name)? {
         return Ok(write::print_rejection(options, &message));
     }
     let all = backend_lists(socket, name)?.into_iter();

@@ -1,4 +1,4 @@
-//! `weir setup`: writes a first configuration from what the machine and its cloud say.
+//! `weir setup`: writes a first configuration from the machine's devices and its cloud's metadata.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -22,7 +22,7 @@ use super::machine::Machine;
 use super::options::GlobalOptions;
 use super::output::print;
 
-/// The services file beside the configuration.
+/// Name of the services file, which is in the directory of the configuration.
 const SERVICES: &str = "services.toml";
 /// Content of a services file without services.
 const NO_SERVICES: &str =
@@ -52,7 +52,7 @@ pub struct SetupArgs {
     /// `tables.seed` of the other appliances behind the same gateway [default: a new one]
     #[arg(long)]
     seed: Option<String>,
-    /// Write without a question
+    /// Write without asking
     #[arg(long)]
     yes: bool,
     /// Replace an existing configuration; the old file is kept with the ending `.old`
@@ -119,7 +119,7 @@ fn result(path: &Path, writes: bool) -> String {
     )
 }
 
-/// Returns the proposed choices with those of the arguments and answers.
+/// Returns the choices: those of the arguments, else those of the answers, else the proposed ones.
 fn choose(machine: &Machine, args: &SetupArgs, asks: bool) -> Result<Choices, String> {
     let seed = match &args.seed {
         Some(seed) => seed.clone(),
@@ -154,14 +154,14 @@ fn choose(machine: &Machine, args: &SetupArgs, asks: bool) -> Result<Choices, St
     Ok(choices)
 }
 
-/// Asks for a value on the terminal; an empty line is the proposed one. Standard output is for the
-/// result alone.
+/// Asks for a value on the terminal; an empty line selects the proposed one. Writes to standard
+/// error, because standard output is for the result alone.
 fn ask(question: &str, proposed: &str) -> Result<String, String> {
     eprint!("{question} [{proposed}]: ");
     answer(&mut io::stdin().lock(), proposed)
 }
 
-/// Asks until the answer is yes or no; an empty line is no.
+/// Asks until the answer is yes or no; an empty line means no.
 fn confirm(question: &str) -> Result<bool, String> {
     loop {
         match yes_or_no(&ask(question, "no")?) {
@@ -190,7 +190,7 @@ fn yes_or_no(answer: &str) -> Option<bool> {
     }
 }
 
-/// Returns the values that this machine has for those that are "auto" in the configuration.
+/// Returns the values that this machine has for those that are "auto" in a configuration.
 fn machine_values(text: &str, machine: &Machine) -> Result<Values, String> {
     with_file(text, |file| {
         let keys = config::auto_keys(Some(file), &[]).map_err(|e| e.render())?;
@@ -198,7 +198,7 @@ fn machine_values(text: &str, machine: &Machine) -> Result<Values, String> {
     })
 }
 
-/// Returns the networks of the ingress NIC, in which gateways of both clouds usually are.
+/// Returns the networks of the ingress NIC, which usually contain the gateways of AWS and Azure.
 fn sources(values: &Values) -> Vec<String> {
     let ingress = values.arms.get(&ArmName::Ingress);
     let networks = ingress.iter().flat_map(|arm| &arm.address).filter_map(|text| {
@@ -230,7 +230,7 @@ fn with_file<T>(text: &str, with: impl FnOnce(&Path) -> Result<T, String>) -> Re
     DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
     let written = std::fs::write(&file, text).map_err(failed);
     let result = written.and_then(|()| with(&file));
-    // Nothing refers to the folder any more.
+    // The folder is not needed any more; a failure to remove it is no error.
     let _ = std::fs::remove_dir_all(&folder);
     result
 }
@@ -253,7 +253,7 @@ fn write(path: &Path, text: &str, replaces: bool) -> Result<(), String> {
     sync_folder(path).map_err(|error| {
         format!(
             "{}: written, but its directory could not be synced ({error}): after a power failure \
-             the file from before may be back; run the command again with --force",
+             the previous file may be back; run the command again with --force",
             path.display()
         )
     })
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_input_is_no_answer_and_only_yes_is_yes() {
+    fn end_of_input_is_an_error_and_only_forms_of_yes_and_no_are_accepted() {
         let read = |text: &str| answer(&mut text.as_bytes(), "none");
         assert_eq!(read("eth1\n").as_deref(), Ok("eth1"));
         assert_eq!(read("\n").as_deref(), Ok("none"));

@@ -63,7 +63,7 @@ pub fn status(status: &Status) -> String {
             text.push_str(&format!("\nthe {name} was rejected:\n{error}\n"));
         }
     }
-    // Lists held from files are already shown with the rejected files.
+    // A removal by files that is on hold is already shown as the error of the file.
     let files = slowpath::sources::file_sources();
     let is_file = |source: &str| files.iter().any(|file| file.as_str() == source);
     for one in status.held.iter().filter(|one| !is_file(&one.source)) {
@@ -74,9 +74,11 @@ pub fn status(status: &Status) -> String {
         text.push_str(&format!("\nstore: {message}\n"));
     }
     for one in &status.listeners {
-        let (of, span) = (one.failing_for_s, span(one.failing_for_s));
-        let since = if of > 0 { format!(" (for {span})") } else { String::new() };
-        text.push_str(&format!("\nnot listening{since}: {}\n", one.error));
+        let duration = match one.failing_for_s {
+            0 => String::new(),
+            seconds => format!(" (for {})", span(seconds)),
+        };
+        text.push_str(&format!("\nnot listening{duration}: {}\n", one.error));
     }
     if let Some(error) = &status.audit.error {
         let lost = status.audit.lost;
@@ -84,7 +86,7 @@ pub fn status(status: &Status) -> String {
     }
     for one in &status.secrets {
         if let Some(error) = &one.error {
-            text.push_str(&format!("\nsecret rejected; one that is in force stays: {error}\n"));
+            text.push_str(&format!("\nsecret rejected; if one was in force, it stays: {error}\n"));
         }
         for warning in &one.warnings {
             text.push_str(&format!("\nsecret: {warning}\n"));
@@ -147,7 +149,7 @@ fn lcores(status: &Status) -> String {
     table.text()
 }
 
-/// Formats the NICs: their states, and what was lost before the lcores.
+/// Formats the NICs: their states, and the packets that were lost at the NIC.
 pub fn nics(nics: &[NicReport]) -> String {
     let headings =
         ["ARM", "NIC", "DRIVER", "STATE", "LINK", ">ARRIVED", ">TAKEN", ">MISSED", ">ERRORS"];
@@ -187,7 +189,8 @@ fn speed(mbps: u32) -> String {
     }
 }
 
-/// Formats troubles and the drivers' own counters; those that are zero only if `all`.
+/// Formats the counters and troubles of the NICs, and the counters of their drivers; those that are
+/// zero only if `all`.
 pub fn driver_counters(nics: &[NicReport], all: bool) -> String {
     let mut table = Table::new(&["ARM", "COUNTER", ">VALUE"]);
     for nic in nics {
@@ -199,8 +202,8 @@ pub fn driver_counters(nics: &[NicReport], all: bool) -> String {
     if table.is_empty() { String::new() } else { format!("\n{}", table.text()) }
 }
 
-/// Formats what was lost at the NICs, before and behind Weir, with the meaning of each loss; empty
-/// if nothing was.
+/// Formats the packets that were lost at the NICs, received or sent, with the meaning of each loss;
+/// empty without losses.
 pub fn nic_losses(nics: &[NicReport]) -> String {
     let mut table = Table::new(&["ARM", "LOST AT THE NIC", ">COUNT", "MEANING"]);
     for nic in nics {

@@ -131,7 +131,7 @@ fn a_nic() -> NicReport {
 }
 
 #[test]
-fn status_shows_nics_with_losses_and_troubles() {
+fn status_shows_nics_with_their_losses_and_states_and_findings() {
     let mut status = a_status();
     let away = NicReport {
         arm: "egress".into(),
@@ -155,12 +155,12 @@ egress: it is being removed from the machine
 }
 
 #[test]
-fn losses_at_the_nic_have_a_meaning() {
+fn losses_at_the_nic_are_shown_with_their_meaning() {
     let text = show::nic_losses(&[a_nic()]);
     assert!(text.contains("missed_packets") && text.contains("60 098"), "{text}");
     assert!(text.contains("rx_descriptors"), "{text}");
     assert_eq!(show::nic_losses(&[NicReport::default()]), "");
-    // Losses behind the XDP programs.
+    // Losses after the XDP programs: redirected or sent frames that the kernel dropped.
     let counters = [("xdp_redirects_refused", 3), ("xdp_sends_dropped", 4), ("xdp_aborted", 0)];
     let counters = counters.map(|(name, count)| (name.to_owned(), count)).into();
     let nic = NicReport { counters, ..a_nic() };
@@ -196,7 +196,7 @@ fn status_of_an_unable_appliance_shows_reasons_and_rejected_files() {
     });
     let text = show::status(&status);
     assert!(
-        text.contains("\nsecret rejected; one that is in force stays: api.token_file ="),
+        text.contains("\nsecret rejected; if one was in force, it stays: api.token_file ="),
         "{text}"
     );
     assert!(text.contains("\nsecret: every local user can access /t\n"), "{text}");
@@ -304,7 +304,7 @@ ingress  no_backend       12  Why.
 }
 
 #[test]
-fn live_view_shows_rates_between_two_samples() {
+fn text_of_weir_top_shows_rates_between_two_samples() {
     let at = Instant::now();
     let drop = DropReport {
         arm: "egress".into(),
@@ -425,7 +425,7 @@ ADDRESS              STATUS  BACKENDS
 }
 
 /// The commands of README.md, CONTRIBUTING.md, the book and the examples. A test of `slowpath` runs
-/// the commands of the same list; its header explains the words before `|`.
+/// those in the same file, whose first lines explain the words before `|`.
 const LISTED: &str = include_str!("../../tests/process/commands.txt");
 
 #[test]
@@ -434,6 +434,7 @@ fn documented_commands_parse() {
     for line in LISTED.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (how, command) = line.split_once('|').unwrap();
         let (how, command) = (how.trim(), command.trim());
+        // `other`: not parsed. `named`: without its required arguments.
         if !command.starts_with("weir ") || how == "other" {
             continue;
         }

@@ -1,7 +1,7 @@
 //! `weir token`: creates, lists and revokes the named tokens of the API in `api.tokens_file`.
 //!
-//! The file has the hashes of tokens only; a token is printed once, when it is created. slowpath
-//! follows the file, so that a change needs no restart.
+//! The file has only the hashes of tokens; a token is printed once, when it is created. slowpath
+//! reads the file again when it changes, so that a change needs no restart.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -30,12 +30,14 @@ use super::table::Table;
 
 /// Number of random bytes of a token: 256 bits.
 const TOKEN_BYTES: usize = 32;
-/// Start of each token, by which scanners of repositories recognize it.
+/// Start of each token, by which scanners for secrets in repositories recognize it.
 const PREFIX: &str = "weir_";
 /// Mode of a new file: the group of the services reads it.
 const MODE: u32 = 0o640;
-/// Maximum time to wait until slowpath has read the file, which it does once a second.
+/// Maximum time to wait until slowpath uses the changed file. It reads it once a second, and uses
+/// it after two equal reads.
 const WAIT: Duration = Duration::from_secs(10);
+/// Time between two queries of slowpath's tokens in that time.
 const WAIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Subcommands of `weir token`.
@@ -53,15 +55,15 @@ pub enum TokenCommand {
         /// Role of its holder: metrics, read, operate or admin
         #[arg(long)]
         role: Role,
-        /// End the token after this time, for example 90d, 12h or 30m [default: it does not end]
+        /// Let the token expire after this time, for example 90d, 12h or 30m [default: never]
         #[arg(long, value_name = "TIME", value_parser = config::duration::parse)]
         expires: Option<Duration>,
     },
-    /// List tokens with role, end and last use
+    /// List tokens with role, expiry and last use
     ///
-    /// The last use is known while slowpath runs, since its start.
+    /// The last use is known only while slowpath runs, and only since its start.
     List,
-    /// Remove a token: requests and open watches with it end at once
+    /// Remove a token: requests and open watches with it end within about two seconds
     Revoke {
         /// Name of the token
         #[arg(value_parser = parse_name)]
@@ -177,7 +179,7 @@ fn revoke(
         let is_other = |line: &&str| line.split_whitespace().next() != Some(name);
         Ok(text.lines().filter(is_other).map(|line| format!("{line}\n")).collect())
     });
-    // A name that no token has may be a token, which must not be recorded.
+    // A name that no token has may be a token that was entered by mistake: it must not be recorded.
     if before.is_some() {
         let change = ObjectChange { object: format!("tokens/{name}"), before, after: None };
         audit::record(config, "revokeToken", change, &written);
@@ -191,7 +193,7 @@ fn revoke(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what is shown of a token: neither the token nor its hash.
+/// Returns the properties of a token that are shown and recorded: neither the token nor its hash.
 fn shown(line: &TokenLine) -> Value {
     let mut shown = json!({ "role": line.role });
     if let Some(expires) = line.expires {
@@ -232,7 +234,7 @@ fn edit(
     path: &Path,
     change: impl FnOnce(&str, &[TokenLine]) -> Result<String, String>,
 ) -> Result<(), String> {
-    // A link stays a link.
+    // The file behind a symbolic link is replaced, not the link.
     let path: PathBuf = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let fails = |error: std::io::Error| match error.kind() {
         ErrorKind::PermissionDenied => format!("{}: {error}; use root", path.display()),
@@ -255,8 +257,8 @@ fn edit(
     staged.replace().and_then(|()| sync_folder(&path)).map_err(fails)
 }
 
-/// Waits until slowpath has read the file, so that `reached` holds for its tokens. Returns a note
-/// if that is not so in time; none without slowpath, or if no listener uses tokens.
+/// Waits until slowpath uses the file, so that `reached` holds for its tokens. Returns a note
+/// if that does not happen in time; `None` without slowpath, or if no listener uses tokens.
 fn wait_until(
     config: &Config,
     socket: &Path,

@@ -30,10 +30,10 @@ use theme::Theme;
 /// Arguments of `weir top`.
 #[derive(Args)]
 pub struct TopArgs {
-    /// View to begin with; the keys 1 to 8 show the others
+    /// View to show first; the keys 1 to 8 show the others
     #[arg(value_enum, default_value_t = View::Overview)]
     view: View,
-    /// Seconds between two samples
+    /// Seconds between two samples, at least 0.1; more while slowpath responds slowly
     #[arg(long, default_value_t = 1.0)]
     every: f64,
     /// Print one sample as text, and exit

@@ -1,4 +1,4 @@
-//! `weir tune`: sets CPUs, interrupts, memory and sysctls of this machine, and reverts it.
+//! `weir tune`: sets CPUs, interrupts, memory and sysctls of this machine, and restores them.
 
 use std::process::ExitCode;
 

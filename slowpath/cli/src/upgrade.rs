@@ -1,4 +1,5 @@
-//! `weir upgrade`: switches a running appliance to the installed version and back, with its flows.
+//! `weir upgrade`: switches a running appliance to the installed version and back, keeping its
+//! flows.
 
 mod plan;
 
@@ -20,12 +21,12 @@ use tables::region::{Region, RegionLocation, convertible};
 use self::plan::{Action, FASTPATH, Facts, Plan, Tool, XDP};
 use super::offline;
 use super::options::{GlobalOptions, Output};
-use super::output::{print, put};
+use super::output::{print, write_stdout};
 use super::request::{self, get};
 
 /// Unit of the control plane.
 const SLOWPATH: &str = "weir-slowpath";
-/// Beginning of a line of `weir upgrade formats` with a format from and to which it converts.
+/// Start of a line of `weir upgrade formats` with a format from and to which this version converts.
 const CONVERTS: &str = "converts ";
 /// How long the programs of the previous version may take to end.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -50,14 +51,15 @@ pub enum UpgradeCommand {
         /// If flows would be lost, drain the appliance and wait until they have ended
         #[arg(long)]
         drain: bool,
-        /// Maximum number of seconds to wait for them; then the drain ends, and nothing is switched
+        /// With --drain: maximum number of seconds to wait for the end of the flows; then the drain
+        /// ends, and nothing is switched [default: no limit]
         #[arg(long, value_name = "SECONDS", requires = "drain")]
         wait: Option<u64>,
-        /// If flows would be lost, go on
+        /// If flows would be lost, switch nevertheless
         #[arg(long, conflicts_with = "drain")]
         lose_flows: bool,
     },
-    /// Give up the way back to the previous version (root)
+    /// Commit to the installed version: rule out a switch back to the previous one (root)
     ///
     /// Refuses packages with an earlier format of region or store from now on, removes the programs
     /// of the previous version, and converts the store of objects to the installed version's
@@ -139,7 +141,8 @@ pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode
                      removed\n"
                 ),
             );
-            // After the record: a store that the previous version cannot read needs it refused.
+            // After the commit is recorded, which keeps a version from being installed that cannot
+            // read the converted store.
             let done = request::put(&offline::socket(options)?, "/store/format");
             let done = done.map_err(|error| {
                 format!(
@@ -163,8 +166,10 @@ fn not_written(error: std::io::Error) -> String {
 enum Loss {
     /// Nothing is switched.
     Refused,
-    /// Drain the appliance, and wait for the end of the flows up to this time.
+    /// Drain the appliance, and wait for the end of the flows for at most this time; `None` is no
+    /// limit.
     After(Option<Duration>),
+    /// Switch, and lose the flows.
     Accepted,
 }
 
@@ -175,6 +180,7 @@ fn location(options: &GlobalOptions) -> Result<(Config, RegionLocation), String>
     Ok((config, location))
 }
 
+/// Reads the facts on which the plan depends.
 fn facts(options: &GlobalOptions, files: &Upgrade) -> Result<Facts, String> {
     let (config, location) = location(options)?;
     let commands = SystemCommands;
@@ -212,7 +218,7 @@ fn facts(options: &GlobalOptions, files: &Upgrade) -> Result<Facts, String> {
         data_plane,
         outdated,
         copy_bytes: layout.bytes() as u64,
-        // A section is converted in ordinary memory: as it was, and as it will be.
+        // A section is converted in ordinary memory, which holds it in both formats meanwhile.
         free_bytes: free.min(available.saturating_sub(2 * largest as u64)),
         flows: flows(&offline::socket(options)?).ok(),
     })
@@ -223,7 +229,7 @@ fn facts(options: &GlobalOptions, files: &Upgrade) -> Result<Facts, String> {
 fn flows(socket: &Path) -> Result<u64, String> {
     let status: Value = get(socket, "/status")?;
     let flows = status.pointer("/flows/used").and_then(Value::as_u64);
-    flows.ok_or_else(|| "slowpath does not tell the number of flows".to_owned())
+    flows.ok_or_else(|| "slowpath does not report the number of flows".to_owned())
 }
 
 /// Returns the version of the installed package, or that of this program without one.
@@ -234,7 +240,8 @@ fn installed_version() -> String {
 }
 
 /// Returns whether a unit is stopped, or its main process runs a program that was replaced or one
-/// of the previous version. A unit that systemd starts again by itself runs the installed one.
+/// of the previous version. A unit without a process that systemd is about to restart is not
+/// outdated, because it will run the installed program.
 ///
 /// # Errors
 /// The program of the process cannot be read, which needs root.
@@ -294,14 +301,15 @@ fn apply(
     let begun = Instant::now();
     let changes_format = facts.region.is_some_and(|format| format != facts.installed.format);
     if changes_format {
-        // Irreversibly: systemd may be about to start slowpath, which starts the data plane too.
+        // Later jobs must not cancel the stop: systemd may be about to start slowpath, and with it
+        // the data plane.
         systemctl(&["--job-mode=replace-irreversibly", "stop", data_plane])?;
         let converted = end_slowpath(&location).and_then(|()| match tool {
             Some(tool) => convert(options, files, &location, tool, facts.installed.format),
             None => Ok(()),
         });
         if let Err(error) = converted {
-            // The region is as it was. The previous version goes on with it, if it can.
+            // The region is unchanged. The previous version continues with it if it has the format.
             if files.previous().is_some_and(|previous| Some(previous.format) == facts.region) {
                 files.set_pending().map_err(not_written)?;
             }
@@ -337,10 +345,10 @@ fn apply(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints progress, which documents for programs do not have.
+/// Prints progress if the output is a table; JSON and YAML contain only the result.
 fn progress(options: &GlobalOptions, text: &str) {
     if options.output() == Output::Table {
-        put(text);
+        write_stdout(text);
     }
 }
 
@@ -355,9 +363,10 @@ fn systemctl(arguments: &[&str]) -> Result<(), String> {
     SystemCommands.run("systemctl", arguments).map(drop).map_err(|e| e.to_string())
 }
 
-/// Starts or restarts the data plane, and returns when it forwards.
-fn start(how: &str, data_plane: &str) -> Result<(), String> {
-    systemctl(&[how, data_plane]).map_err(|error| {
+/// Runs `systemctl` with the command `start` or `restart` on the data plane, and returns when it
+/// forwards.
+fn start(command: &str, data_plane: &str) -> Result<(), String> {
+    systemctl(&[command, data_plane]).map_err(|error| {
         format!(
             "{error}; see `journalctl -u {data_plane}`. The flows are kept: correct the cause and \
              run the command again, or install the former package and run it then"

@@ -1,5 +1,5 @@
-//! Writes of objects: a dry run of all changes, then each write in turn, then a wait until all are
-//! in force.
+//! Writes objects: a dry run of all changes, then each write in turn, then a wait until all are in
+//! force.
 //!
 //! ```text
 //!   current --> desired --> dry run of all --> write, each with If-Match --> wait
@@ -21,7 +21,7 @@ use state::object::{Kind, Object};
 
 use super::difference::{self, Field};
 use super::options::{GlobalOptions, Output};
-use super::output::{print, put};
+use super::output::{print, write_stdout};
 use super::request::{self, IDLE_TIMEOUT, Request, RequestError};
 
 /// Maximum number of attempts to write an object that other clients change concurrently.
@@ -206,7 +206,7 @@ fn write(
     Err(WriteError::Rejected(Problem::bad_request(text)))
 }
 
-/// Waits until the object is in force, and returns whether it is.
+/// Waits for at most `left` until the object is in force, and returns whether it is.
 fn wait(socket: &Path, report: &Report, left: Duration) -> Result<bool, WriteError> {
     let ms = left.as_millis().clamp(1, 999_000);
     let wait = if ms < 1000 { format!("{ms}ms") } else { format!("{}s", ms / 1000) };
@@ -247,7 +247,7 @@ pub fn apply_changes(
         failed |= report.done == WriteResult::Rejected;
         print_problem(change, &report, is_table);
         if write_options.dry_run && is_table {
-            put(&line(&report, true));
+            write_stdout(&line(&report, true));
         }
         reports.push(report);
     }
@@ -314,13 +314,13 @@ fn write_all(
             print_problem(change, report, is_table);
         }
         if is_table {
-            put(&line(report, false));
+            write_stdout(&line(report, false));
         }
     }
     Ok(failed)
 }
 
-/// Waits until all changes are in force, and returns whether they are.
+/// Waits for at most `seconds` until all changes are in force, and returns whether they are.
 fn wait_for_all(
     socket: &Path,
     changes: &[Change<'_>],
@@ -357,7 +357,7 @@ fn wait_for_all(
         }
     }
     if is_table && all {
-        put("in force on all lcores\n");
+        write_stdout("in force on all lcores\n");
     }
     Ok(all)
 }

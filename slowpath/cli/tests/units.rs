@@ -1,5 +1,6 @@
-//! The systemd units in a container (`systemd-nspawn`) over this machine's file system: what a boot
-//! starts, which data plane is skipped, and how programs that fail are started again.
+//! Tests the systemd units in a container (`systemd-nspawn`) with an overlay over this machine's
+//! file system: what a boot starts, which data plane is skipped, and how failed programs are
+//! restarted.
 //!
 //! The daemons are scripts; `weir`, which selects the plane and prepares the machine, is the real
 //! one.
@@ -10,8 +11,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Prepares an overlay over `/` and boots it; runs in mount and network namespaces of its own.
-/// Arguments: the folder of the test, and `weir`.
+/// Prepares an overlay over `/` and boots it. Runs in a mount namespace of its own; the container
+/// has its own network namespace. Arguments: the folder of the test, and the path of `weir`.
 const BOOT: &str = r#"
 set -e
 folder=$1 weir=$2
@@ -31,8 +32,9 @@ systemd-nspawn --quiet --register=no --keep-unit --private-network --directory "
     --boot systemd.unit=weir-test.target > "$folder/out/console" 2>&1
 "#;
 
-/// Stands for each daemon: lists drivers like fastpath, ends with 2 if the configuration is
-/// rejected, with 1 if `/run/error` exists, and runs otherwise. Detaching and preparing do nothing.
+/// The script in place of each daemon: lists drivers like fastpath, ends with exit code 2 if the
+/// configuration is rejected, with 1 if `/run/error` exists, and runs otherwise. Does nothing with
+/// `--detach` or `--prepare`.
 const DAEMON: &str = r#"#!/bin/sh
 case "$*" in
 *--drivers*) printf 'DPDK 24.11.1\nnet_null\n'; exit ;;
@@ -121,6 +123,7 @@ journalctl --no-pager -u 'weir-*' > /out/journal
 systemctl poweroff
 "#;
 
+/// Units and drop-ins of the test, by their paths in the container.
 const FILES: [(&str, &str); 4] = [
     (
         "etc/systemd/system/weir-test.target",
@@ -135,7 +138,7 @@ const FILES: [(&str, &str); 4] = [
         "[Unit]\nBefore=weir-hugepages.service\n[Service]\nType=oneshot\n\
          ExecStart=/sbin/ip link add data0 type veth peer name data1\n",
     ),
-    // The scripts are no services that notify systemd, and run as root.
+    // The scripts do not notify systemd, and run as root.
     (
         "etc/systemd/system/service.d/weir-test.conf",
         "[Service]\nType=exec\nWatchdogSec=0\nUser=root\nGroup=root\nSupplementaryGroups=\n",
@@ -176,7 +179,7 @@ impl Drop for Folder {
     }
 }
 
-/// The state of a unit: active state, result, number of restarts.
+/// The states of units, by step of the scenario and unit: active state, result, number of restarts.
 type States = BTreeMap<(String, String), Vec<String>>;
 
 fn boot(folder: &Folder) -> States {
@@ -275,7 +278,7 @@ fn a_boot_starts_one_data_plane_and_failures_are_retried_by_their_kind() {
     }
     assert("dpdk", "weir-ebpf-fallback", skipped);
     assert("crashed", "weir-fastpath", ["active", "success", "1"]);
-    // slowpath goes on: a restart of the data plane must not deregister the machine.
+    // slowpath keeps running: a restart of the data plane must not deregister the machine.
     assert("crashed", "weir-slowpath", active);
     assert("error", "weir-fastpath", ["deactivating", "exit-code", "2"]);
     assert("recovered", "weir-fastpath", ["active", "success", "3"]);

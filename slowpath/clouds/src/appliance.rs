@@ -29,7 +29,7 @@ pub trait Appliance: Send + Sync {
     /// Returns `Ok` if the appliance can take new traffic, else the reasons why it cannot.
     fn able(&self) -> Result<(), Vec<String>>;
     /// Returns the number of flows that a drain has to wait for (reset connections do not count),
-    /// and the number of packets forwarded since start.
+    /// and the number of packets forwarded since start (those that the kernel sent do not count).
     fn activity(&self) -> (u64, u64);
     /// Returns the number of packets dropped since start because their VNI or UDP port belongs to
     /// no tunnel.
@@ -41,8 +41,8 @@ pub trait Appliance: Send + Sync {
     /// Sets the reasons for which health probes fail. Without reasons, probes pass if the appliance
     /// is able.
     fn set_probe_failures(&self, reasons: Vec<String>);
-    /// Sets the data plane's idle timeout of TCP flows to `idle`, that of the gateway.
-    fn tcp_idle(&self, idle: Duration);
+    /// Sets the data plane's idle timeout of TCP flows to `idle`, the gateway's.
+    fn set_tcp_idle(&self, idle: Duration);
     /// Publishes the report for the API, `weir cloud status` and the metrics.
     fn publish(&self, report: Report);
 }

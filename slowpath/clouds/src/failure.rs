@@ -57,7 +57,8 @@ impl Failure {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
     /// AWS: name of the service in permissions and endpoints (`ec2`). Azure: the permission that
-    /// the operation needs. Without effect if the operation needs no permission.
+    /// the operation needs. Not used for operations without a permission, such as reads of
+    /// metadata.
     pub service: &'static str,
     /// Name of the operation in the cloud's API.
     pub name: &'static str,
@@ -68,8 +69,8 @@ pub struct Operation {
 pub struct AttemptError {
     /// The error that the caller gets when no further attempt is made.
     pub error: CallError,
-    /// Minimum delay before the next attempt, as requested by the cloud (`Retry-After` for
-    /// instance).
+    /// Minimum delay before the next attempt, as requested by the cloud in a header such as
+    /// `Retry-After`.
     pub after: Option<Duration>,
 }
 

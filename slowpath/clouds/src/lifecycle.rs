@@ -11,11 +11,11 @@ use crate::report::Finding;
 /// the data plane.
 #[derive(Clone, Debug)]
 pub enum Event<A, T> {
-    /// No news: the state machine only advances to the current time.
+    /// No input: the state machine only advances to the current time.
     Tick,
     /// Whether the appliance can take new traffic.
     Able {
-        /// True if lcores poll, links are up, and tables are committed and acknowledged.
+        /// True if it can; see [`Appliance::able`](crate::appliance::Appliance::able).
         able: bool,
         /// Why the appliance is not able.
         reasons: Vec<String>,
@@ -24,11 +24,12 @@ pub enum Event<A, T> {
     Activity {
         /// Number of flows that a drain has to wait for.
         flows: u64,
-        /// Packets forwarded since start. Only two things matter: whether the number has changed,
-        /// and whether it is 0.
+        /// Packets forwarded since start. The state machine checks only whether the number has
+        /// changed, and whether it is 0.
         packets: u64,
-        /// Packets dropped since start because they belong to no known tunnel. If the number grows,
-        /// the tunnels may have changed, and the state machine reads them from the cloud sooner.
+        /// Packets dropped since start because they belong to no known tunnel. If this number
+        /// grows, the tunnels may have changed, and the state machine reads them from the cloud
+        /// sooner.
         unknown_tunnel: u64,
     },
     /// The tunnels in force in the data plane, for each pool of the appliance. Only the address
@@ -61,8 +62,8 @@ pub enum Effect<C, T, K> {
     FlowTimeout(Duration),
     /// Set the tunnels of the data plane.
     Tunnels(T),
-    /// Write state for the next process. The state is on disk before the next effect is performed,
-    /// unless the disk hangs (see [`state_file::write`](crate::state_file::write)).
+    /// Write state for the next process. The state file is replaced before the next effect is
+    /// performed, unless the disk hangs (see [`state_file::write`](crate::state_file::write)).
     Persist(K),
     /// Report a condition that the operator should see.
     Finding(Finding),
@@ -83,7 +84,7 @@ macro_rules! calls {
         /// The result of a call.
         #[derive(Clone, Debug)]
         pub enum Answer {
-            $(#[doc = concat!("Of [`Call::", stringify!($call), "`].")]
+            $(#[doc = concat!("Result of [`Call::", stringify!($call), "`].")]
             $answer(Result<$output, $crate::failure::CallError>)),+
         }
 
@@ -117,7 +118,8 @@ macro_rules! calls {
     };
 }
 
-/// The payload of an event or effect that a cloud does not have.
+/// The payload of an event or effect that a cloud does not have: an event or effect with this
+/// payload cannot exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Never {}
 
@@ -128,8 +130,8 @@ pub enum Exit {
     Drained,
     /// AWS's deregistration delay has passed: the gateway sends this target nothing more.
     DelayOver,
-    /// The drain limit (`drain_cap_s`), or the time at which the cloud stops the machine, was
-    /// reached.
+    /// The deadline of the drain was reached: the drain limit (`drain_cap_s`), or shortly before
+    /// the time at which the cloud stops the machine.
     CapOver,
     /// A second SIGTERM was received.
     Forced,
@@ -156,8 +158,8 @@ pub trait Machine: Send + 'static {
     ) -> Vec<Effect<Self::Call, Self::Tunnels, Self::Persisted>>;
     /// Returns true if the appliance is able and the cloud sends it traffic.
     fn ready(&self) -> bool;
-    /// Returns true if the appliance has been able for a minute or longer, but its target is not
-    /// healthy (AWS), or it is not ready (Azure).
+    /// Returns true if, for a minute or longer, the appliance has been able, but its target was
+    /// neither healthy nor initial (AWS), or the appliance was not ready (Azure).
     fn differs(&self) -> bool;
     /// Returns the reason for leaving, as given to health probes, and the latest end of the
     /// process; `None` while the appliance is not leaving.

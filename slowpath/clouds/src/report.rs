@@ -10,7 +10,8 @@ pub struct Report {
     /// Name of the cloud: `aws` or `azure`; empty if no cloud is configured.
     pub cloud: String,
     /// Phase of the lifecycle: `looking` (for its location), `outside`, `registered`, `ready`,
-    /// `leaving` or `over`; in mode routes also `leading` or `following`.
+    /// `leaving` or `over`. In mode routes (AWS without a gateway load balancer) it is `looking`,
+    /// `leading`, `following` or `over`.
     pub phase: String,
     /// True if the appliance is able and the cloud reports it healthy; in mode routes, if it is
     /// able and the last round succeeded.
@@ -35,8 +36,8 @@ pub struct Report {
     pub state: String,
     /// The cloud's reason for the state, if it gives one.
     pub reason: String,
-    /// True if the appliance has been able for a minute or longer, but its target is not healthy
-    /// (AWS), or it is not ready (Azure).
+    /// True if, for a minute or longer, the appliance has been able, but its target was neither
+    /// healthy nor initial (AWS), or the appliance was not ready (Azure).
     pub differs: bool,
     /// Progress of the drain, while the appliance leaves.
     pub drain: Option<DrainProgress>,

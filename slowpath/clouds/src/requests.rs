@@ -20,7 +20,8 @@ pub const BOUNDS_S: [f64; 9] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.
 pub struct AttemptStats {
     /// Sum of the durations in seconds.
     pub seconds: f64,
-    /// Number of attempts by duration: at most the bound of [`BOUNDS_S`], and over the one before.
+    /// Number of attempts by duration: bucket `i` counts those of at most `BOUNDS_S[i]` seconds
+    /// that exceed the bound before, the last bucket all longer ones.
     pub buckets: [u64; BOUNDS_S.len() + 1],
 }
 
@@ -37,7 +38,7 @@ impl AttemptStats {
         self.buckets.iter().sum()
     }
 
-    /// Returns the buckets with their upper bounds.
+    /// Returns the upper bound of each bucket in seconds, with the number of attempts in it.
     pub fn bounded(&self) -> Vec<(f64, u64)> {
         BOUNDS_S.into_iter().chain([f64::INFINITY]).zip(self.buckets).collect()
     }
@@ -54,7 +55,7 @@ impl AddAssign for AttemptStats {
 /// [`Failure`](crate::failure::Failure).
 pub type Counts = BTreeMap<(&'static str, &'static str), AttemptStats>;
 
-/// Callback after each attempt: operation, outcome as in [`Counts`], begin and duration.
+/// Callback after each attempt: operation and outcome as in [`Counts`], then start and duration.
 pub type Observer = Box<dyn Fn((&'static str, &'static str), (Instant, Duration)) + Send + Sync>;
 
 static OBSERVER: OnceLock<Observer> = OnceLock::new();

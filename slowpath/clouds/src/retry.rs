@@ -17,11 +17,12 @@ pub use cutoff::RetryCutoff;
 /// Limits of the retries of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// Maximum of the first pause. The maximum doubles with each further pause, up to `max_pause`.
+    /// Maximum of the first pause; the pause itself is a random part of it (jitter). The maximum
+    /// doubles with each further pause, up to `max_pause`.
     pub first_pause: Duration,
     /// Upper limit of every pause, also of one that the cloud requests.
     pub max_pause: Duration,
-    /// Time after the first attempt past which no further attempt is started.
+    /// Time since the begin of the first attempt past which no further attempt is started.
     pub max_elapsed: Duration,
 }
 

@@ -120,8 +120,9 @@ pub trait Lifecycle: Send + Sync + Sized + 'static {
     fn passes_early(&self) -> bool {
         false
     }
-    /// Sets whether health probes pass although the appliance is not able.
-    fn preboot(&self, _pass: bool) {}
+    /// Sets whether health probes pass although the appliance is not able (`preboot_health` of
+    /// Azure).
+    fn set_preboot_pass(&self, _pass: bool) {}
     /// Returns events that the state machine gets before each other event.
     fn poll_events(
         &self,
@@ -132,8 +133,8 @@ pub trait Lifecycle: Send + Sync + Sized + 'static {
     }
     /// Sets the tunnels of the data plane.
     fn set_tunnels(&self, _location: &Self::Location, _tunnels: Tunnels<Self>) {}
-    /// Returns the answer to the state machine's first query, which is not made: the search for the
-    /// location has just failed with `error`.
+    /// Returns the answer to the state machine's first query. That query is not made, because the
+    /// search for the location has just failed with `error`.
     fn unanswered(error: CallError) -> Answer<Self>;
 }
 
@@ -208,7 +209,7 @@ impl<L: Lifecycle> Runner<L> {
     /// unless probes pass early.
     fn fail_probes(&self, reason: String) {
         let pass = self.lifecycle.passes_early();
-        self.lifecycle.preboot(pass);
+        self.lifecycle.set_preboot_pass(pass);
         self.lifecycle.appliance().set_probe_failures(if pass { Vec::new() } else { vec![reason] });
     }
 
@@ -295,8 +296,8 @@ impl<L: Lifecycle> Runner<L> {
             no_answer.map_or(Event::Tick, |error| Event::Answered(L::unanswered(error)));
         let mut next = self.now();
         loop {
-            let before = self.lifecycle.poll_events(&location, self.now());
-            for event in before.into_iter().chain([self.ability(), event]) {
+            let polled = self.lifecycle.poll_events(&location, self.now());
+            for event in polled.into_iter().chain([self.ability(), event]) {
                 for effect in machine.step(self.now(), event) {
                     if let Some(exit) = self.perform(effect, &location, &machine) {
                         self.report.phase = "over".into();
@@ -336,10 +337,10 @@ impl<L: Lifecycle> Runner<L> {
             Effect::Probe { pass, reasons } => {
                 // The state machine lets the probe pass for an appliance that is not able only
                 // before that appliance has been able for the first time.
-                self.lifecycle.preboot(pass && appliance.able().is_err());
+                self.lifecycle.set_preboot_pass(pass && appliance.able().is_err());
                 appliance.set_probe_failures(if pass { Vec::new() } else { reasons });
             }
-            Effect::FlowTimeout(idle) => appliance.tcp_idle(idle),
+            Effect::FlowTimeout(idle) => appliance.set_tcp_idle(idle),
             Effect::Tunnels(tunnels) => self.lifecycle.set_tunnels(location, tunnels),
             Effect::Persist(state) => self.write_journal(location, Some(&state)),
             Effect::Finding(finding) => self.report.add_finding(finding),

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 /// How long [`write`] waits for the disk. A write that takes longer completes in the background.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Content to write, and the channel for the result of the write.
+/// A write: the content, and the channel for the result.
 type Job = (Vec<u8>, Sender<io::Result<()>>);
 
 /// One writer thread for each file. A disk that hangs then delays no write of another file, and no
@@ -28,8 +28,8 @@ pub fn read<T: DeserializeOwned>(file: Option<&Path>) -> Option<T> {
 }
 
 /// Replaces the file atomically: a reader finds either the old or the new content. Returns when the
-/// content is synced to disk, or after two seconds. An error is logged and otherwise ignored: the
-/// lifecycle continues without the file.
+/// content and the file's name are synced to disk, or after two seconds. An error is logged and
+/// otherwise ignored: the lifecycle continues without the file.
 pub fn write(file: Option<&Path>, value: &impl Serialize) {
     let Some(file) = file else { return };
     if let Err(error) = enqueue(file, value) {
@@ -67,11 +67,11 @@ fn enqueue(file: &Path, value: &impl Serialize) -> io::Result<()> {
     }
 }
 
-/// Writes the newest queued content until all senders are gone.
+/// Writes queued content, the newest only, until all senders are gone.
 fn run_writer(file: &Path, jobs: &Receiver<Job>) {
     while let Ok((mut text, done)) = jobs.recv() {
         let mut waiting = vec![done];
-        // After a disk has hung, only the newest content is written.
+        // While the disk hung, several writes may have been queued: only the newest is made.
         for (newer, done) in jobs.try_iter() {
             text = newer;
             waiting.push(done);
@@ -92,7 +92,10 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     new.write_all(text)?;
     // Without the sync, a machine that crashes after the rename could be left with an empty file.
     new.sync_all()?;
-    fs::rename(&temporary, file)
+    fs::rename(&temporary, file)?;
+    // Without this one, a power cut could restore the old content.
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

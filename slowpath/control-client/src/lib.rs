@@ -37,8 +37,8 @@ pub struct Request<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// Body; empty for none.
     pub body: &'a str,
-    /// Maximum time from the request to the head of the response, and then between two parts of the
-    /// body.
+    /// Maximum time to send the request and receive the head of the response, and then for each
+    /// further part of the body. The time to connect is not limited.
     pub idle_timeout: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Response {
 
 /// A body that is read as it arrives.
 pub struct Body {
-    /// Runs the task that drives the connection.
+    /// Runs the task of the connection, which makes progress only while a read waits.
     runtime: Runtime,
     incoming: Incoming,
     /// Data that has arrived and was not read yet.
@@ -139,13 +139,13 @@ async fn exchange(stream: UnixStream, request: &Request<'_>) -> io::Result<Head<
     sender.send_request(message).await.map_err(io_error)
 }
 
-/// Runs `part`; returns an error of kind `TimedOut` if it takes longer than `idle_timeout`.
+/// Runs `future`; returns an error of kind `TimedOut` if it takes longer than `idle_timeout`.
 fn within<T>(
     runtime: &Runtime,
     idle_timeout: Duration,
-    part: impl Future<Output = T>,
+    future: impl Future<Output = T>,
 ) -> io::Result<T> {
-    let timed = runtime.block_on(async { tokio::time::timeout(idle_timeout, part).await });
+    let timed = runtime.block_on(async { tokio::time::timeout(idle_timeout, future).await });
     timed.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "timed out"))
 }
 

@@ -1,4 +1,4 @@
-//! Output of a packet: mirrors the pipeline's `encap` on bytes that are never sent.
+//! Output of a packet: mirrors the pipeline's stage `encap` on a copy that is never sent.
 
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
@@ -11,7 +11,9 @@ use tables::flow::{Answer, NO_TUNNEL, PathError};
 use tables::next_hop::NextHop;
 use tables::outer;
 use tables::reason::DropReason;
-use tables::record::{Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_REPLY_TOO_BIG, Tunnel};
+use tables::record::{
+    Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel,
+};
 use tables::return_leg::ReturnLegs;
 
 use super::outer::is_backend;
@@ -21,8 +23,8 @@ use super::{Arrival, Reply, Step, Trace, Verdict, drop_with};
 const ETHERNET: usize = 14;
 
 impl Trace<'_> {
-    /// Checks whether the verdict can be carried out. If not, breaks with the verdict that results
-    /// from the obstacle, such as a drop.
+    /// Checks whether the verdict can be carried out. If not, breaks with the verdict that replaces
+    /// it: a drop, or a reply with an ICMP error.
     pub(super) fn check_output(&mut self, window: &mut Window<'_>, verdict: Verdict) -> Step {
         let result = match verdict {
             Verdict::Nat => self.nat(window),
@@ -32,7 +34,7 @@ impl Trace<'_> {
             Verdict::Answer => self.answer(window),
             Verdict::Reply(_) => Step::Break(verdict),
             Verdict::Return => {
-                self.explanation.rewrite = "outer addresses swapped, inner packet unchanged".into();
+                self.explanation.rewrite = self.returned();
                 Step::Continue(())
             }
             Verdict::Punt | Verdict::Forward | Verdict::Drop(_) => Step::Continue(()),
@@ -49,7 +51,7 @@ impl Trace<'_> {
         }
     }
 
-    /// Checks whether the reply may be sent for this packet and to its sender.
+    /// Checks whether the reply may be sent to the packet's sender; if not, breaks with a drop.
     fn reply(&mut self, reply: Reply) -> Step {
         let drop_reason = match reply {
             Reply::Echo | Reply::Reset => return Step::Break(Verdict::Reply(reply)),
@@ -107,7 +109,8 @@ impl Trace<'_> {
         Step::Break(Verdict::Reply(Reply::TimeExceeded))
     }
 
-    /// Applies the congestion marks of an outer header when a packet is decapsulated.
+    /// Copies the congestion marks (ECN) of the removed outer header to the inner one, if there was
+    /// an outer header.
     fn propagate_ecn(&self, window: &mut Window<'_>) -> Step {
         let Some(outer) = &self.outer else { return Step::Continue(()) };
         match rewrite::propagate_ecn(window, outer, &self.inner) {
@@ -148,6 +151,21 @@ impl Trace<'_> {
         self.check_tunnel(window, &service)
     }
 
+    /// Returns the rewrite of a packet that is sent back to its gateway.
+    fn returned(&self) -> String {
+        let tunnel = self.tunnel.map(|(_, tunnel)| tunnel);
+        let crossing = tunnel.filter(|tunnel| tunnel.flags & TUNNEL_CROSS != 0);
+        let peer = crossing.and_then(|tunnel| Some((tunnel.peer, self.set.tunnel(tunnel.peer)?)));
+        match peer {
+            Some((id, Tunnel { port, vni, .. })) => format!(
+                "outer addresses swapped, to UDP port {port} and VNI {vni} of tunnel {}, inner \
+                 packet unchanged",
+                self.tunnel_name(id)
+            ),
+            None => "outer addresses swapped, inner packet unchanged".into(),
+        }
+    }
+
     fn tunnel(&mut self, window: &mut Window<'_>) -> Step {
         let Some(service) = self.service_record().copied() else {
             return drop_with(DropReason::NoBackend);
@@ -173,15 +191,17 @@ impl Trace<'_> {
             _ => None,
         };
         let options = [0; geneve::OWN_OPTIONS];
-        let (wire, macs) = (kind, Macs::new(hop.mac, hop.src_mac));
+        let macs = Macs::new(hop.mac, hop.src_mac);
         let ends = (hashed_source.unwrap_or(src), to);
-        let outer = outer::to_backend(wire, service, &macs, ends, 0, &options, &self.inner);
+        let outer = outer::to_backend(kind, service, &macs, ends, 0, &options, &self.inner);
         self.name_tunnel(&outer, kind);
         self.check_mtu(hop.mtu.saturating_sub((outer_len(&outer) - ETHERNET) as u16))?;
         self.propagate_ecn(window)
     }
 
-    /// Returns the hash by which outer headers vary; 0 for later fragments, which have no flow key.
+    /// Returns the flow's hash, by which the outer source address varies. A health check has no
+    /// flow key: its own 5-tuple is hashed. 0 for other packets without a key, such as later
+    /// fragments.
     fn flow_hash(&self) -> u64 {
         let probe = || {
             let (ip, probes) = (&self.inner, self.arrival == Arrival::Kernel);
@@ -219,7 +239,7 @@ impl Trace<'_> {
                 tunnel => tunnel,
             },
         };
-        self.name_front(&leg);
+        self.name_answer(&leg);
         self.check_answer_size(tunnel, leg.arm)?;
         if self.arrival != Arrival::Plain {
             self.propagate_ecn(window)?;

@@ -9,7 +9,7 @@ pub struct ExplainRequest {
     /// Arm on which the packets arrive, `ingress` or `egress`.
     #[serde(default)]
     pub arm: String,
-    /// The packets are sent by this machine's kernel through that arm.
+    /// True if this machine's kernel sends the packets through that arm.
     #[serde(default)]
     pub kernel: bool,
     /// For 5-tuples, the gateway through which they arrive; empty for packets without a tunnel.
@@ -37,8 +37,8 @@ pub struct Explanation {
     pub verdict: String,
     /// Drop reason; empty unless the verdict is `drop`.
     pub drop_reason: String,
-    /// Number of the flow's path record; none for a packet that would begin a flow, or belongs to
-    /// none.
+    /// Number of the path record of the known flow that the packet is assigned to; `None` if there
+    /// is none.
     pub flow: Option<u32>,
     /// Matching frontend, formatted like in `weir services`.
     pub frontend: String,
@@ -46,10 +46,11 @@ pub struct Explanation {
     pub service: String,
     /// ID of the service in the tables.
     pub service_id: Option<u32>,
-    /// Slot of the service's table that the hash selects; none if at most one backend serves, if
-    /// the client's affinity selects the backend, and for packets of a known flow.
+    /// Slot of the service's Maglev table that the hash selects; `None` if at most one backend
+    /// serves, if the client's affinity or a known flow selects the backend, or if none is
+    /// selected.
     pub slot: Option<u32>,
-    /// Number of slots of the service's table.
+    /// Number of slots of that table; 0 if there is none, or if no backend had to be selected.
     pub slots: u32,
     /// The backend, `address:port`.
     pub backend: String,

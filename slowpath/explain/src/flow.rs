@@ -1,4 +1,4 @@
-//! Flow of a packet: mirrors the pipeline's `classify` and `track`.
+//! Flow of a packet: mirrors the pipeline's stages `classify` and `track`.
 
 use packet::addr::Addr;
 use packet::flow::FlowKey;
@@ -201,8 +201,9 @@ impl Trace<'_> {
     }
 
     /// Returns whether the flow keeps its backend, moves to another one, or is reset. It moves if
-    /// the backend is removed, or if the packet opens a new connection on the old 5-tuple and the
-    /// backend is not active. For a failed backend, the service's setting decides.
+    /// the backend was removed, or if the initiator opens a new connection on the 5-tuple of a
+    /// closing or closed one and the backend is not active. If the backend has failed, the
+    /// service's setting decides about the initiator's packets.
     fn flow_action(&mut self, hit: &Hit, from_initiator: bool) -> WhenFailed {
         let backend = self.set.backend(self.path.backend);
         let backend = backend.filter(|b| b.incarnation == self.path.incarnation);

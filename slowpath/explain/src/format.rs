@@ -109,8 +109,8 @@ impl Trace<'_> {
         self.explanation.rewrite = format!("in {kind}, {src} -> {dst}, inner packet unchanged");
     }
 
-    /// Sets the destination of a reply.
-    pub(super) fn name_front(&mut self, leg: &GatewayLeg) {
+    /// Sets next hop and rewrite of an answer, which goes to the client or in the gateway's tunnel.
+    pub(super) fn name_answer(&mut self, leg: &GatewayLeg) {
         let hop = format!("{} on {}", mac_text(&leg.gateway_mac), arm_text(leg.arm));
         if leg.tunnel == NO_TUNNEL {
             self.explanation.next_hop = format!("the client, {hop}");
@@ -177,8 +177,8 @@ impl Trace<'_> {
         self.add_reason(reason.help());
     }
 
-    /// Sets IDs and names of service and backend, and the backend's state; for known flows the name
-    /// of the service is not set before.
+    /// Sets IDs and names of service and backend, and the backend's state. The service's name is
+    /// already set for a packet that would begin a flow, but not for one of a known flow.
     fn name_objects(&mut self) {
         self.explanation.service_id = self.service;
         self.explanation.backend_id = self.backend;

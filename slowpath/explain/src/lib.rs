@@ -5,13 +5,15 @@
 //!   outer.rs     outermost headers, tunnel, inner packet
 //!   flow.rs      lookup of a known flow
 //!   select.rs    otherwise: selection of frontend and service
-//!   new_flow.rs  proxy, affinity, slot, backend: begin of a flow
+//!   new_flow.rs  proxy, affinity, slot, backend: start of a flow
 //!   encap.rs     next hop, MTU
 //!   rewrite.rs   rewriting, translation between address families
+//!   format.rs    the explanation's text
 //! ```
-//! The steps are those of the data planes' pipeline, on the same tables and with the same code of
-//! `packet` and `tables`, but nothing is written, not even a scope or a flow: the scope number that
-//! an endpoint would get is predicted. State private to an lcore, such as its punt rate in the
+//! The steps are those of the data planes' pipeline. They read the same tables through the same
+//! functions of `packet` and `tables`, but write nothing, not even a flow. A scope (the number that
+//! distinguishes equal 5-tuples of different gateway endpoints) is not allocated either: the number
+//! that an endpoint would get is predicted. State private to an lcore, such as its punt rate in the
 //! current second, is not considered.
 
 #![forbid(unsafe_code)]
@@ -82,10 +84,10 @@ fn drop_with<T>(reason: DropReason) -> Step<T> {
 pub struct Explainer<'r> {
     /// The region.
     pub region: &'r Region,
-    /// MAC addresses of the arms' ports. If one is known, unicast frames to other addresses are
-    /// dropped.
+    /// MAC addresses of the arms' ports, `None` where unknown. On an arm with a known one, unicast
+    /// frames to other addresses are dropped, and broadcast and multicast frames are punted.
     pub macs: [Option<[u8; 6]>; 2],
-    /// Time in seconds of the region's clock.
+    /// Current time in seconds of the region's clock.
     pub now_s: u32,
     /// Names of tunnels by ID.
     pub tunnels: &'r [(u32, String)],
@@ -104,7 +106,8 @@ struct Trace<'r> {
     arrival: Arrival,
     /// The tunnel through which the packet arrived.
     tunnel: Option<(u32, &'r Tunnel)>,
-    /// Scope key: the gateway endpoint, 0 for packets without a tunnel.
+    /// Scope key: the endpoint in the GENEVE options, or the key in the record of another gateway's
+    /// tunnel; 0 without either.
     scope_key: u64,
     /// Scope number of the endpoint, or the number that the endpoint would get.
     scope: u32,
@@ -191,17 +194,17 @@ impl<'r> Explainer<'r> {
 pub struct EntryPoint {
     /// Number of the arm: 0 ingress, 1 egress.
     pub arm: u8,
-    /// The packet is sent by this machine's kernel through the arm.
+    /// True if this machine's kernel sends the packet through the arm.
     pub kernel: bool,
-    /// For a 5-tuple, the gateway through which it arrives, or the number of its tunnel; empty for
-    /// none.
+    /// For a 5-tuple, the gateway through which it arrives: its name, or the name of one of its
+    /// tunnels ([`Explainer::tunnels`]), or the ID of a tunnel without a name. Empty for none.
     pub gateway: String,
     /// Endpoint of a GENEVE gateway.
     pub endpoint: u64,
 }
 
 impl Trace<'_> {
-    /// Runs the steps after decapsulation.
+    /// Runs the steps after decapsulation, and returns the final verdict.
     fn run(&mut self, window: &mut packet::window::Window<'_>) -> Verdict {
         let decided = self.classify(window).map_continue(|()| self.track());
         let decided = match decided {

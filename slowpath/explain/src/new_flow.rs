@@ -42,12 +42,16 @@ impl Trace<'_> {
         self.new_flow(&service, &record)
     }
 
-    /// Handles an ICMP error about a reply of an unknown flow.
+    /// Returns the verdict for an ICMP error that quotes a reply of an unknown flow.
     pub(super) fn for_quote(&mut self, quoted: &Ip) -> Step<Verdict> {
         let plain = self.arrival == Arrival::Plain;
         let settings = self.set.settings();
         let own = plain && settings.own_port(&quoted.src, quoted.proto, quoted.sport) != 0;
         if own || quoted.fragment == Fragment::Later {
+            self.add_reason(match own {
+                true => "this machine itself listens on the quoted source address and port",
+                false => "it quotes a later fragment: without ports, no frontend is looked up",
+            });
             return self.no_service();
         }
         let id = match self.set.quoted_service(self.scope_key, &self.inner, quoted) {
@@ -56,7 +60,10 @@ impl Trace<'_> {
                 self.add_reason("the quoted flow is unknown, and its service needs a flow entry");
                 return drop_with(DropReason::IcmpUnknownFlow);
             }
-            QuotedService::NeedsFlow | QuotedService::None => return self.no_service(),
+            QuotedService::NeedsFlow | QuotedService::None => {
+                self.add_reason("no frontend that needs no flow entry matches the quoted packet");
+                return self.no_service();
+            }
         };
         self.add_reason("the quoted flow is unknown: the backend is selected as for that flow");
         self.service = Some(id);
@@ -74,18 +81,18 @@ impl Trace<'_> {
         Step::Continue(Verdict::Tunnel)
     }
 
-    /// Explains the limit of new flows. Whether the limit is reached is unknown, since each lcore
-    /// counts its own new flows.
+    /// Adds the limit of new flows to the reasons. Whether the limit is reached is unknown, since
+    /// each lcore counts its own new flows.
     fn name_limit(&mut self, service: &Service) {
         let limits = self.set.settings().new_flow_limits;
-        let (each, above) = match service.needs_entry() {
+        let (limit, excess) = match service.needs_entry() {
             true => (limits.translated, "is dropped (`new_flow_limited`)"),
-            false => (limits.tunnelled, "is forwarded without a flow entry"),
+            false => (limits.tunneled, "is forwarded without a flow entry"),
         };
-        if each != 0 {
+        if limit != 0 {
             self.add_reason(format!(
-                "new flows like this are limited to {each} per second and lcore; above that, its \
-                 packet {above}"
+                "new flows like this are limited to {limit} per second and lcore; above that, its \
+                 packet {excess}"
             ));
         }
     }
@@ -115,8 +122,8 @@ impl Trace<'_> {
         Forward::to_backend(&self.inner, service, id, backend)
     }
 
-    /// Drops a packet whose source is a martian address, a frontend's address, or its own
-    /// destination, like the stage `select`.
+    /// Drops a packet whose source is a martian address, equal to its destination, or, without a
+    /// tunnel, a frontend's address.
     pub(super) fn check_source(&mut self) -> Step {
         let (src, dst) = (self.inner.src, self.inner.dst);
         let plain = self.arrival == Arrival::Plain;
@@ -131,9 +138,9 @@ impl Trace<'_> {
         Step::Continue(())
     }
 
-    /// Returns the port of the proxy that serves other frontends of the service. `id` is the
-    /// region's record for the service's frontends without a proxy; those with a proxy have another
-    /// record.
+    /// Returns the port of the proxy that serves other frontends of the same service. A service has
+    /// one record in the region for its frontends without a proxy, which is `id`, and another one
+    /// for those with a proxy.
     fn other_proxy_port(&self, id: u32) -> Option<u16> {
         let name = self.set.service_name(id)?;
         let of_same = |other: u32| {
@@ -190,14 +197,15 @@ impl Trace<'_> {
         hit.filter(|hit| Some(hit.path) != self.ended)
     }
 
-    /// Returns whether the flow table is full, without the flow that this packet ends.
+    /// Returns whether the flow table is full, not counting the flow that this packet ends.
     fn is_full(&self) -> bool {
         let live = self.flows.live() - u32::from(self.ended.is_some());
         live >= self.flows.capacity()
     }
 
-    /// Returns the verdict for the packets of an existing flow with the packet's key; `None` if
-    /// there is none. Such a flow exists here if the pipeline tracks only its other direction.
+    /// Returns the verdict for the packets of the flow that has this packet's key already; `None`
+    /// if there is none. `track` leaves some packets of known flows to `select`: a gateway's packet
+    /// in the backend's direction of a NAT flow, for instance.
     fn adopt(&mut self) -> Option<Step<Verdict>> {
         let hit = self.flow_with_key(&self.key?)?;
         self.path = self.flows.forward(&hit).ok()?;

@@ -1,4 +1,4 @@
-//! Outermost headers and tunnel: mirrors the pipeline's `parse` and `decap`.
+//! Outermost headers and tunnel: mirrors the pipeline's stages `parse` and `decap`.
 
 use packet::ethernet::{self, Ethernet};
 use packet::flow::SCOPE_PLAIN;
@@ -87,6 +87,7 @@ impl Trace<'_> {
         Step::Continue(())
     }
 
+    /// Records that the packet arrived through this tunnel.
     fn enter(&mut self, id: u32, tunnel: &Tunnel) {
         let name = self.tunnel_name(id);
         self.arrival = if is_backend(tunnel) { Arrival::Backend } else { Arrival::Gateway };
@@ -98,7 +99,7 @@ impl Trace<'_> {
         self.tunnel = self.set.tunnel(id).map(|tunnel| (id, tunnel));
     }
 
-    /// Sets the tunnel of a packet that is given without outer headers.
+    /// Records the gateway of a packet that is given without outer headers, a 5-tuple.
     pub(super) fn enter_gateway(&mut self, entry: &EntryPoint) -> Result<Step, String> {
         if entry.gateway.is_empty() {
             return Ok(Step::Continue(()));
@@ -154,8 +155,8 @@ impl Trace<'_> {
                 false => Step::Continue(None),
             };
         }
-        // The first tunnel on this port determines the type of header. Tunnels without ports have
-        // port 0.
+        // The first tunnel on this port determines the type of header. IPIP tunnels, which have no
+        // ports, have port 0.
         let first = self.set.tunnels().find(|(_, tunnel)| tunnel.port == outer.dport);
         let Some(first) = first.and_then(|(_, tunnel)| kind(tunnel)) else {
             return Step::Continue(None);
@@ -173,7 +174,7 @@ impl Trace<'_> {
         let parsed = match first {
             TunnelKind::Geneve => self.geneve(window, outer, header)?,
             TunnelKind::Vxlan => self.vxlan(window, outer, header)?,
-            // Has no port: returned above.
+            // Returned above.
             TunnelKind::Ipip => return Step::Continue(None),
             TunnelKind::Gue => {
                 let tunnel = self.admitted(outer, TunnelKind::Gue, None)?;
@@ -187,8 +188,9 @@ impl Trace<'_> {
         Step::Continue(Some(parsed))
     }
 
-    /// Returns the tunnel of this kind with the packet's outer destination, port and (for VXLAN)
-    /// VNI that permits the packet's source.
+    /// Returns the first tunnel of this kind that has the packet's outer destination address, its
+    /// UDP port and (for VXLAN) its VNI, and permits its outer source. A tunnel that backends use
+    /// permits any source here.
     fn admitted(&self, outer: &Ip, of: TunnelKind, vni: Option<u32>) -> Step<u32> {
         let mut reason = DropReason::NotOurAddress;
         for (id, tunnel) in self.set.tunnels() {
@@ -234,8 +236,8 @@ impl Trace<'_> {
         }
         self.scope_key = options.endpoint;
         self.options = geneve::usual_options(window, header + 8, geneve.opt_len, class);
-        // A packet that a backend returns through our tunnel names the endpoint and gateway of its
-        // flow.
+        // A packet that a backend returns through our tunnel carries the endpoint and gateway of
+        // its flow in its options.
         self.scope = match (is_backend(tunnel), options.endpoint) {
             (false, endpoint) => self.scope_of(TunnelKind::Geneve, tunnel.gateway, endpoint)?,
             (true, 0) => SCOPE_PLAIN,

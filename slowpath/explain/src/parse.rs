@@ -12,8 +12,7 @@ const IP_OFFSET: u16 = 14;
 /// TTL of a tuple's packet.
 const TTL: u8 = 64;
 
-/// Addresses, ports and protocol of a flow. For ICMP, the source port is the identifier of the
-/// echo.
+/// Addresses, ports and protocol of a flow. For ICMP, the source port is the echo identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuple {
     protocol: u8,

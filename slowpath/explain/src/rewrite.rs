@@ -61,7 +61,9 @@ impl Trace<'_> {
         let done = match &self.quoted {
             Some(quoted) => translate::error(window, ip, quoted, to, quote),
             None => match translate::packet(window, ip, to) {
-                Err(Untranslatable::ZeroUdpChecksum) if translate::complete(window, ip).is_ok() => {
+                Err(Untranslatable::ZeroUdpChecksum)
+                    if translate::add_udp_checksum(window, ip).is_ok() =>
+                {
                     translate::packet(window, ip, to)
                 }
                 done => done,

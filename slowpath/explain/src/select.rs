@@ -1,5 +1,5 @@
 //! Selection of a service for packets of unknown flows. Mirrors the beginning of the pipeline's
-//! `select`.
+//! stage `select`.
 
 use packet::addr::Addr;
 use packet::ip::{Fragment, L4};
@@ -30,10 +30,18 @@ impl Trace<'_> {
         if own {
             self.add_reason("this machine itself listens on that address and port");
         }
+        if self.inner.kind == L4::IcmpError {
+            self.add_reason("it is an ICMP error that quotes no packet: it matches no frontend");
+        }
         let begins = self.inner.kind != L4::IcmpError && !own;
         let service = begins.then(|| self.set.frontend(self.scope_key, &dst, dport, proto));
         match service.flatten() {
-            None => self.no_service(),
+            None => {
+                if begins {
+                    self.add_reason("no frontend matches its address, port and protocol");
+                }
+                self.no_service()
+            }
             Some(id) => self.for_service(id),
         }
     }
@@ -72,8 +80,10 @@ impl Trace<'_> {
         }
     }
 
-    /// Handles a later fragment of a datagram whose first fragment is not recorded: it can only be
-    /// forwarded where addresses alone decide.
+    /// Handles a later fragment of a datagram whose first fragment is not recorded. Without ports,
+    /// no frontend or flow can be found: the fragment is dropped if its destination is an address
+    /// of a frontend or, without a tunnel, of NAT. Otherwise it is treated like a packet that
+    /// matches no service.
     fn later_fragment(&mut self) -> Step<Verdict> {
         let dst = self.inner.dst;
         let settings = self.set.settings();
@@ -86,12 +96,12 @@ impl Trace<'_> {
             );
             return drop_with(DropReason::FragmentBeforeFirst);
         }
+        self.add_reason("it is a later fragment: without ports, no frontend is looked up");
         self.no_service()
     }
 
     /// Handles a packet that matches no service.
     pub(super) fn no_service(&mut self) -> Step<Verdict> {
-        self.add_reason("no frontend matches its address, port and protocol");
         let dst = self.inner.dst;
         let is_ping = matches!(self.inner.kind, L4::IcmpEcho { request: true });
         if is_ping && self.set.address_marked(self.scope_key, &dst) {
@@ -123,7 +133,7 @@ impl Trace<'_> {
         }
         if settings.is_source(&dst) {
             self.add_reason(
-                "it is sent to a source address of this machine, and belongs to no flow",
+                "it is sent to a NAT or IP-in-IP source address, and belongs to no flow",
             );
             return drop_with(self.unknown_flow_reason());
         }

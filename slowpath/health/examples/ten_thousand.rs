@@ -195,7 +195,7 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         writer: tables(load, kind, serve()),
         settings: ProbeSettings { probing, tunnel_entries: Vec::new() },
         appliance: Arc::new(Appliance::default()),
-        is_ready: Arc::new(|| true),
+        is_able: Arc::new(|| true),
         seed: 1,
         ports: ListenerSettings {
             slots: Slots::new(

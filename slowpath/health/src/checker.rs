@@ -14,7 +14,7 @@ use state::writer::Writer;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::counters::Counters;
-use crate::node_port::{self, ListenerSettings, NodePorts, ReadyFn};
+use crate::node_port::{self, AbleFn, ListenerSettings, NodePorts};
 use crate::plan::{self, ProbeSettings, Target};
 use crate::probe::probe;
 use crate::report::Row;
@@ -50,7 +50,7 @@ pub struct Inputs {
     /// Defines which backends are local.
     pub appliance: Arc<Appliance>,
     /// Returns whether the appliance is able (see ARCHITECTURE.md, invariant 10).
-    pub is_ready: ReadyFn,
+    pub is_able: AbleFn,
     /// Seed of the jitter.
     pub seed: u64,
     /// Listener settings of health check ports.
@@ -82,7 +82,7 @@ pub async fn run(inputs: Inputs, mut requests: mpsc::Receiver<StatusRequest>) {
     let (results, mut completed) = mpsc::unbounded_channel();
     let mut checker = Checker {
         scheduler: Scheduler::new(inputs.settings.probing.at_once as usize, inputs.seed),
-        ports: NodePorts::new(Arc::clone(&inputs.is_ready), inputs.ports.clone()),
+        ports: NodePorts::new(Arc::clone(&inputs.is_able), inputs.ports.clone()),
         tls_configs: TlsConfigs::default(),
         observed: 0,
         unprobed: BTreeMap::new(),

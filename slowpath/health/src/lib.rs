@@ -7,9 +7,9 @@
 //!   writer <-- control loop <-- verdicts <----'
 //!                                          node_port.rs: local backends, for load balancers
 //! ```
-//! `checker.rs` connects these parts. `verdict.rs` and `scheduler.rs` have neither clock nor
-//! socket. Verdicts are sent to the control loop, which writes them to the tables; the tables alone
-//! decide which backends serve.
+//! `checker.rs` connects these parts; `counters.rs` and `report.rs` are for the metrics and `weir
+//! health`. `verdict.rs` and `scheduler.rs` have neither clock nor socket. Verdicts are sent to the
+//! control loop, which writes them to the tables; the tables alone decide which backends serve.
 #![forbid(unsafe_code)]
 
 pub mod checker;

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns whether the appliance is able (see ARCHITECTURE.md, invariant 10).
-pub type ReadyFn = Arc<dyn Fn() -> bool + Send + Sync>;
+pub type AbleFn = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Content of the responses for one service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ pub struct ListenerSettings {
 
 /// Listeners on the health check ports of services.
 pub struct NodePorts {
-    is_ready: ReadyFn,
+    is_able: AbleFn,
     listening: ListenerSettings,
     desired: BTreeMap<Name, LocalBackends>,
     open: HashMap<u16, OpenPort>,
@@ -91,7 +91,7 @@ struct Body<'a> {
     #[serde(rename = "localEndpoints")]
     local: usize,
     #[serde(rename = "serviceProxyHealthy")]
-    is_ready: bool,
+    is_able: bool,
 }
 
 #[derive(Serialize)]
@@ -101,10 +101,10 @@ struct Service<'a> {
 }
 
 impl NodePorts {
-    /// Creates an instance without services. `is_ready` is called for each request.
-    pub fn new(is_ready: ReadyFn, listening: ListenerSettings) -> NodePorts {
+    /// Creates an instance without services. `is_able` is called for each request.
+    pub fn new(is_able: AbleFn, listening: ListenerSettings) -> NodePorts {
         NodePorts {
-            is_ready,
+            is_able,
             listening,
             desired: BTreeMap::new(),
             open: HashMap::new(),
@@ -160,7 +160,7 @@ impl NodePorts {
                 });
                 continue;
             }
-            match listen(local.port, status, &self.is_ready, &self.listening.slots) {
+            match listen(local.port, status, &self.is_able, &self.listening.slots) {
                 Ok(open) => drop(self.open.insert(local.port, open)),
                 Err(e) => {
                     let why = bind_error_text(local.port, &e);
@@ -211,7 +211,7 @@ fn bind_error_text(port: u16, error: &BindError) -> String {
 fn listen(
     port: u16,
     status: PortStatus,
-    is_ready: &ReadyFn,
+    is_able: &AbleFn,
     slots: &Arc<Slots>,
 ) -> Result<OpenPort, BindError> {
     let key = "health_check_port";
@@ -221,7 +221,7 @@ fn listen(
         _ => listeners::bind(key, (Ipv4Addr::UNSPECIFIED, port).into()),
     })?;
     let (sender, receiver) = watch::channel(status);
-    let app = Router::new().fallback(respond).with_state((receiver, Arc::clone(is_ready)));
+    let app = Router::new().fallback(respond).with_state((receiver, Arc::clone(is_able)));
     let mut accepts = JoinSet::new();
     accepts.spawn(listeners::accept(listener, Arc::clone(slots), move |stream, connection| {
         listeners::http(stream, connection, app.clone(), Http::OneRequest)
@@ -231,12 +231,12 @@ fn listen(
 
 /// Responds on any path, because clients are only configured with the port.
 async fn respond(
-    AxumState((receiver, is_ready)): AxumState<(watch::Receiver<PortStatus>, ReadyFn)>,
+    AxumState((receiver, is_able)): AxumState<(watch::Receiver<PortStatus>, AbleFn)>,
 ) -> impl IntoResponse {
     let PortStatus { service, local } = receiver.borrow().clone();
-    let is_ready = is_ready();
+    let is_able = is_able();
     let (_, namespace, name) = service.parts();
-    let code = match is_ready && local > 0 {
+    let code = match is_able && local > 0 {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
@@ -244,7 +244,7 @@ async fn respond(
         ("x-load-balancing-endpoint-weight", local.to_string()),
         ("x-content-type-options", "nosniff".to_owned()),
     ];
-    let body = Json(Body { service: Service { namespace, name }, local, is_ready });
+    let body = Json(Body { service: Service { namespace, name }, local, is_able });
     (code, weight, body).into_response()
 }
 

@@ -3,9 +3,9 @@
 //!
 //! Every backend of a service is scheduled once per interval, and probed up to `jitter` later. The
 //! number of running probes is limited; the probe that has waited longest starts first. A failure
-//! is detected after at most `fall * interval + jitter + timeout`, as long as the limit
-//! suffices. A probe that starts more than a tenth of its interval too late is counted, and shifts
-//! the backend's schedule, so that delayed probes do not come in bursts.
+//! is detected after at most `fall * interval + jitter + timeout`, as long as the limit of running
+//! probes delays no probe. A probe that starts more than a tenth of its interval too late is
+//! counted, and shifts the backend's schedule, so that delayed probes do not come in bursts.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +100,7 @@ struct Slot<T> {
     service: Name,
     desired: DesiredCheck<T>,
     health: HealthStateMachine,
-    /// Differs for each version of the check: results with another serial are ignored.
+    /// Serial number of this version of the check. Results with another serial are ignored.
     serial: u64,
     /// Base of the schedule, without jitter.
     scheduled: Instant,
@@ -257,7 +257,8 @@ impl<T: Clone + PartialEq> Scheduler<T> {
         self.services.contains_key(service)
     }
 
-    /// Returns when the next probe is due, or `None` while the limit is reached or no probe waits.
+    /// Returns when the next probe is due; `None` while the limit of running probes is reached, or
+    /// if no backend waits for a probe.
     pub fn next_due(&self) -> Option<Instant> {
         let first = || self.due.first().map(|(due, _)| *due);
         if self.running < self.at_once { first() } else { None }

@@ -15,7 +15,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 
 use crate::plan::Authorities;
 
-/// Time for which the content of a file is cached. A replaced file takes effect within this time.
+/// Time for which the content of a file, or the error of reading it, is cached. A replaced file
+/// takes effect after this time at the latest.
 const CACHE_LIFETIME: Duration = Duration::from_secs(60);
 
 type ConfigResult = Result<Arc<ClientConfig>, String>;

@@ -1,15 +1,15 @@
 //! State machine of one backend's health.
 //!
 //! `fall` consecutive failed checks make a backend unhealthy, and `rise` consecutive successful
-//! ones make it healthy. A backend that fails again soon after recovery flaps: each time, the
-//! number of successful checks required for the next recovery doubles, up to `rise * 2^damping`,
-//! and every [`CALM`] checks in good health undo one doubling. Damping therefore delays a recovery
-//! by at most `rise * 2^damping` checks.
+//! ones make it healthy. A backend that becomes unhealthy within [`CALM`] checks after a recovery
+//! flaps: each time, the number of successful checks required for the next recovery doubles, up to
+//! `rise * 2^damping`. Every [`CALM`] checks for which it stays healthy undo one doubling. A
+//! recovery therefore takes at most `rise * 2^damping` consecutive successful checks.
 
 use config::services::Timing;
 
-/// Number of checks in good health after a recovery, or after the last undone doubling, within
-/// which a failure counts as flapping.
+/// Number of checks after a recovery, or after the last undone doubling, within which a change to
+/// unhealthy counts as flapping.
 pub const CALM: u32 = 32;
 
 /// Health state of a backend.
@@ -63,9 +63,9 @@ pub struct HealthStateMachine {
     good: u32,
     /// Number of consecutive failed checks, up to the last check.
     bad: u32,
-    /// Checks since the last recovery or undone doubling, up to [`CALM`].
+    /// Checks in state healthy since the last recovery or undone doubling, up to [`CALM`].
     calm: u32,
-    /// Number of times that `rise` is doubled.
+    /// Number of doublings of `rise` for the next recovery.
     doublings: u8,
 }
 
@@ -130,7 +130,8 @@ impl HealthStateMachine {
         Some(verdict)
     }
 
-    /// Counts a check in good health; every [`CALM`] of them undo one doubling.
+    /// Counts a check in state healthy, whatever its result; every [`CALM`] of them undo one
+    /// doubling.
     fn calm_down(&mut self) {
         self.calm = (self.calm + 1).min(CALM);
         if self.calm == CALM && self.doublings > 0 {
@@ -186,13 +187,13 @@ mod tests {
             [2, 4, 8, 16, 16, 16],
             "one failure after a long healthy period changes nothing"
         );
-        // Every `CALM` checks in good health undo one doubling.
+        // Every `CALM` checks in state healthy undo one doubling.
         for left in [8, 4, 2] {
             (0..CALM).for_each(|_| assert_eq!(health.record(true, &timing), None));
-            let mut now = health;
-            now.calm = CALM;
-            now.record(false, &timing);
-            assert_eq!(until(&mut now, true, &timing), left);
+            let mut copy = health;
+            copy.calm = CALM;
+            copy.record(false, &timing);
+            assert_eq!(until(&mut copy, true, &timing), left);
         }
         (0..CALM).for_each(|_| assert_eq!(health.record(true, &timing), None));
         health.record(false, &timing);

@@ -46,7 +46,7 @@ impl Accept for UnixListener {
 
 /// Accepts connections until the future is dropped. Each connection with a slot is served in a task
 /// of its own, until `serve` completes or the connection is evicted; a connection without a slot is
-/// reset.
+/// closed at once, over TCP with RST.
 pub async fn accept<L, S, F>(listener: L, slots: Arc<Slots>, serve: S)
 where
     L: Accept + Sync,
@@ -73,13 +73,13 @@ where
     }
 }
 
-/// Accepts connections and closes them at once, until the future is dropped. For clients that only
-/// probe whether a connection can be established.
+/// Accepts connections and closes them at once, until the future is dropped. For probes of load
+/// balancers that only check whether a connection can be established.
 pub async fn accept_and_close<L: Accept + Sync>(listener: L, slots: Arc<Slots>) {
     let mut spare = SpareDescriptor::new();
     loop {
         let (_stream, source) = spare.accept(&listener, &slots).await;
-        // Counts the connection; the slot is released at once.
+        // Only counts the connection, as accepted or refused; a slot is released at once.
         let _ = slots.admit(source);
     }
 }

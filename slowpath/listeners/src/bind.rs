@@ -59,8 +59,8 @@ impl std::error::Error for BindError {
     }
 }
 
-/// Binds `addr` once. `key` is the setting named in the error. Must be called within a tokio
-/// runtime.
+/// Binds `addr` once and listens. `key` is the setting named in the error. Must be called within a
+/// tokio runtime.
 ///
 /// # Errors
 /// Returns an error if the address cannot be bound.
@@ -77,16 +77,17 @@ fn open(addr: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Whether a listener listens, for `weir status` and metrics.
+/// Result of the last attempt to listen, for `weir status` and metrics.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenerStatus {
     /// Setting that configures the listener.
     pub key: String,
     /// Address of the listener.
     pub address: SocketAddr,
-    /// Error if the listener does not listen; `None` if it does.
+    /// Error of the last attempt to listen; `None` if it succeeded. A port that is closed on
+    /// purpose (`health.tcp` while the appliance is not able) has no error.
     pub error: Option<String>,
-    /// Time for which the listener has not listened; zero while it listens.
+    /// Time since the first of the failed attempts; zero without an error.
     pub failing_for: Duration,
 }
 

@@ -82,8 +82,7 @@ where
             app.call(request.map(|body| Body::new(PacedBody::new(body, Arc::clone(&slot)))));
         async move {
             let Ok(mut response) = answer.await;
-            // If the connection stayed open, the rest of an incomplete body would be parsed as the
-            // next request.
+            // The rest of an incomplete body is not read, so the connection cannot be reused.
             if !slot.is_received() {
                 response.headers_mut().insert(header::CONNECTION, CLOSE);
             }

@@ -99,9 +99,9 @@ pub struct Timeouts {
     pub body: Duration,
     /// Minimum average rate of a request's body in bytes per second.
     pub body_rate: u64,
-    /// Maximum time for which a write may block. A peer that reads a little now and then does not
-    /// extend this time: the kernel reports a TCP socket as writable only when a third of its send
-    /// buffer is free.
+    /// Maximum time for which a write may block. Reading a few bytes now and then does not extend
+    /// it: the kernel reports a TCP socket as writable only when a third of its send buffer is
+    /// free.
     pub write: Duration,
 }
 

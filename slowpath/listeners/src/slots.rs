@@ -51,10 +51,11 @@ pub struct Slots {
 
 #[derive(Default)]
 struct Table {
-    /// Number of the newest connection or eviction key; both are numbered in one sequence.
+    /// The number assigned last. Connections and eviction keys are numbered in one sequence, so
+    /// that a lower number is older.
     last_id: u64,
     entries: HashMap<u64, Entry>,
-    /// Connections of sources without reserved slots, and of those with reserved slots.
+    /// Pool 0 has the connections of sources without reserved slots, pool 1 of those with.
     pools: [Pool; 2],
     /// Number of evicted connections that are still open.
     closing: usize,
@@ -64,7 +65,8 @@ struct Table {
 struct Pool {
     open: usize,
     by_source: HashMap<SourceKey, usize>,
-    /// Evictable connections in the order of eviction. The key's number orders a class by age.
+    /// Evictable connections in the order of eviction: by class, then by the number of the key. The
+    /// values are the connection's number and source.
     evictable: BTreeMap<(EvictionClass, u64), (u64, SourceKey)>,
 }
 
@@ -216,8 +218,8 @@ impl Slots {
         }
     }
 
-    /// Evicts the next connection of a pool in order, or of one source in it. Returns false if none
-    /// can be evicted.
+    /// Evicts the next connection of a pool in the order of eviction; with `source`, the next one
+    /// of that source. Returns false if none can be evicted.
     fn evict(&self, table: &mut Table, pool: usize, source: Option<SourceKey>) -> bool {
         let mut evictable = table.pools[pool].evictable.values();
         let found = evictable.find(|(_, key)| source.is_none_or(|source| source == *key));

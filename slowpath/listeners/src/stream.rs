@@ -59,7 +59,8 @@ impl<S: Socket> Stream<S> {
         Stream { socket, slot, deadline: None, is_blocked: false, timed_out: false }
     }
 
-    /// Returns the result of a write, or an error if writes have been blocked for too long.
+    /// Returns the result of a write, or an error if writes have been blocked for longer than
+    /// [`Timeouts::write`](crate::limits::Timeouts::write).
     fn within_time<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -24,7 +24,7 @@ fn app() -> Router {
     let body = |body: Result<Bytes, axum::extract::rejection::BytesRejection>| async {
         match body {
             Ok(body) => (StatusCode::OK, body.len().to_string()),
-            Err(wrong) => (StatusCode::BAD_REQUEST, wrong.body_text()),
+            Err(error) => (StatusCode::BAD_REQUEST, error.body_text()),
         }
     };
     Router::new()
@@ -34,13 +34,13 @@ fn app() -> Router {
         .layer(DefaultBodyLimit::disable())
 }
 
-async fn serve(limits: Limits, how: Http) -> (SocketAddr, Arc<Slots>) {
+async fn serve(limits: Limits, mode: Http) -> (SocketAddr, Arc<Slots>) {
     let slots = Slots::with_timeouts(limits, ReservedNetworks::default(), SHORT);
     let listener = listeners::bind("test", "127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.local_addr().unwrap();
     let (app, of_listener) = (app(), Arc::clone(&slots));
     tokio::spawn(listeners::accept(listener, of_listener, move |stream, connection| {
-        listeners::http(stream, connection, app.clone(), how)
+        listeners::http(stream, connection, app.clone(), mode)
     }));
     (addr, slots)
 }
@@ -62,20 +62,20 @@ async fn send(addr: SocketAddr, text: &str) -> TcpStream {
 }
 
 /// Reads until the connection ends, possibly by RST.
-async fn rest(stream: &mut TcpStream) -> Vec<u8> {
+async fn read_rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = stream.read_to_end(&mut all).await;
     all
 }
 
-/// Returns whether a request gets the expected response.
-async fn good(addr: SocketAddr) -> bool {
+/// Returns whether a request to `/` gets its complete response.
+async fn responds(addr: SocketAddr) -> bool {
     let mut stream = send(addr, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
-    String::from_utf8(rest(&mut stream).await).unwrap().ends_with("good")
+    String::from_utf8(read_rest(&mut stream).await).unwrap().ends_with("good")
 }
 
 /// Waits until all connections have ended.
-async fn closed(slots: &Slots) {
+async fn wait_until_closed(slots: &Slots) {
     eventually_async("no open connection", async || {
         let counts = slots.counts();
         check(counts.accepted > 0 && counts.open == 0, || format!("{counts:?}"))
@@ -87,10 +87,10 @@ async fn closed(slots: &Slots) {
 async fn a_peer_that_never_reads_is_closed_after_the_write_timeout() {
     let (addr, slots) = serve(FEW, Http::KeepAlive).await;
     let mut stuck = send(addr, &"GET /large HTTP/1.1\r\nHost: a\r\n\r\n".repeat(8)).await;
-    closed(&slots).await;
+    wait_until_closed(&slots).await;
     assert_eq!(slots.counts().timeouts, [0, 0, 0, 1]);
-    assert!(rest(&mut stuck).await.len() < LARGE, "the rest was discarded");
-    assert!(good(addr).await);
+    assert!(read_rest(&mut stuck).await.len() < LARGE, "the rest was discarded");
+    assert!(responds(addr).await);
 }
 
 #[tokio::test]
@@ -98,9 +98,12 @@ async fn peers_with_half_a_request_or_none_are_closed_after_the_head_timeout() {
     let (addr, slots) = serve(FEW, Http::KeepAlive).await;
     let mut half = send(addr, "GET / HTTP/1.1\r\nHo").await;
     let mut idle = send(addr, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert!(rest(&mut half).await.is_empty());
-    assert!(rest(&mut idle).await.ends_with(b"good"), "answered, and closed as it idled");
-    closed(&slots).await;
+    assert!(read_rest(&mut half).await.is_empty());
+    assert!(
+        read_rest(&mut idle).await.ends_with(b"good"),
+        "it got its response, and was closed while idle"
+    );
+    wait_until_closed(&slots).await;
     assert_eq!(slots.counts().timeouts, [0, 2, 0, 0]);
 }
 
@@ -129,10 +132,10 @@ async fn body_below_the_minimum_rate_is_aborted() {
         tokio::time::sleep(pause).await;
     }
     steady.shutdown().await.unwrap();
-    let answer = String::from_utf8(rest(&mut steady).await).unwrap();
-    assert!(answer.ends_with(&(25 * chunk.len()).to_string()), "{answer}");
-    let answer = dripping.await.unwrap();
-    assert!(answer.contains(" 400 ") && answer.contains("connection: close"), "{answer}");
+    let response = String::from_utf8(read_rest(&mut steady).await).unwrap();
+    assert!(response.ends_with(&(25 * chunk.len()).to_string()), "{response}");
+    let response = dripping.await.unwrap();
+    assert!(response.contains(" 400 ") && response.contains("connection: close"), "{response}");
     assert_eq!(slots.counts().timeouts, [0, 0, 1, 0]);
 }
 
@@ -142,7 +145,7 @@ async fn incomplete_connections_are_evicted_for_a_request() {
     let mut incomplete = Vec::new();
     for round in 0..20 {
         incomplete.push(send(addr, "GET /").await);
-        assert!(good(addr).await, "round {round}");
+        assert!(responds(addr).await, "round {round}");
     }
     let counts = slots.counts();
     assert!(counts.evicted > 0 && counts.open <= FEW.descriptors(), "{counts:?}");
@@ -153,6 +156,6 @@ async fn incomplete_connections_are_evicted_for_a_request() {
 async fn one_request_mode_ignores_pipelined_requests() {
     let (addr, _) = serve(FEW, Http::OneRequest).await;
     let mut many = send(addr, &"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)).await;
-    let answers = String::from_utf8(rest(&mut many).await).unwrap();
-    assert_eq!(answers.matches("good").count(), 1, "{answers}");
+    let responses = String::from_utf8(read_rest(&mut many).await).unwrap();
+    assert_eq!(responses.matches("good").count(), 1, "{responses}");
 }

@@ -1,16 +1,16 @@
 //! The kind `PrivateLinkService`: desired state and status.
 
-mod fixed;
+mod immutable;
 mod kubernetes;
 mod status;
 #[cfg(test)]
 mod tests;
 
 pub use config::private_link::{
-    ANNOTATION_CLUSTER, Address, EndpointSpec, Paused, Sibling, Spec, ValidationError, Zone,
+    ANNOTATION_CLUSTER, EndpointSpec, Paused, ResourceRef, Sibling, Spec, ValidationError, Zone,
     from_kubernetes,
 };
-pub use fixed::{Fixed, FixedEndpoint};
+pub use immutable::{ImmutableEndpoint, ImmutableSpec};
 pub use kubernetes::status_for_kubernetes;
 pub use status::{
     Aspect, Backoff, Condition, ConditionStatus, Connection, EndpointStatus, Reason,

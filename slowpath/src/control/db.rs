@@ -53,7 +53,7 @@ pub(super) async fn table(
     };
     let filter = match source.filter(query.prefix) {
         Ok(filter) => filter,
-        Err(wrong) => return error_response(StatusCode::BAD_REQUEST, wrong),
+        Err(error) => return error_response(StatusCode::BAD_REQUEST, error),
     };
     if query.watch {
         let (lines, received) = mpsc::channel(LINE_QUEUE);
@@ -69,7 +69,7 @@ pub(super) struct MapsQuery {
     /// Only entries of this frontend or backend address; empty for all.
     #[serde(default)]
     address: String,
-    /// Whether to include identifiers.
+    /// Whether to include the identifiers of frontends and backends.
     #[serde(default = "yes")]
     ids: bool,
 }
@@ -88,9 +88,9 @@ pub(super) async fn maps(
         text => match text.trim_matches(['[', ']']).parse() {
             Ok(address) => Some(address),
             Err(_) => {
-                let wrong =
+                let error =
                     format!("--address {text}: not an IP address; write one such as 203.0.113.10");
-                return error_response(StatusCode::BAD_REQUEST, wrong);
+                return error_response(StatusCode::BAD_REQUEST, error);
             }
         },
     };
@@ -116,7 +116,8 @@ pub(super) async fn objects(State(live): State<Arc<Live>>, Path(kind): Path<Stri
     .await
 }
 
-/// A table that can be read: one of the control state, or the appliance's health.
+/// A table that can be read: one of the control state, or `health`, with a row for each component
+/// of the appliance.
 #[derive(Clone, Copy)]
 enum RowSource {
     Table(Table),

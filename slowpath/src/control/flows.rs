@@ -14,7 +14,7 @@ use crate::control::report::{FlowPage, FlowReport};
 use crate::live::{Live, PublishedTables};
 use state::text::{address_port, protocol_text};
 
-/// Filter for one end of a flow: an address, and optionally a port.
+/// Condition on one end of a flow: its address, and optionally its port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     /// The address.
@@ -99,9 +99,9 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn new(published: &'a PublishedTables, region: &Region) -> Names<'a> {
-        let known = published.services(region).iter();
-        let services =
-            known.flat_map(|one| one.ids.iter().map(|id| (*id, one.service.name.as_str())));
+        let published_services = published.services(region).iter();
+        let services = published_services
+            .flat_map(|one| one.ids.iter().map(|id| (*id, one.service.name.as_str())));
         let tunnels = published.tunnels.iter().map(|(id, name)| (*id, name.as_str()));
         Names { services: services.collect(), tunnels: tunnels.collect() }
     }
@@ -128,8 +128,8 @@ impl FlowFilter {
     }
 
     /// Returns the filter with which each lcore traces `count` packets from client to frontend.
-    /// The filter of lcores has neither service nor backend: a `FlowFilter` that names one is
-    /// replaced by the addresses and ports of the matching live flow with the latest packet.
+    /// Lcores cannot filter by service or backend: a `FlowFilter` that names one is replaced by the
+    /// addresses and ports of the matching live flow with the latest packet.
     pub fn for_lcores(&self, live: &Live, count: u32) -> Result<TraceFilter, String> {
         let ends = |client: Option<End>, frontend: Option<End>| TraceFilter {
             src: client.map(|end| end.addr),
@@ -156,8 +156,8 @@ impl FlowFilter {
 }
 
 impl Live {
-    /// `GET /flows`: returns up to `limit` flows that match the filter, in the order of their path
-    /// ids, beginning at id `from`.
+    /// `GET /flows`: returns up to `limit` flows that match the filter, in the order of the ids of
+    /// their path records, beginning at id `from`.
     pub fn flows(&self, filter: &FlowFilter, from: u32, limit: u32) -> FlowPage {
         let published = self.published();
         let names = Names::new(&published, self.region);

@@ -30,8 +30,8 @@ const NODE_PORTS: Limits = Limits { connections: 512, per_source: 32, reserved: 
 const METRICS: Limits = Limits { connections: 8, per_source: 4, reserved: 0 };
 /// Limits of all API addresses together.
 const API: Limits = Limits { connections: 256, per_source: 64, reserved: 0 };
-/// Limits of the control socket. All connections of one user count as one source, so that a source
-/// may have most of the connections.
+/// Limits of the control socket. All connections of one user count as one source, so one source may
+/// have most of the connections.
 const CONTROL: Limits = Limits { connections: 128, per_source: 96, reserved: 0 };
 
 /// Limits and conditions of all listeners.
@@ -89,7 +89,7 @@ impl Listening {
         self.credentials.as_ref()
     }
 
-    /// Returns every listener that has been tried, and whether it listens.
+    /// Returns every listener that has been tried, with the result of the last attempt to listen.
     pub fn conditions(&self) -> Vec<ListenerStatus> {
         self.conditions.all()
     }
@@ -114,18 +114,18 @@ impl Listening {
 /// [`OTHER_DESCRIPTORS`] need. Returns the percentage of their connections that listeners can have:
 /// less than 100 if the hard limit is too low.
 fn raise_descriptors(config: &Config) -> usize {
-    let fixed = config.health.probing.at_once as usize + OTHER_DESCRIPTORS;
+    let others = config.health.probing.at_once as usize + OTHER_DESCRIPTORS;
     let listeners = HEALTH.descriptors() * config.health.listen.len()
         + HEALTH_TCP.descriptors() * config.health.tcp.len()
         + [NODE_PORTS, METRICS, API, CONTROL].iter().map(Limits::descriptors).sum::<usize>();
-    let (limit, needed) = (getrlimit(Resource::Nofile), fixed + listeners);
+    let (limit, needed) = (getrlimit(Resource::Nofile), others + listeners);
     if limit.current.is_none_or(|now| now >= needed as u64) {
         return 100;
     }
     let target = limit.maximum.map_or(needed as u64, |maximum| maximum.min(needed as u64));
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(target), ..limit });
     let limit = if raised.is_ok() { Some(target) } else { limit.current };
-    let percent = share(limit.unwrap_or(target) as usize, fixed, listeners);
+    let percent = listener_percent(limit.unwrap_or(target) as usize, others, listeners);
     if percent < 100 {
         tracing::warn!(
             event = "open_files_limited",
@@ -138,10 +138,10 @@ fn raise_descriptors(config: &Config) -> usize {
     percent
 }
 
-/// Returns the percentage of the `listeners` descriptors that fit in `limit` beside `fixed` other
-/// ones, 100 at most.
-fn share(limit: usize, fixed: usize, listeners: usize) -> usize {
-    (limit.saturating_sub(fixed) * 100 / listeners.max(1)).min(100)
+/// Returns the percentage of the descriptors of `listeners` that `limit` leaves after `others`, 100
+/// at most.
+fn listener_percent(limit: usize, others: usize, listeners: usize) -> usize {
+    (limit.saturating_sub(others) * 100 / listeners.max(1)).min(100)
 }
 
 #[cfg(test)]
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn listener_limits_scale_to_available_descriptors() {
-        assert_eq!(share(4096, 1024, 2048), 100);
-        assert_eq!(share(2048, 1024, 2048), 50);
-        assert_eq!(share(512, 1024, 2048), 0);
+        assert_eq!(listener_percent(4096, 1024, 2048), 100);
+        assert_eq!(listener_percent(2048, 1024, 2048), 50);
+        assert_eq!(listener_percent(512, 1024, 2048), 0);
         let minimal = HEALTH.scaled(0);
         assert_eq!((minimal.connections, minimal.per_source, minimal.reserved), (8, 8, 8));
         assert_eq!(METRICS.scaled(0).reserved, 0, "an unused reserve stays 0");

@@ -12,16 +12,16 @@ use serde::Deserialize;
 
 use super::response::error_response;
 
-/// Maximum time of a level, in seconds: a week.
+/// Maximum time for which levels may be set, in seconds: a week.
 const MAX_SECONDS: u64 = 7 * 24 * 3600;
 
 /// Parameters of `PUT /log/level`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LevelQuery {
-    /// Directives; the configured ones if absent.
+    /// Levels as in `log.level`; the configured ones if absent.
     level: Option<String>,
-    /// Seconds for which they are in force; absent: until slowpath ends.
+    /// Seconds for which the levels are in force; until slowpath ends if absent.
     seconds: Option<u64>,
 }
 
@@ -52,8 +52,8 @@ pub(super) async fn set_level(
         return rejected("seconds: write also `level`, which is in force for this time".to_owned());
     }
     let before = log.levels().status(Instant::now());
-    let lasts = query.seconds.map(Duration::from_secs);
-    if let Err(error) = log.levels().set(query.level.as_deref(), lasts, Instant::now()) {
+    let duration = query.seconds.map(Duration::from_secs);
+    if let Err(error) = log.levels().set(query.level.as_deref(), duration, Instant::now()) {
         return rejected(error);
     }
     let after = log.levels().status(Instant::now());

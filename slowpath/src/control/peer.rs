@@ -36,7 +36,7 @@ impl Groups {
     /// Looks up the groups that the configuration names.
     ///
     /// # Errors
-    /// A group does not exist. The default of `control.group` may be missing.
+    /// Fails if a group does not exist, except the default of `control.group`.
     pub fn of(control: &config::checked::Control) -> Result<Groups, OwnerError> {
         Ok(Groups {
             admin: group_id("control.group", control.group.as_deref())?,
@@ -112,7 +112,7 @@ fn described(user: u32, name: Option<&str>) -> String {
     }
 }
 
-/// Maximum time of looking up a name; the user database may be on the network.
+/// Maximum time of looking up a user's name; the user database may be on the network.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of names that are kept.
 const MAX_NAMES: usize = 1024;
@@ -123,7 +123,7 @@ const MAX_LOOKUPS: usize = 4;
 pub struct Peers {
     groups: Groups,
     audit: Audit,
-    /// Names that were found, as in the audit log.
+    /// Names by user id, as in the audit log; only of users that the database knows.
     names: Mutex<HashMap<u32, Arc<str>>>,
     lookups: Arc<Semaphore>,
 }
@@ -135,7 +135,7 @@ impl Peers {
         Peers { groups, audit, names: Mutex::default(), lookups }
     }
 
-    /// Returns `app` for the peer of a connection, whose requests have its identity; for a peer
+    /// Returns `app` with the identity of a connection's peer added to each request; for a peer
     /// without a role, a service that rejects each request.
     pub async fn identify(self: &Arc<Peers>, stream: &Stream<UnixStream>, app: Router) -> Router {
         let peer = match stream.peer() {
@@ -179,8 +179,8 @@ impl Peers {
         name
     }
 
-    /// Returns the name of a user in the user database; `None` if it has none, or does not answer
-    /// in time.
+    /// Returns the name of a user in the user database; `None` if it has none, if the database does
+    /// not answer in time, or if [`MAX_LOOKUPS`] are in progress.
     async fn look_up(&self, user: u32) -> Option<String> {
         let permit = Arc::clone(&self.lookups).try_acquire_owned().ok()?;
         let found = tokio::task::spawn_blocking(move || {

@@ -3,17 +3,17 @@
 //! slowpath serializes them; `weir` parses them and prints tables. Counters count since the region
 //! was created.
 
+mod component_health;
 mod nics;
-mod parts;
 mod secrets;
 mod store;
 
 use serde::{Deserialize, Serialize};
 
+pub use component_health::health;
+pub(crate) use component_health::listeners;
 pub(crate) use nics::trouble;
 pub use nics::{NicReport, nics};
-pub use parts::health;
-pub(crate) use parts::listeners;
 pub(crate) use secrets::secrets;
 pub use store::StoreStatus;
 
@@ -80,12 +80,12 @@ pub struct Status {
     pub next_hops: NextHopStatus,
     /// Flows in the flow table.
     pub flows: Use,
-    /// Number of frontends by their progress to the region.
+    /// Number of frontends by whether the lcores serve them.
     #[serde(default)]
     pub frontends: Frontends,
-    /// Number of services in the tables.
+    /// Number of services in the region.
     pub services: usize,
-    /// Number of backends in the tables.
+    /// Number of backends in the region.
     pub backends: usize,
 }
 
@@ -120,7 +120,7 @@ pub struct AuditStatus {
     pub error: Option<String>,
 }
 
-/// A secret whose file is followed. Nothing of its content is shown.
+/// A secret whose file is watched. Nothing of its content is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecretStatus {
     /// Configuration key of the file; `api.tls_cert` for a certificate with its key.
@@ -130,7 +130,7 @@ pub struct SecretStatus {
     /// Why the present content of the file was rejected, and what to do; the previous content stays
     /// in force. `None` if the present content is in force.
     pub error: Option<String>,
-    /// What should be mended although the secret is in force: an expired certificate, a file that
+    /// What needs attention although the secret is in force: an expired certificate, a file that
     /// every local user can access.
     pub warnings: Vec<String>,
     /// End of the certificate's validity, in UTC (RFC 3339); `None` for other secrets.
@@ -139,7 +139,7 @@ pub struct SecretStatus {
     pub overlap_left_s: Option<u64>,
 }
 
-/// Number of frontends by their progress to the region.
+/// Number of frontends by whether the lcores serve them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frontends {
     /// Frontends that every lcore serves as desired.
@@ -179,7 +179,7 @@ pub struct Lcore {
     /// Link state by arm.
     pub links: Vec<Link>,
     /// Share of its time in iterations with packets over the last second, 0 to 1; with XDP 0,
-    /// because the kernel does not measure it.
+    /// because the packet loop is the kernel's and is not measured.
     pub busy: f64,
 }
 
@@ -207,7 +207,7 @@ pub struct NextHopStatus {
     pub error: Option<String>,
 }
 
-/// Used and total capacity.
+/// Entries in use and capacity of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Use {
     /// Entries in use.
@@ -260,7 +260,7 @@ pub struct BackendReport {
     pub address: String,
     /// Port; 0 keeps that of the frontend.
     pub port: u16,
-    /// `active`, `terminating`, `quarantined` or `maintenance`.
+    /// `active`, `terminating`, `terminating-not-serving`, `quarantined` or `maintenance`.
     pub state: String,
     /// Configured weight.
     pub weight: u32,

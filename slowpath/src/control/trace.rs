@@ -20,6 +20,7 @@ use state::text::address_port;
 struct RunningTrace {
     lines: mpsc::Sender<TraceLine>,
     until: Instant,
+    /// Requested number of packets.
     limit: usize,
     /// Packets whose last stage was reported, by lcore and sequence number.
     completed: HashSet<(u32, u32)>,
@@ -156,7 +157,7 @@ fn backend(id: u32, services: &[PublishedService]) -> String {
         return "no backend".to_owned();
     }
     let mut found =
-        services.iter().flat_map(|s| &s.backends).filter(|(_, services)| *services == id);
+        services.iter().flat_map(|s| &s.backends).filter(|(_, backend_id)| *backend_id == id);
     found.next().map_or_else(
         || format!("backend {id}"),
         |(b, _)| {

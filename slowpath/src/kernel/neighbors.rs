@@ -63,6 +63,7 @@ struct Router {
     fresh: bool,
     /// Since when the kernel has reported the neighbor without a MAC.
     lost: Option<Instant>,
+    /// Earliest time of the next probe.
     probe_at: Instant,
 }
 
@@ -78,6 +79,7 @@ pub struct NextHops {
     arms: Vec<Arm>,
     hops: HashMap<(u8, IpAddr), NextHopState>,
     routers: HashMap<(u8, IpAddr), Router>,
+    /// When to read all routes and neighbors again.
     rescan_at: Instant,
     last_rescan: Option<Instant>,
     error: Option<String>,
@@ -97,7 +99,8 @@ impl NextHops {
         }
     }
 
-    /// Replaces the set of (arm, destination) pairs in use.
+    /// Replaces the set of (arm, destination) pairs to resolve. A new pair makes a full read of
+    /// routes and neighbors due.
     pub fn set_needed(&mut self, needed: impl IntoIterator<Item = (u8, IpAddr)>, now: Instant) {
         let mut before = std::mem::take(&mut self.hops);
         for key in needed {
@@ -132,7 +135,7 @@ impl NextHops {
     }
 
     /// Adds a next hop resolved by an earlier slowpath. Its MAC remains in use until the kernel
-    /// reports one, at most for 60 s.
+    /// reports one, at most for [`HOLD`].
     pub fn remember(&mut self, arm: u8, to: IpAddr, mac: Option<[u8; 6]>, now: Instant) {
         let remembered = mac.map(|mac| (mac, now + HOLD));
         self.hops.insert((arm, to), NextHopState { route: None, remembered, reported: None });
@@ -165,8 +168,8 @@ impl NextHops {
                 KernelEvent::Neighbor(neighbor) => self.apply_neighbor(&neighbor, now),
             }
         }
-        let rested = self.last_rescan.is_none_or(|at| now >= at + RESCAN_MIN_INTERVAL);
-        if now >= self.rescan_at && rested {
+        let may_rescan = self.last_rescan.is_none_or(|at| now >= at + RESCAN_MIN_INTERVAL);
+        if now >= self.rescan_at && may_rescan {
             self.rescan_at = now + RESCAN_INTERVAL;
             self.last_rescan = Some(now);
             self.error = self.rescan(kernel, now).err();
@@ -243,6 +246,8 @@ impl NextHops {
         }
     }
 
+    /// Forgets the MACs of neighbors that have been lost for [`HOLD`], and sends the probes that
+    /// are due.
     fn probe_due(&mut self, kernel: &mut dyn Kernel, now: Instant) {
         for ((arm, via), router) in &mut self.routers {
             if router.lost.is_some_and(|at| now >= at + HOLD) {
@@ -264,6 +269,7 @@ impl NextHops {
         }
     }
 
+    /// Returns the resolutions that differ from those that were returned last.
     fn changed(&mut self, now: Instant) -> Vec<Resolved> {
         let mut changed = Vec::new();
         for ((number, to), hop) in &mut self.hops {

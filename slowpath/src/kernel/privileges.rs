@@ -40,9 +40,10 @@ fn missing_in(effective: CapabilitySet, plane: Plane) -> Option<String> {
     Some(texts.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
 }
 
-/// Gives up the capability to reach files regardless of their mode, which the unit grants for the
-/// region alone: the BPF file system belongs to root. Must be called before threads are started,
-/// because each thread has its own capabilities. Root keeps all.
+/// Gives up the capabilities to reach files regardless of their mode, which the unit grants for the
+/// region alone: the BPF file system belongs to root. Each thread has its own capabilities, so this
+/// affects the calling thread and those that it starts later, and no thread that exists already.
+/// Root keeps all.
 ///
 /// # Errors
 /// Returns the error of the system call.

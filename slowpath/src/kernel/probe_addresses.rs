@@ -37,7 +37,7 @@ const ADDITIONS_PER_STEP: usize = 256;
 pub struct Address {
     /// The address.
     pub addr: IpAddr,
-    /// Whether it is on `lo` and has the mark.
+    /// Whether slowpath added it: it is on `lo` and has the mark ([`PROTOCOL`]).
     pub own: bool,
 }
 
@@ -45,8 +45,8 @@ pub struct Address {
 pub trait Addresses {
     /// Returns the addresses of all interfaces.
     fn addresses(&mut self) -> io::Result<Vec<Address>>;
-    /// Adds or removes an address with the mark.
-    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()>;
+    /// Adds an address with the mark, or removes it.
+    fn set_present(&mut self, addr: IpAddr, present: bool) -> io::Result<()>;
 }
 
 /// The source addresses that probes of backends need.
@@ -58,6 +58,7 @@ pub struct ProbeAddresses {
     last_settled: Option<(Instant, u64)>,
     /// Marked addresses that no backend needs, and since when.
     unneeded: BTreeMap<IpAddr, Instant>,
+    /// Whether the last comparison failed.
     failed: bool,
 }
 
@@ -79,7 +80,8 @@ impl ProbeAddresses {
         }
     }
 
-    /// Compares the addresses if it is time to, and adds or removes some. Errors are retried.
+    /// Compares the addresses if the tables have changed or [`SETTLE_INTERVAL`] has passed, and
+    /// adds or removes some. Errors are retried the next time.
     pub fn step(&mut self, tables: &Tables, now: Instant) {
         let (last_settled, revision) = (self.last_settled, tables.revision());
         if last_settled.is_some_and(|(at, of)| of == revision && now < at + SETTLE_INTERVAL) {
@@ -120,7 +122,7 @@ impl ProbeAddresses {
         let missing: Vec<IpAddr> = needed.difference(&any).copied().collect();
         let mut first_error = None;
         for addr in missing.iter().take(ADDITIONS_PER_STEP) {
-            if let Err(e) = self.kernel.set(*addr, true) {
+            if let Err(e) = self.kernel.set_present(*addr, true) {
                 first_error.get_or_insert(format!("{addr}: {e}; type: ip addr add {addr} dev lo"));
             }
         }
@@ -128,7 +130,7 @@ impl ProbeAddresses {
         for addr in own.difference(&needed) {
             let since = *self.unneeded.entry(*addr).or_insert(now);
             if now >= since + REMOVAL_DELAY
-                && let Err(e) = self.kernel.set(*addr, false)
+                && let Err(e) = self.kernel.set_present(*addr, false)
             {
                 first_error.get_or_insert(format!("{addr}: {e}; type: ip addr del {addr} dev lo"));
             }
@@ -150,7 +152,7 @@ impl Addresses for Netlink {
         Ok(existing.iter().filter_map(read).collect())
     }
 
-    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
+    fn set_present(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
         let (message, flags, done) = match present {
             true => (RouteNetlinkMessage::NewAddress(message(addr)), NEW, libc::EEXIST),
             false => (RouteNetlinkMessage::DelAddress(message(addr)), 0, libc::EADDRNOTAVAIL),

@@ -2,9 +2,9 @@
 //!
 //! Without them the kernel would send the responses through the NIC and bypass the programs. One
 //! rule for each address of an arm, each protocol and each proxy port selects the arm's table
-//! ([`ROUTES`]), which leads into the programs. slowpath keeps no state beside the kernel's rules,
-//! but compares these with the desired set. So a restarted slowpath recognizes its rules by their
-//! `protocol`, and a rule that was removed by hand is restored.
+//! ([`ROUTE_TABLES`]), which leads into the programs. slowpath keeps no state beside the kernel's
+//! rules, but compares these with the desired set. So a restarted slowpath recognizes its rules by
+//! their `protocol`, and a rule that was removed by hand is restored.
 //!
 //! A rule matches source address, protocol and source port. ICMP errors that the kernel sends about
 //! such packets leave through the NIC, and so do packets of a UDP proxy that does not bind to a
@@ -15,7 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use config::checked::{Config, PROXY_RULE_PROTOCOL, Plane, ROUTES};
+use config::checked::{Config, PROXY_RULE_PROTOCOL, Plane, ROUTE_TABLES};
 use netlink::rtnetlink::packet_route::route::RouteProtocol;
 use netlink::rtnetlink::packet_route::rule::{
     RuleAction, RuleAttribute, RuleMessage, RulePortRange,
@@ -34,7 +34,8 @@ const REMOVAL_DELAY: Duration = Duration::from_secs(60 * 60);
 /// Protocols that are redirected to proxies: TCP and UDP.
 const PROTOCOLS: [u8; 2] = [6, 17];
 
-/// A routing rule: packets from this source and with this protocol are routed by this table.
+/// A routing rule: packets with this source address, protocol and source port are routed by this
+/// table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rule {
     /// Source address.
@@ -43,7 +44,7 @@ pub struct Rule {
     pub protocol: u8,
     /// Source port.
     pub port: u16,
-    /// Routing table, one of [`ROUTES`].
+    /// Routing table, one of [`ROUTE_TABLES`].
     pub table: u32,
 }
 
@@ -51,8 +52,8 @@ pub struct Rule {
 pub trait Rules {
     /// Returns slowpath's rules.
     fn rules(&mut self) -> io::Result<Vec<Rule>>;
-    /// Adds or removes a rule.
-    fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()>;
+    /// Adds a rule, or removes it.
+    fn set_present(&mut self, rule: &Rule, present: bool) -> io::Result<()>;
 }
 
 /// The routing rules that proxies need.
@@ -64,6 +65,7 @@ pub struct ProxyRules {
     last_settled: Option<(Instant, u64)>,
     /// Rules that no service needs, and since when.
     unneeded: BTreeMap<Rule, Instant>,
+    /// Whether the last comparison failed.
     failed: bool,
 }
 
@@ -75,7 +77,7 @@ impl ProxyRules {
     }
 
     fn over(config: &Config, kernel: Box<dyn Rules + Send>) -> ProxyRules {
-        let arms = config.arms().zip(ROUTES).map(|((_, arm), table)| {
+        let arms = config.arms().zip(ROUTE_TABLES).map(|((_, arm), table)| {
             let addresses = arm.addresses.iter().map(|interface| interface.addr).collect();
             (config.kernel_interface(arm), table, addresses)
         });
@@ -83,7 +85,8 @@ impl ProxyRules {
         ProxyRules { kernel, arms, last_settled: None, unneeded: BTreeMap::new(), failed: false }
     }
 
-    /// Compares the rules if it is time to, and adds or removes some. Errors are retried.
+    /// Compares the rules if the tables have changed or [`SETTLE_INTERVAL`] has passed, and adds or
+    /// removes some. Errors are retried the next time.
     pub fn step(&mut self, tables: &Tables, now: Instant) {
         let (last_settled, revision) = (self.last_settled, tables.revision());
         if last_settled.is_some_and(|(at, of)| of == revision && now < at + SETTLE_INTERVAL) {
@@ -107,12 +110,14 @@ impl ProxyRules {
         self.failed = settled.is_err();
     }
 
+    /// Adds missing rules, and removes those that no service has needed for [`REMOVAL_DELAY`]. The
+    /// first error ends the attempt.
     fn settle(&mut self, tables: &Tables, now: Instant) -> io::Result<()> {
         let needed = self.needed(tables);
         let existing: BTreeSet<Rule> = self.kernel.rules()?.into_iter().collect();
         let missing: Vec<Rule> = needed.difference(&existing).copied().collect();
         for rule in &missing {
-            self.kernel.set(rule, true)?;
+            self.kernel.set_present(rule, true)?;
         }
         for (interface, table, _) in &self.arms {
             if missing.iter().any(|rule| rule.table == *table) && is_strict(interface) {
@@ -126,7 +131,7 @@ impl ProxyRules {
         for rule in existing.difference(&needed) {
             let since = *self.unneeded.entry(*rule).or_insert(now);
             if now >= since + REMOVAL_DELAY {
-                self.kernel.set(rule, false)?;
+                self.kernel.set_present(rule, false)?;
             }
         }
         Ok(())
@@ -169,7 +174,7 @@ impl Rules for Netlink {
         Ok(Netlink::rules(self)?.iter().filter_map(read).collect())
     }
 
-    fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
+    fn set_present(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
         let (message, flags, done) = match present {
             true => (RouteNetlinkMessage::NewRule(message(rule)), NEW, libc::EEXIST),
             false => (RouteNetlinkMessage::DelRule(message(rule)), 0, libc::ENOENT),
@@ -241,20 +246,28 @@ mod tests {
                         [egress]\ndevice = \"eg0\"\naddress = [\"10.0.2.10/24\"]\n\
                         [fastpath]\nlcores = [1]\n";
 
-    /// An emulated kernel: its rules, and whether it refuses changes.
+    /// An emulated kernel.
     #[derive(Clone, Default)]
-    struct FakeKernel(Arc<Mutex<(BTreeSet<Rule>, bool)>>);
+    struct FakeKernel(Arc<Mutex<FakeState>>);
+
+    #[derive(Default)]
+    struct FakeState {
+        rules: BTreeSet<Rule>,
+        /// Whether the kernel rejects changes.
+        rejects: bool,
+    }
 
     impl Rules for FakeKernel {
         fn rules(&mut self) -> io::Result<Vec<Rule>> {
-            Ok(self.0.lock().0.iter().copied().collect())
+            Ok(self.0.lock().rules.iter().copied().collect())
         }
-        fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
+        fn set_present(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
             let mut kernel = self.0.lock();
-            if kernel.1 {
+            if kernel.rejects {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            let changed = if present { kernel.0.insert(*rule) } else { kernel.0.remove(rule) };
+            let changed =
+                if present { kernel.rules.insert(*rule) } else { kernel.rules.remove(rule) };
             assert!(changed, "{rule:?} was set twice");
             Ok(())
         }
@@ -262,7 +275,7 @@ mod tests {
 
     impl FakeKernel {
         fn ports(&self) -> Vec<u16> {
-            let ports: BTreeSet<u16> = self.0.lock().0.iter().map(|rule| rule.port).collect();
+            let ports: BTreeSet<u16> = self.0.lock().rules.iter().map(|rule| rule.port).collect();
             ports.into_iter().collect()
         }
     }
@@ -298,12 +311,12 @@ mod tests {
         };
         let all = PROTOCOLS.map(|protocol| {
             [
-                of("10.0.1.10", protocol, ROUTES[0]),
-                of("fd00::1", protocol, ROUTES[0]),
-                of("10.0.2.10", protocol, ROUTES[1]),
+                of("10.0.1.10", protocol, ROUTE_TABLES[0]),
+                of("fd00::1", protocol, ROUTE_TABLES[0]),
+                of("10.0.2.10", protocol, ROUTE_TABLES[1]),
             ]
         });
-        assert_eq!(kernel.0.lock().0, all.concat().into_iter().collect());
+        assert_eq!(kernel.0.lock().rules, all.concat().into_iter().collect());
         // Another port is added immediately; the earlier one stays for the proxy's established
         // flows.
         write_service(&writer, Some(9001));
@@ -322,20 +335,20 @@ mod tests {
     }
 
     #[test]
-    fn rules_removed_or_refused_by_the_kernel_are_added_again() {
+    fn rules_removed_or_rejected_by_the_kernel_are_added_again() {
         let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
         let mut rules = begin(&kernel);
-        kernel.0.lock().1 = true;
+        kernel.0.lock().rejects = true;
         write_service(&writer, Some(9000));
         rules.step(&writer.tables(), now);
         assert!(kernel.ports().is_empty() && rules.failed);
-        kernel.0.lock().1 = false;
+        kernel.0.lock().rejects = false;
         rules.step(&writer.tables(), now);
         assert!(kernel.ports().is_empty(), "not at once");
         rules.step(&writer.tables(), now + SETTLE_INTERVAL);
         assert!(kernel.ports() == [9000] && !rules.failed);
-        kernel.0.lock().0.clear();
+        kernel.0.lock().rules.clear();
         rules.step(&writer.tables(), now + 2 * SETTLE_INTERVAL);
-        assert_eq!(kernel.0.lock().0.len(), 6);
+        assert_eq!(kernel.0.lock().rules.len(), 6);
     }
 }

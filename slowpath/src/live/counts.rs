@@ -9,7 +9,8 @@ use tables::set::TableSet;
 
 use crate::control::report::Frontends;
 
-/// Returns the number of distinct service names in the region, where one service may be several.
+/// Returns the number of distinct services in the region, where one service may have several
+/// records with suffixes to its name.
 pub(super) fn services(set: &TableSet<'_>) -> usize {
     let names = set.services().filter_map(|(id, _)| set.service_name(id));
     names.map(|name| service_of(&name).to_owned()).collect::<HashSet<_>>().len()

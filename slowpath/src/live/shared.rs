@@ -42,18 +42,20 @@ pub struct Shared {
     heartbeat: Heartbeat,
     /// Whether the loop had stalled at the last check.
     stalled: AtomicBool,
-    /// Whether the appliance itself could take traffic, as last published by the control loop.
-    own: watch::Sender<Able>,
-    /// Whether the plane takes traffic, regardless of a drain. `None` before the first check.
-    carries: RwLock<Option<bool>>,
+    /// Whether the appliance could take traffic regardless of the cloud's lifecycle, as last
+    /// published by the control loop.
+    local_able: watch::Sender<Able>,
+    /// Whether the plane forwards traffic, which a drain does not change. `None` before the first
+    /// check.
+    forwarding: RwLock<Option<bool>>,
     /// Notifies BGP of changes.
     changes: Signal,
     /// Reasons of the cloud's lifecycle for which probes fail; empty if it has none.
     cloud_reasons: Mutex<Vec<String>>,
-    /// Whether probes are answered positively regardless of `own`.
+    /// Whether probes are answered positively regardless of `local_able`.
     preboot_pass: AtomicBool,
-    /// The combination of `own`, `preboot_pass`, `cloud_reasons` and the heartbeat, as health
-    /// probes are answered.
+    /// The combination of `local_able`, `preboot_pass`, `cloud_reasons` and the heartbeat, which
+    /// determines the answers to health probes.
     pub(super) able: watch::Sender<Able>,
     /// Settings reported by the cloud that override the configuration file.
     followed: Mutex<Followed>,
@@ -89,8 +91,8 @@ impl Shared {
             status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
             heartbeat: Heartbeat::new(stall_timeout, Instant::now()),
             stalled: AtomicBool::new(false),
-            own: watch::Sender::new(starting.clone()),
-            carries: RwLock::default(),
+            local_able: watch::Sender::new(starting.clone()),
+            forwarding: RwLock::default(),
             changes: Signal::default(),
             cloud_reasons: Mutex::default(),
             preboot_pass: AtomicBool::new(false),
@@ -135,35 +137,36 @@ impl Shared {
         }
     }
 
-    /// Returns whether the appliance is able to take traffic, in one line for the service manager.
+    /// Returns whether the appliance is able to take traffic, regardless of the cloud's lifecycle,
+    /// in one line for the service manager.
     pub fn status_line(&self) -> String {
-        let Able { able, reasons } = self.own_now();
+        let Able { able, reasons } = self.local_able_now();
         match able {
             true => format!("able, generation {}", self.status.lock().generation),
             false => format!("not able: {}", reasons.join("; ")),
         }
     }
 
-    /// Publishes the result of a check. Probes and BGP are notified only if it changed. `carries`
-    /// is whether the plane takes traffic, regardless of a drain.
-    pub fn publish_status(&self, status: Status, able: Able, carries: bool) {
+    /// Publishes the result of a check. Probes and BGP are notified only if `able` or `forwarding`
+    /// changed. `forwarding` is whether the plane forwards traffic, which a drain does not change.
+    pub fn publish_status(&self, status: Status, able: Able, forwarding: bool) {
         *self.status.lock() = status;
-        let changed_own = self.own.send_if_modified(|before| {
+        let able_changed = self.local_able.send_if_modified(|before| {
             let changed = *before != able;
             before.clone_from(&able);
             changed
         });
-        if self.carries.write().replace(carries) != Some(carries) || changed_own {
+        if self.forwarding.write().replace(forwarding) != Some(forwarding) || able_changed {
             self.changes.event();
         }
         self.update_probe_status();
     }
 
-    /// Returns whether the plane takes traffic, regardless of a drain; `None` before the first
-    /// check, false if the control loop has stalled.
-    pub fn carries(&self) -> Option<bool> {
+    /// Returns whether the plane forwards traffic, which a drain does not change; `None` before the
+    /// first check, false if the control loop has stalled.
+    pub fn forwarding(&self) -> Option<bool> {
         let stalled = self.heartbeat.stalled(Instant::now()).is_some();
-        self.carries.read().map(|carries| carries && !stalled)
+        self.forwarding.read().map(|forwarding| forwarding && !stalled)
     }
 
     /// Returns the signal that notifies BGP of changes.
@@ -173,13 +176,13 @@ impl Shared {
 
     /// Sets the reasons of the cloud's lifecycle for which probes fail; none if `reasons` is empty.
     /// Probes see the change when this returns.
-    pub fn hold_back(&self, reasons: Vec<String>) {
+    pub fn set_cloud_reasons(&self, reasons: Vec<String>) {
         *self.cloud_reasons.lock() = reasons;
         self.update_probe_status();
     }
 
     /// Sets whether probes are answered positively although the appliance could not take traffic
-    /// yet (`azure.preboot_health = "pass"`). Reasons set by `hold_back` still apply.
+    /// yet (`azure.preboot_health = "pass"`). Reasons of the cloud's lifecycle still apply.
     pub fn set_preboot_pass(&self, preboot_pass: bool) {
         self.preboot_pass.store(preboot_pass, Ordering::Relaxed);
         self.update_probe_status();
@@ -190,7 +193,7 @@ impl Shared {
         let cloud_reasons = self.cloud_reasons.lock();
         let mut able = match self.preboot_pass.load(Ordering::Relaxed) {
             true => self.with_stall(Able { able: true, reasons: Vec::new() }),
-            false => self.own_now(),
+            false => self.local_able_now(),
         };
         let others = cloud_reasons.iter().filter(|reason| !able.reasons.contains(reason));
         let others: Vec<String> = others.cloned().collect();
@@ -232,8 +235,8 @@ impl Shared {
     }
 
     /// Returns whether the appliance could take traffic, regardless of the cloud's lifecycle.
-    pub fn own_now(&self) -> Able {
-        self.with_stall(self.own.borrow().clone())
+    pub fn local_able_now(&self) -> Able {
+        self.with_stall(self.local_able.borrow().clone())
     }
 
     /// Returns `able`, or not able if the control loop has stalled.
@@ -247,13 +250,14 @@ impl Shared {
         able
     }
 
-    /// Sets the idle timeout of TCP flows to that of the gateway.
+    /// Makes the control loop set the idle timeout of TCP flows to that of the gateway.
     pub fn follow_tcp_idle(&self, idle: Duration) {
         self.followed.lock().tcp_idle = Some(idle);
         self.wake();
     }
 
-    /// Sets ports and VNIs of gateways' tunnels that override the configuration file.
+    /// Makes the control loop set ports and VNIs of tunnels, by name of the gateway. They override
+    /// the configuration file.
     pub fn follow_tunnels(&self, tunnels: BTreeMap<String, Ends>) {
         self.followed.lock().tunnels = tunnels;
         self.wake();
@@ -371,25 +375,25 @@ mod tests {
     #[test]
     fn probe_status_combines_own_health_and_the_clouds_reasons() {
         let shared = Shared::default();
-        let hold = |reasons: &[&str]| shared.hold_back(able(reasons).reasons);
+        let set_cloud_reasons = |reasons: &[&str]| shared.set_cloud_reasons(able(reasons).reasons);
         let probe_status = || shared.able_now();
-        hold(&["not registered"]);
+        set_cloud_reasons(&["not registered"]);
         assert_eq!(probe_status(), able(&["slowpath is starting", "not registered"]));
-        assert_eq!(shared.carries(), None, "unknown before the first status");
+        assert_eq!(shared.forwarding(), None, "unknown before the first status");
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!(probe_status(), able(&["not registered"]));
-        assert_eq!(shared.carries(), Some(true));
-        hold(&[]);
+        assert_eq!(shared.forwarding(), Some(true));
+        set_cloud_reasons(&[]);
         assert_eq!(probe_status(), able(&[]));
         shared.publish_status(Status::default(), able(&["no lcore polls"]), false);
         // A reason that the cloud's lifecycle has too is listed once.
-        hold(&["no lcore polls", "leaving"]);
+        set_cloud_reasons(&["no lcore polls", "leaving"]);
         assert_eq!(probe_status(), able(&["no lcore polls", "leaving"]));
-        assert_eq!(shared.own_now(), able(&["no lcore polls"]));
+        assert_eq!(shared.local_able_now(), able(&["no lcore polls"]));
         // Before the appliance is able for the first time, probes may be answered positively.
         shared.set_preboot_pass(true);
         assert_eq!(probe_status(), able(&["no lcore polls", "leaving"]));
-        hold(&[]);
+        set_cloud_reasons(&[]);
         assert_eq!(probe_status(), able(&[]));
         shared.set_preboot_pass(false);
         assert_eq!(probe_status(), able(&["no lcore polls"]));
@@ -399,14 +403,14 @@ mod tests {
     fn a_stalled_loop_fails_all_published_health() {
         let shared = Shared::new(Duration::MAX);
         shared.publish_status(Status::default(), able(&[]), true);
-        assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
+        assert_eq!((shared.able_now(), shared.forwarding()), (able(&[]), Some(true)));
         let mut receiver = shared.able.subscribe();
         // With a timeout of 0, any beat is too old. Readers see that before `check_heartbeat` runs.
         shared.heartbeat.set_timeout(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
         let stalled = |able: &Able| !able.able && able.reasons[0].contains("is stalled");
-        assert!(stalled(&shared.able_now()) && stalled(&shared.own_now()));
-        assert_eq!(shared.carries(), Some(false), "routes are withdrawn");
+        assert!(stalled(&shared.able_now()) && stalled(&shared.local_able_now()));
+        assert_eq!(shared.forwarding(), Some(false), "routes are withdrawn");
         // `check_heartbeat` notifies receivers, also while probes are answered positively.
         shared.check_heartbeat();
         assert!(receiver.has_changed().unwrap() && stalled(&receiver.borrow_and_update()));
@@ -415,7 +419,7 @@ mod tests {
         shared.set_preboot_pass(false);
         shared.heartbeat.set_timeout(Duration::MAX);
         shared.check_heartbeat();
-        assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
+        assert_eq!((shared.able_now(), shared.forwarding()), (able(&[]), Some(true)));
         assert!(receiver.has_changed().unwrap() && receiver.borrow_and_update().able);
     }
 }

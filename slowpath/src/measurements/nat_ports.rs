@@ -19,7 +19,7 @@ pub struct Pass<'c> {
     begin: u32,
     /// Number of maps that it may still read.
     left: u32,
-    /// The first backend whose maps it did not read for this reason.
+    /// The first backend whose maps it did not read, because `left` did not suffice.
     unread: Option<u32>,
 }
 
@@ -32,8 +32,8 @@ impl NatPortCounts {
 }
 
 impl Pass<'_> {
-    /// Returns the number of ports in use of a backend with these port maps: as `read` returns it
-    /// for each map, or as of an earlier pass.
+    /// Returns the number of ports in use of a backend with these port maps: the sum of what `read`
+    /// returns for each map, or the number of an earlier pass. To be called by ascending id.
     pub fn used(&mut self, id: u32, maps: Range<u32>, read: impl Fn(u32) -> u32) -> u32 {
         let is_due = id >= self.begin && self.unread.is_none();
         let used = if is_due && maps.len() <= self.left as usize {

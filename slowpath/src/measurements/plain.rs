@@ -1,4 +1,4 @@
-//! The older text format of Prometheus.
+//! The older text format of Prometheus (version 0.0.4), which is called plain here.
 
 use std::collections::HashMap;
 use std::fmt::Write;

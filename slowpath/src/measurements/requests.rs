@@ -6,12 +6,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-/// Methods that have a label value of their own. A client may send any other.
+/// Methods that have a label value of their own. Any other that a client sends counts as `other`.
 const METHODS: [&str; 7] = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"];
 
 /// Returns the label value of a method.
 pub(super) fn method_label(method: &str) -> &'static str {
-    METHODS.into_iter().find(|known| *known == method).unwrap_or("other")
+    METHODS.into_iter().find(|label| *label == method).unwrap_or("other")
 }
 
 /// An operation and the class of its responses' status. The route is a declared one, so the number

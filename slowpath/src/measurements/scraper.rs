@@ -2,8 +2,8 @@
 //! waited for it.
 //!
 //! A request takes the text of a computation that began after the request arrived, or computes it.
-//! However many clients scrape at once, at most two computations follow an arrival, and slow
-//! clients hold nothing but the text.
+//! However many clients scrape at once, a request waits for at most two computations, that in
+//! progress and the next one, and slow clients hold nothing but the text.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,8 +52,8 @@ impl ScrapeText {
     }
 }
 
-/// Requests that wait for a computation, and the text of the last one. The text is kept only while
-/// requests wait.
+/// Number of requests that wait for a computation, and the text of the last computation. The text
+/// is kept only while requests wait.
 #[derive(Default)]
 struct Pending {
     waiting: usize,
@@ -82,8 +82,8 @@ impl Drop for Waiting {
 
 /// Computes the text of the metrics for scrapes.
 pub struct Scraper {
-    /// Held during a computation.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Locked during a computation.
+    computing: Arc<tokio::sync::Mutex<()>>,
     pending: Arc<Mutex<Pending>>,
     coalesced: AtomicU64,
     durations: Histogram,
@@ -92,7 +92,7 @@ pub struct Scraper {
 impl Default for Scraper {
     fn default() -> Scraper {
         Scraper {
-            turn: Arc::default(),
+            computing: Arc::default(),
             pending: Arc::default(),
             coalesced: AtomicU64::new(0),
             // 0.5 ms to 2 s.
@@ -108,15 +108,15 @@ impl fmt::Debug for Scraper {
 }
 
 impl Scraper {
-    /// Returns the text as of now or later: that of another request's computation, or of `compute`,
-    /// which runs on a thread of its own.
+    /// Returns the text as of the call or later: that of another request's computation, or of
+    /// `compute`, which runs on a thread of its own.
     pub async fn scrape(
         &self,
         compute: impl FnOnce() -> Result<String, fmt::Error> + Send + 'static,
     ) -> Result<Arc<ScrapeText>, ScrapeError> {
         let arrived = Instant::now();
         let waiting = Waiting::new(&self.pending);
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let guard = Arc::clone(&self.computing).lock_owned().await;
         let last = self.pending.lock().text.clone();
         drop(waiting);
         if let Some(text) = last.filter(|text| text.begun >= arrived) {
@@ -124,8 +124,8 @@ impl Scraper {
             return Ok(text);
         }
         let (pending, durations) = (Arc::clone(&self.pending), self.durations.clone());
-        // The computation owns the turn, so that a client that closes its connection meanwhile does
-        // not start another one beside it.
+        // The computation owns the guard, so that a client that closes its connection meanwhile
+        // does not start another one beside it.
         let computed = spawn_blocking(move || {
             let begun = Instant::now();
             let open = compute()?.into();
@@ -133,7 +133,7 @@ impl Scraper {
             let text = Arc::new(ScrapeText { begun, open, plain: OnceLock::new() });
             let mut pending = pending.lock();
             pending.text = (pending.waiting > 0).then(|| Arc::clone(&text));
-            drop(turn);
+            drop(guard);
             Ok(text)
         });
         computed.await?

@@ -29,7 +29,7 @@ impl Span {
     }
 }
 
-/// The work of a span. Names are declared ones, never text of a client.
+/// The work of a span. Its texts are from fixed lists, never from a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Work {
     /// A stage of a change, with the generation that it led to if it is known.
@@ -53,7 +53,7 @@ impl Signal {
     /// All signals.
     pub const ALL: [Signal; 2] = [Signal::Traces, Signal::Metrics];
 
-    /// Name in metrics, events and URLs.
+    /// Name in metrics, events and the collector's URLs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Signal::Traces => "traces",
@@ -94,7 +94,7 @@ impl Spans {
         std::mem::take(&mut *self.waiting.lock())
     }
 
-    /// Counts spans or data points that the collector did not accept.
+    /// Counts spans or data points that are not exported.
     pub fn count_lost(&self, signal: Signal, count: usize) {
         self.lost[signal as usize].fetch_add(count as u64, Ordering::Relaxed);
     }

@@ -38,7 +38,7 @@ impl Stage {
     }
 }
 
-/// The exemplar of a duration: the generation of the tables that the change led to.
+/// Label of a duration's exemplar: the generation of the tables that the change led to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 pub struct Generation {
     generation: u32,

@@ -10,8 +10,8 @@ use super::family::{Family, flag};
 use crate::control::report::Status;
 use crate::live::Live;
 
-/// Encodes the metrics of the appliance, of which the control loop published `status`.
-/// `objects` are the desired ones.
+/// Encodes the metrics of the appliance. `objects` are the desired ones, and `status` is the one
+/// that the control loop published last.
 pub(super) fn encode(
     live: &Live,
     objects: &Objects,

@@ -1,9 +1,9 @@
 //! The metrics that slowpath exports, each declared once: name, type, unit, labels, help, and the
 //! configuration that has it.
 //!
-//! The encoder takes names of labels from here and samples bring the values only, so that a series
-//! cannot differ from its declaration. `docs/src/reference/metrics.md` and `metrics.json` are
-//! written from [`all`].
+//! The encoder takes names of labels from here, and samples have only the labels' values, so that a
+//! series cannot differ from its declaration. `docs/src/reference/metrics.md` and `metrics.json`
+//! are written from [`all`].
 //!
 //! Conventions: the prefix `weir_`, base units as suffix (`_seconds`, `_bytes`, `_ratio`), `_total`
 //! for counters, `_timestamp_seconds` for a point in time. A help text is a sentence that says what
@@ -26,15 +26,15 @@ pub use exposition::{Comparison, compare};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Type {
-    /// Only grows, except that it may start again from zero.
+    /// Only grows, except when it starts again from zero.
     Counter,
-    /// Has any value at any time.
+    /// Grows and shrinks.
     Gauge,
     /// Counts observations in buckets.
     Histogram,
     /// Has the constant value 1, and labels that describe the appliance.
     Info,
-    /// Statistics defined by a driver, of which it is not known whether they only grow.
+    /// Is defined by a driver: whether it only grows is not known.
     Unknown,
 }
 
@@ -169,7 +169,7 @@ macro_rules! metrics {
                 Metric::new($name, Type::$kind, [$($label),*], $help, Presence::$presence);
         )*
 
-        fn fixed() -> Vec<Declaration> {
+        fn static_declarations() -> Vec<Declaration> {
             vec![$($constant.declaration()),*]
         }
     };
@@ -224,7 +224,9 @@ metrics! {
     BYTES Counter "weir_bytes" ["arm", "direction"] Always
         "Bytes by arm and direction, without the frame check sequence.";
     KERNEL_LOST Counter "weir_kernel_lost_packets" ["arm"] Always
-        "Packets counted as to_kernel that the kernel's interface then dropped.";
+        "Packets lost between Weir and the kernel: counted as to_kernel but dropped by the \
+         kernel's interface, or read from it without a free buffer or ring slot, and not counted \
+         as from_kernel.";
     VERDICTS Counter "weir_verdicts" ["verdict"] Always
         "Packets by verdict; each packet has exactly one.";
     DROPS Counter "weir_drops" ["arm", "reason"] Always
@@ -370,7 +372,8 @@ metrics! {
 
     // Listeners, the API and secrets.
     LISTENER_UP Gauge "weir_listener_up" ["listener", "address"] Always
-        "1 while the listener is open, 0 while opening it fails; `weir status` shows the error.";
+        "1, or 0 while opening the listener fails; `weir status` shows the error. The ports of \
+         health.tcp are closed while the appliance is not able, and are then 1 as well.";
     LISTENER_CONNECTIONS Gauge "weir_listener_connections" ["listener"] Always
         "Open connections by the configuration key of the listener.";
     LISTENER_ACCEPTED Counter "weir_listener_accepted" ["listener"] Always
@@ -409,8 +412,8 @@ metrics! {
     EVENTS_LOST Counter "weir_events_lost" [] Always
         "Events missing in the history, because they came too fast or the disk failed.";
     TELEMETRY_LOST Counter "weir_telemetry_lost" ["signal"] Always
-        "Spans (traces) and data points (metrics) that the OpenTelemetry collector did not accept; \
-         the event telemetry_failed has the error.";
+        "Spans (traces) and data points (metrics) that the OpenTelemetry collector did not accept, \
+         and spans of which too many waited; the event telemetry_failed has the collector's error.";
     SECRET_REJECTED Gauge "weir_secret_rejected" ["secret"] Secrets
         "1 while the present content of a secret's file is rejected, else 0; `weir status` shows \
          the API's error, slowpath's log that of a BGP key.";
@@ -508,7 +511,7 @@ metrics! {
         "Duration of BGP's reconciliations.";
 }
 
-/// Declares one metric for each row of a list in `tables`.
+/// Declares one counter for each row of a list in `tables`.
 fn rows<const N: usize>(
     prefix: &str,
     labels: [&'static str; N],
@@ -556,7 +559,7 @@ pub(super) fn summed() -> impl Iterator<Item = Counter> {
 
 /// Returns the declarations of all metrics, by name.
 pub fn all() -> Vec<Declaration> {
-    let mut all = fixed();
+    let mut all = static_declarations();
     all.extend(LCORE_SUMS.iter().map(Metric::declaration));
     for list in [&NIC_COUNTERS, &NIC_EVENTS, &XDP_LOSSES] {
         all.extend(list.iter().map(Metric::declaration));

@@ -163,6 +163,7 @@ fn unit<const N: usize>(metric: &Metric<N>) -> Option<Unit> {
     }
 }
 
+/// A collector that encodes the families of a function.
 struct Encoded<F>(F);
 
 impl<F> fmt::Debug for Encoded<F> {

@@ -14,10 +14,11 @@ use super::declared as metric;
 use super::family::{Family, flag};
 use crate::control::report::Status;
 
-/// Number of iterations for which a sampled one stands.
-const SAMPLE_SHARE: f64 = ITERATIONS_PER_SAMPLE as f64;
+/// Number of iterations that a sampled one stands for.
+const SAMPLE_WEIGHT: f64 = ITERATIONS_PER_SAMPLE as f64;
 
-/// Encodes the metrics of the lcores, of which the control loop published `status`.
+/// Encodes the metrics of the lcores. `status` is the one that the control loop published last, and
+/// `arms` the number of arms.
 pub(super) fn encode(
     region: &Region,
     (plane, arms): (Plane, usize),
@@ -51,7 +52,7 @@ pub(super) fn encode(
         }),
     )?;
     if plane == Plane::Xdp {
-        // The kernel calls the programs for one packet at a time.
+        // The packet loop is the kernel's, which calls the programs for one packet at a time.
         return Ok(());
     }
     family.gauges(&metric::LCORE_BUSY, each().map(|(lcore, name)| ([name], lcore.busy)))?;
@@ -68,7 +69,7 @@ pub(super) fn encode(
     family.counters(
         &metric::LCORE_TIME,
         paged().flat_map(|(_, name, page)| {
-            let [idle, busy] = page.iteration_ns().map(|ns| seconds(ns) * SAMPLE_SHARE);
+            let [idle, busy] = page.iteration_ns().map(|ns| seconds(ns) * SAMPLE_WEIGHT);
             [([name, "idle"], idle), ([name, "busy"], busy)]
         }),
     )?;

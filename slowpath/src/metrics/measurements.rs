@@ -10,7 +10,7 @@ use super::family::Family;
 use crate::live::Live;
 use crate::sources::file_sources;
 
-/// Encodes the measurements. `objects` are the desired ones.
+/// Encodes the measurements. `objects` are the desired ones, which name the sources.
 pub(super) fn encode(live: &Live, objects: &Objects, family: &mut Family<'_, '_>) -> fmt::Result {
     let measurements = &live.shared().measurements;
     family.gauge(&metric::COMMITTED, measurements.committed_s())?;

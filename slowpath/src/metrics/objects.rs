@@ -1,10 +1,10 @@
 //! Metrics of services and backends.
 //!
-//! Those with counters of their own have series of their own: the first `region.counted_services`
-//! services and `region.counted_backends` backends, by their ids in the region, which they keep
-//! until they are removed. Services without an id, because none of their frontends is in the
-//! region, have series of their backends' states while the sum of both is within the limit. All
-//! others are summed under `(others)`.
+//! A service or backend with counters of its own has series of its own: these are the first
+//! `region.counted_services` services and `region.counted_backends` backends by their ids in the
+//! region, which they keep until they are removed. Services without an id, because none of their
+//! frontends is in the region, have series of their backends' states while the sum of both is
+//! within the limit. All others are summed under `(others)`.
 
 use std::fmt;
 
@@ -68,16 +68,16 @@ pub(super) fn encode(
     region: &Region,
     family: &mut Family<'_, '_>,
 ) -> fmt::Result {
-    let (known, counters) = (published.services(region), region.counters());
+    let (services, counters) = (published.services(region), region.counters());
     // Backends by id. Several services may share one.
     let mut backends: HashMap<u32, String> = HashMap::new();
-    for (backend, id) in known.iter().flat_map(|known| &known.backends) {
+    for (backend, id) in services.iter().flat_map(|service| &service.backends) {
         let address = || address_port(&backend.endpoint.addr.to_string(), backend.endpoint.port);
         if *id != NONE {
             backends.entry(*id).or_insert_with(address);
         }
     }
-    let own = own_series(known, &counters, region.sizes().counted().0);
+    let own = own_series(services, &counters, region.sizes().counted().0);
     let omitted = [
         ("services", service_counts(&own, &counters, family)?),
         ("backends", backend_counts(&backends, &counters, family)?),
@@ -88,14 +88,15 @@ pub(super) fn encode(
 
 /// Returns the services, each with whether it has series of its own, for at most `limit` services.
 fn own_series<'k>(
-    known: &'k [PublishedService],
+    services: &'k [PublishedService],
     counters: &Counters<'_>,
     limit: u32,
 ) -> Vec<(&'k PublishedService, bool)> {
     let counts = |one: &PublishedService| one.ids.iter().any(|id| counters.counts_service(*id));
-    let mut left = (limit as usize).saturating_sub(known.iter().filter(|one| counts(one)).count());
-    let mut own = Vec::with_capacity(known.len());
-    for one in known {
+    let mut left =
+        (limit as usize).saturating_sub(services.iter().filter(|one| counts(one)).count());
+    let mut own = Vec::with_capacity(services.len());
+    for one in services {
         let is_unnumbered = one.ids.is_empty();
         let has_series = if is_unnumbered { left > 0 } else { counts(one) };
         left -= usize::from(is_unnumbered && has_series);
@@ -110,13 +111,13 @@ fn service_counts(
     counters: &Counters<'_>,
     family: &mut Family<'_, '_>,
 ) -> Result<usize, fmt::Error> {
-    let counted = own.iter().filter(|(known, has_series)| *has_series && !known.ids.is_empty());
+    let counted = own.iter().filter(|(service, has_series)| *has_series && !service.ids.is_empty());
     let mut all: Vec<(&str, TrafficCounts)> = counted
-        .map(|(known, _)| (known.service.name.as_str(), TrafficCounts::known(counters, known)))
+        .map(|(one, _)| (one.service.name.as_str(), TrafficCounts::published(counters, one)))
         .collect();
     let others = TrafficCounts::other_services(counters);
-    let some = own.iter().any(|(known, _)| is_in_others(counters, known)) || others.any();
-    all.extend(some.then_some((OTHERS, others)));
+    let has_others = own.iter().any(|(service, _)| is_in_others(counters, service)) || others.any();
+    all.extend(has_others.then_some((OTHERS, others)));
     traffic(&OF_SERVICES, &all, family)?;
     Ok(own.iter().filter(|(_, has_series)| !has_series).count())
 }
@@ -133,8 +134,8 @@ fn backend_counts(
     let mut all: Vec<(&str, TrafficCounts)> =
         own.iter().map(|(id, name)| (*name, TrafficCounts::backend(counters, *id))).collect();
     let others = TrafficCounts::other_backends(counters);
-    let some = own.len() < backends.len() || others.any();
-    all.extend(some.then_some((OTHERS, others)));
+    let has_others = own.len() < backends.len() || others.any();
+    all.extend(has_others.then_some((OTHERS, others)));
     traffic(&OF_BACKENDS, &all, family)?;
     Ok(backends.len() - own.len())
 }
@@ -254,9 +255,9 @@ mod tests {
             let text = assert_all_sampled("weir_service_backend_up", move |family| {
                 let region = Region::anonymous(&Sizes::SMALL).unwrap();
                 let (tcp, udp) = (instance(6, tcp_fails), instance(17, udp_fails));
-                let known = published("default/dns", &[0], &[(&tcp, 3), (&udp, 3), (&tcp, NONE)]);
+                let service = published("default/dns", &[0], &[(&tcp, 3), (&udp, 3), (&tcp, NONE)]);
                 let names = HashMap::from_iter([(3, "10.0.0.1:53".to_owned())]);
-                let omitted = states(&[(&known, true)], &region.counters(), &names, family)?;
+                let omitted = states(&[(&service, true)], &region.counters(), &names, family)?;
                 assert_eq!(omitted, 1, "the backend that is not in the region");
                 Ok(())
             });
@@ -266,21 +267,22 @@ mod tests {
         }
     }
 
-    /// A service without frontends has no id, and is not beyond the limit of all services.
+    /// Services without an id have no counters. They get series as far as those with counters leave
+    /// some of the limit.
     #[test]
     fn services_without_an_id_share_the_limit() {
         let sizes = Sizes { counted_services: 3, ..Sizes::SMALL };
         let region = Region::anonymous(&sizes).unwrap();
         let ids: [&[u32]; 6] = [&[], &[9], &[0], &[], &[1, 12], &[]];
-        let known = ids.map(|ids| published("default/web", ids, &[]));
+        let services = ids.map(|ids| published("default/web", ids, &[]));
         let own = |limit| {
-            let own = own_series(&known, &region.counters(), limit);
+            let own = own_series(&services, &region.counters(), limit);
             own.into_iter().map(|(_, has_series)| has_series).collect::<Vec<_>>()
         };
         assert_eq!(own(3), [true, false, true, false, true, false]);
         assert_eq!(own(0), [false, false, true, false, true, false]);
         let counts = text(move |family| {
-            let own = own_series(&known, &region.counters(), 3);
+            let own = own_series(&services, &region.counters(), 3);
             assert_eq!(service_counts(&own, &region.counters(), family)?, 3);
             Ok(())
         });

@@ -19,7 +19,7 @@ const INSERT_FAILURES: [DropReason; 5] = [
     DropReason::NewFlowLimited,
 ];
 
-/// Encodes the counters of the first `arms` arms. Their sums do not depend on services.
+/// Encodes the counters of the first `arms` arms, summed over all lcores.
 pub(super) fn encode(region: &Region, arms: usize, family: &mut Family<'_, '_>) -> fmt::Result {
     use ArmCounter as C;
     let counters = region.counters();

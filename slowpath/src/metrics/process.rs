@@ -27,7 +27,7 @@ pub(super) fn encode(region: &Region, family: &mut Family<'_, '_>) -> fmt::Resul
     family.gauges(&metric::PROCESS_THREADS, of(|own| own.threads))?;
     let started = own.as_ref().zip(boot_time()).map(|(own, boot)| ([], boot + own.started_s));
     family.gauges(&metric::PROCESS_START, started)?;
-    // The folder is one of them while it is read.
+    // Without the descriptor of the folder itself while it is read.
     let open = fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1));
     family.gauges(&metric::PROCESS_FDS, open.ok().map(|open| ([], open as f64)))?;
     let limit = getrlimit(Resource::Nofile).current;

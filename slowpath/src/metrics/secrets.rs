@@ -1,4 +1,4 @@
-//! Metrics of secrets whose files are followed.
+//! Metrics of secrets whose files are watched.
 
 use std::fmt;
 use std::time::UNIX_EPOCH;

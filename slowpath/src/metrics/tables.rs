@@ -14,10 +14,10 @@ use crate::control::report::Status;
 use crate::live::Live;
 use crate::measurements::NatPortCounts;
 
-/// Number of port maps that a scrape reads; a map has 8 KiB.
+/// Maximum number of port maps that a scrape reads; a map has 8 KiB.
 const MAPS_PER_SCRAPE: u32 = 1024;
 
-/// Encodes the metrics of the tables, of which the control loop published `status`.
+/// Encodes the metrics of the tables. `status` is the one that the control loop published last.
 pub(super) fn encode(live: &Live, status: &Status, family: &mut Family<'_, '_>) -> fmt::Result {
     let flows = live.flows_in_use();
     family.gauge(&metric::GENERATION, f64::from(status.generation))?;
@@ -38,9 +38,10 @@ pub(super) fn encode(live: &Live, status: &Status, family: &mut Family<'_, '_>) 
     )
 }
 
-/// Encodes the use of NAT ports: in total, and of the backend that uses the most. Only port maps of
-/// backends that may have live flows are read, and a bounded number of them: the others have the
-/// counts of an earlier scrape.
+/// Encodes the use of NAT ports: in total, and of the backend that uses the most. A backend has a
+/// port map for each NAT address of its family. A backend without live flows uses no port. Of the
+/// maps of the others, at most [`MAPS_PER_SCRAPE`] are read; the rest have the counts of an earlier
+/// scrape.
 fn nat_ports(
     region: &Region,
     counted: &mut NatPortCounts,
@@ -52,7 +53,8 @@ fn nat_ports(
     let locals = settings.nat.iter().take_while(|local| local.addr != Addr::UNSPECIFIED);
     let of_v4 = locals.clone().filter(|local| local.addr.is_v4()).count();
     let addresses = [locals.count() - of_v4, of_v4].map(|count| count as u32);
-    let each = u32::from(settings.nat_port_last.saturating_sub(settings.nat_port_first)) + 1;
+    let ports_per_map =
+        u32::from(settings.nat_port_last.saturating_sub(settings.nat_port_first)) + 1;
     let (mut used, mut capacity, mut pass) = (0_u64, 0_u64, counted.begin(MAPS_PER_SCRAPE));
     let mut highest = (0, 0);
     for (id, backend) in set.backends().filter(|(_, backend)| backend.nat_ports != NONE) {
@@ -60,14 +62,14 @@ fn nat_ports(
         let maps = backend.nat_ports..backend.nat_ports.saturating_add(count);
         let may_have_flows =
             !counters.counts_backend(id) || TrafficCounts::backend(&counters, id).flows > 0;
-        let here = match may_have_flows {
+        let in_use = match may_have_flows {
             true => pass.used(id, maps, |map| ports.used(map)),
             false => 0,
         };
-        used += u64::from(here);
-        capacity += u64::from(count * each);
-        if here >= highest.0 {
-            highest = (here, count * each);
+        used += u64::from(in_use);
+        capacity += u64::from(count * ports_per_map);
+        if in_use >= highest.0 {
+            highest = (in_use, count * ports_per_map);
         }
     }
     family.gauges(

@@ -62,10 +62,9 @@ impl TrafficCounts {
         TrafficCounts::read(|counter| counters.sum(|page| page.other_backends_count(counter)))
     }
 
-    /// Returns the counters of a published service, summed over the services of the region that it
-    /// consists of.
-    pub fn known(counters: &Counters<'_>, known: &PublishedService) -> TrafficCounts {
-        let each = known.ids.iter().map(|id| TrafficCounts::service(counters, *id));
+    /// Returns the counters of a published service, summed over its services in the region.
+    pub fn published(counters: &Counters<'_>, service: &PublishedService) -> TrafficCounts {
+        let each = service.ids.iter().map(|id| TrafficCounts::service(counters, *id));
         each.fold(TrafficCounts::default(), |sum, one| TrafficCounts {
             packets: sum.packets + one.packets,
             bytes: sum.bytes + one.bytes,
@@ -104,9 +103,9 @@ impl Live {
             known.iter().map(|known| service(known, &set, &counters)).collect();
         let published = self.published();
         let mut users: HashMap<u32, u32> = HashMap::new();
-        for known in published.services(self.region) {
+        for one in published.services(self.region) {
             // A service may reach a backend by TCP and UDP.
-            let ids: HashSet<u32> = known.backends.iter().map(|(_, id)| *id).collect();
+            let ids: HashSet<u32> = one.backends.iter().map(|(_, id)| *id).collect();
             ids.into_iter().for_each(|id| *users.entry(id).or_default() += 1);
         }
         for backend in reports.iter_mut().flat_map(|service| &mut service.backends) {
@@ -134,8 +133,8 @@ impl Live {
 
 /// Returns whether some of the counts of a service are included in `(others)` instead of its own
 /// counters.
-pub fn is_in_others(counters: &Counters<'_>, known: &PublishedService) -> bool {
-    known.ids.iter().any(|id| !counters.counts_service(*id))
+pub fn is_in_others(counters: &Counters<'_>, service: &PublishedService) -> bool {
+    service.ids.iter().any(|id| !counters.counts_service(*id))
 }
 
 /// Returns the services and backends without counters of their own as one row. Returns `None` if
@@ -171,11 +170,15 @@ fn others(reports: &[ServiceReport], counters: &Counters<'_>) -> Option<ServiceR
     })
 }
 
-fn service(known: &PublishedService, set: &TableSet<'_>, counters: &Counters<'_>) -> ServiceReport {
-    let counts = TrafficCounts::known(counters, known);
+fn service(
+    published: &PublishedService,
+    set: &TableSet<'_>,
+    counters: &Counters<'_>,
+) -> ServiceReport {
+    let counts = TrafficCounts::published(counters, published);
     let mut slots: HashMap<u32, u32> = HashMap::new();
     let (mut all, mut table_size, mut tunnel) = (0, 0, "");
-    for record in known.ids.iter().filter_map(|id| set.service(*id)) {
+    for record in published.ids.iter().filter_map(|id| set.service(*id)) {
         tunnel = tunnel_name(record.tunnel);
         table_size = table_size.max(record.slots.count);
         let only = Some(record.single).filter(|single| *single != NONE);
@@ -185,16 +188,18 @@ fn service(known: &PublishedService, set: &TableSet<'_>, counters: &Counters<'_>
         }
     }
     let slot_count = f64::from(all.max(1));
-    let backends = known.backends.iter().map(|(instance, id)| {
+    let backends = published.backends.iter().map(|(instance, id)| {
         let share = f64::from(slots.get(id).copied().unwrap_or(0)) / slot_count;
         backend(*id, instance, share, set, counters)
     });
-    let external =
-        known.frontends.iter().filter(|row| row.address().traffic_scope == TrafficScope::External);
+    let external = published
+        .frontends
+        .iter()
+        .filter(|row| row.address().traffic_scope == TrafficScope::External);
     ServiceReport {
-        id: known.ids.first().copied().unwrap_or(NONE),
-        name: known.service.name.to_string(),
-        mode: mode(&known.service.spec.mode).to_owned(),
+        id: published.ids.first().copied().unwrap_or(NONE),
+        name: published.service.name.to_string(),
+        mode: mode(&published.service.spec.mode).to_owned(),
         tunnel: tunnel.to_owned(),
         frontends: external.map(|row| frontend_text(row.address())).collect(),
         table_size,
@@ -203,7 +208,7 @@ fn service(known: &PublishedService, set: &TableSet<'_>, counters: &Counters<'_>
         new_flows: counts.new_flows,
         flows: counts.flows,
         drops: counts.drops,
-        in_others: is_in_others(counters, known),
+        in_others: is_in_others(counters, published),
         backends: backends.collect(),
     }
 }

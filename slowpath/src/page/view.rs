@@ -115,7 +115,7 @@ pub fn sample(live: &Live) -> Sample<Name, BackendKey> {
     let mut sample = Sample::default();
     let mut new_flows = TrafficCounts::other_services(&counters).new_flows;
     for (at, service) in known.iter().enumerate() {
-        let counts = TrafficCounts::known(&counters, service);
+        let counts = TrafficCounts::published(&counters, service);
         new_flows += counts.new_flows;
         if at < MAX_SERVICES {
             let counts = [counts.bytes, counts.packets, counts.new_flows, counts.drops];

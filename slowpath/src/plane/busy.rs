@@ -19,7 +19,8 @@ pub struct LcoreLoad {
 
 impl LcoreLoad {
     /// Returns the share, 0 to 1, over the last interval of at least a second; 0 during the first
-    /// one, and with XDP, whose iterations are the kernel's. To be called at least once a second.
+    /// interval, and with XDP, whose packet loop is the kernel's and is not sampled. To be called
+    /// at least once a second.
     pub fn update(&mut self, region: &Region, lcore: usize, now: Instant) -> f64 {
         let page = region.counters().lcore(lcore as u32);
         let total = page.map_or([0; 2], |page| page.iteration_ns());
@@ -27,7 +28,7 @@ impl LcoreLoad {
             None => self.since = Some((now, total)),
             Some((at, before)) if now >= at + INTERVAL => {
                 let [idle, busy] = [0, 1].map(|n: usize| total[n].wrapping_sub(before[n]) as f64);
-                // Without a sample in the interval, which is longer than usual, the share stays.
+                // Without a sample in the interval, the share of the interval before is kept.
                 if idle + busy > 0.0 {
                     self.share = busy / (idle + busy);
                 }
@@ -45,7 +46,8 @@ mod tests {
 
     use super::*;
 
-    /// Iterations with packets are longer than others: their number says little about the load.
+    /// Iterations with packets take longer than those without, so the load is a share of time, not
+    /// of the number of iterations.
     #[test]
     fn load_is_a_share_of_time_over_the_last_second() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();

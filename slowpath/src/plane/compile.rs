@@ -94,10 +94,10 @@ fn local_ports(config: &Config) -> Vec<LocalPort> {
         let covers = addresses().map(|own| u16::from(port.covers(own.addr)));
         let locals = covers.enumerate().fold(0, |all, (n, covered)| all | covered << n);
         let flags = PORT_OWN | if port.protected { PORT_PROTECTED } else { 0 };
-        let same = |known: &&mut LocalPort| (known.port, known.proto) == (port.port, port.protocol);
-        if let Some(known) = all.iter_mut().find(same) {
-            known.locals |= locals;
-            known.flags |= flags;
+        let same = |entry: &&mut LocalPort| (entry.port, entry.proto) == (port.port, port.protocol);
+        if let Some(entry) = all.iter_mut().find(same) {
+            entry.locals |= locals;
+            entry.flags |= flags;
             continue;
         }
         all.push(LocalPort { port: port.port, locals, proto: port.protocol, flags, pad: [0; 2] });
@@ -198,7 +198,7 @@ fn blank_tunnel(local: IpAddr, arm: ArmName) -> Tunnel {
 }
 
 /// Returns the tunnels through which backends of tunnel services send packets back: one for each
-/// encapsulation, arm and address family that has such backends.
+/// encapsulation with port and VNI, arm and address family that has such backends.
 pub(crate) fn needed_tunnels<'a>(
     config: &Config,
     needs: impl Iterator<Item = &'a Need>,
@@ -208,7 +208,7 @@ pub(crate) fn needed_tunnels<'a>(
         let arm = if need.arm == 0 { ArmName::Ingress } else { ArmName::Egress };
         let Some(local) = config.arm(arm).and_then(|arm| arm.address(need.ipv6)) else { continue };
         let record = needed_tunnel(config, need, local, arm);
-        if !all.iter().any(|known| known.record == record) {
+        if !all.iter().any(|other| other.record == record) {
             all.push(NamedTunnel { name: format!("backends/{}", tunnel_name(need.kind)), record });
         }
     }
@@ -308,6 +308,7 @@ fn spans(range: &Prefix) -> impl Iterator<Item = (u128, u128)> + use<> {
     const IPV4: (u128, u128) = (0xffff_0000_0000, 0xffff_ffff_ffff);
     let first = u128::from_be_bytes(range.addr.octets());
     let last = first | u128::MAX.checked_shr(u32::from(range.len)).unwrap_or(0);
+    // Two parts; an empty one has its first address after the last.
     let parts = match first < IPV4.0 && last >= IPV4.1 {
         true => [(first, IPV4.0 - 1), (IPV4.1 + 1, last)],
         false => [(first, last), (1, 0)],
@@ -327,7 +328,8 @@ pub fn key(address: &Address) -> FrontendKey {
     }
 }
 
-/// Returns the name of a [`TunnelKind`] by its number; empty for an unknown number.
+/// Returns the name of the encapsulation with this number ([`TunnelKind`]); empty for an unknown
+/// number.
 pub fn tunnel_name(kind: u8) -> &'static str {
     TunnelKind::from_u8(kind).map_or("", TunnelKind::name)
 }

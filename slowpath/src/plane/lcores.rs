@@ -84,9 +84,9 @@ impl Lcores {
         lcores
     }
 
-    /// Returns whether the appliance can take traffic by the status of its lcores, and whether it
-    /// could apart from a drain. `generation` is the committed one; 0 means that nothing has been
-    /// committed yet.
+    /// Returns whether the appliance can take new traffic, by the status of its lcores and the
+    /// drain, and whether the plane forwards traffic, which a drain does not change. `generation`
+    /// is the committed one; 0 means that nothing has been committed yet.
     pub fn able(
         &self,
         region: &Region,
@@ -121,10 +121,10 @@ impl Lcores {
                 reasons.push(format!("the link of {arm} is down{cause}"));
             }
         }
-        let carries = reasons.is_empty();
+        let forwarding = reasons.is_empty();
         if draining {
             reasons.push("draining (weir drain --undo ends it)".to_owned());
         }
-        (Able { able: reasons.is_empty(), reasons }, carries)
+        (Able { able: reasons.is_empty(), reasons }, forwarding)
     }
 }

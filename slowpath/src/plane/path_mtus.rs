@@ -10,9 +10,10 @@ use tables::region::Region;
 /// How long a learned path MTU is used. RFC 1191, 6.3 proposes ten minutes.
 const LIFETIME: Duration = Duration::from_secs(600);
 
-/// Next hops with a learned path MTU, and its expiry.
+/// Next hops with a learned path MTU, and when it expires.
 #[derive(Default)]
 pub struct PathMtus {
+    /// Time of expiry by id of the next hop.
     until: HashMap<u32, Instant>,
 }
 
@@ -32,9 +33,8 @@ impl PathMtus {
     }
 
     /// Removes expired path MTUs. If a path still has a lower MTU, an oversized packet to it causes
-    /// the MTU to be learned again.
-    /// Also finds path MTUs for which no event came: XDP programs have no event ring, and a ring
-    /// may be full.
+    /// the MTU to be learned again. Also finds path MTUs whose event was lost because the data
+    /// plane's event ring was full; they expire [`LIFETIME`] after `now`.
     pub fn expire(&mut self, region: &Region, now: Instant) {
         for (id, until) in PathMtus::find(region, now).until {
             self.until.entry(id).or_insert(until);

@@ -56,7 +56,7 @@ impl PublishedTables {
         }
         let backends: HashMap<(IpAddr, u16), u32> =
             set.backends().map(|(id, b)| ((b.addr.into(), b.port), id)).collect();
-        let known = self.tables.entries().filter_map(|(_, entry)| {
+        let services = self.tables.entries().filter_map(|(_, entry)| {
             let frontend_ids = entry.frontends.iter().filter_map(|row| ids.get(row.address()));
             let mut ids: Vec<u32> = frontend_ids.flatten().copied().collect();
             ids.sort_unstable();
@@ -72,6 +72,6 @@ impl PublishedTables {
                 backends: entry.used().map(backend).collect(),
             })
         });
-        known.collect()
+        services.collect()
     }
 }

@@ -58,7 +58,7 @@ pub struct RegionPlane<'r> {
     appliance: Appliance,
     /// BGP neighbors of the policies.
     neighbors: Vec<IpAddr>,
-    /// Frontends that no packet can reach, so that they are not in the region.
+    /// Frontends that no packet can reach, and which therefore are not in the region.
     unplaced: BTreeMap<Address, DesiredFrontend>,
     /// Frontends on the unspecified address, which have a copy for each address of the appliance.
     wildcards: BTreeMap<Address, DesiredFrontend>,
@@ -99,7 +99,8 @@ pub struct RegionPlane<'r> {
     /// The writer's count of changes when the batch began, and the number of changes since then
     /// that were made for rejected frontends.
     batch: (u64, u64),
-    last_sweep: Option<Instant>,
+    /// When the flow table was last scanned for references to what waits to be removed.
+    last_scan: Option<Instant>,
 }
 
 impl<'r> RegionPlane<'r> {
@@ -151,7 +152,7 @@ impl<'r> RegionPlane<'r> {
             outcome: None,
             commit_took: None,
             batch: (0, 0),
-            last_sweep: None,
+            last_scan: None,
         };
         plane.recover();
         plane.quarantined = dump::quarantined(&plane.writer.committed());
@@ -169,7 +170,7 @@ impl<'r> RegionPlane<'r> {
             let requirements = self.requirements_of(id);
             self.add_requirements(
                 id,
-                requirements.iter().map(|known| (&known.key, &known.requirement)),
+                requirements.iter().map(|recorded| (&recorded.key, &recorded.requirement)),
             );
             if self.writer.frontends_of(id) == 0 {
                 self.unreferenced.insert(id);
@@ -216,6 +217,7 @@ impl<'r> RegionPlane<'r> {
         self.resolved_hops = resolved_hops.collect();
     }
 
+    /// Writes the resolution that [`RegionPlane::cache_resolved`] has for a new next hop, if any.
     fn fill_resolved_hop(&mut self, id: u32, arm: u8, addr: &Addr) {
         if let Some(resolved) = self.resolved_hops.remove(&(arm, *addr)) {
             self.write_hop(id, &resolved);
@@ -342,7 +344,7 @@ impl Plane for RegionPlane<'_> {
         desired: &dyn Fn(&Address) -> bool,
         at_most: usize,
     ) -> Result<bool, PlaneError> {
-        self.sweep(desired, at_most).map_err(PlaneError::new)
+        self.prune_frontends(desired, at_most).map_err(PlaneError::new)
     }
 
     fn commit(&mut self) -> Result<Generation, PlaneError> {

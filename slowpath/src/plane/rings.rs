@@ -15,6 +15,7 @@ struct LcoreRings<'r> {
 /// A pair of rings for each lcore that the region has capacity for.
 pub struct Rings<'r> {
     lcores: Vec<LcoreRings<'r>>,
+    /// Number of messages from lcores that are no events.
     invalid: u64,
 }
 
@@ -30,7 +31,8 @@ impl<'r> Rings<'r> {
         Rings { lcores: lcores.collect(), invalid: 0 }
     }
 
-    /// Sends a command to one lcore. Returns false if its ring is full.
+    /// Sends a command to one lcore. Returns false if its ring is full, or if the region has no
+    /// such lcore.
     pub fn send(&mut self, lcore: usize, command: &Command) -> bool {
         self.lcores.get_mut(lcore).is_some_and(|rings| rings.commands.push(&command.encode()))
     }
@@ -57,9 +59,11 @@ impl<'r> Rings<'r> {
     }
 
     /// Returns the number of messages that are no events, plus the number of invalid ring
-    /// positions; zero unless a fastpath is defective.
+    /// positions; zero unless the data plane is defective.
     pub fn invalid(&self) -> u64 {
-        let wild = |rings: &LcoreRings<'_>| rings.commands.wild() + rings.events.wild();
-        self.invalid + self.lcores.iter().map(wild).sum::<u64>()
+        let of_lcore = |rings: &LcoreRings<'_>| {
+            rings.commands.invalid_indices() + rings.events.invalid_indices()
+        };
+        self.invalid + self.lcores.iter().map(of_lcore).sum::<u64>()
     }
 }

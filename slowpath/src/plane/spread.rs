@@ -11,7 +11,8 @@ use crate::control::report::{Lcore, NicReport};
 /// Length of the measured interval.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Packets in an interval below which shares say nothing: one flow may send them.
+/// Minimum number of packets in an interval for shares to be computed. Fewer may come from a single
+/// flow, which RSS sends to one lcore.
 const MIN_PACKETS: u64 = 10_000;
 
 /// Packets that an lcore took from the NIC of each arm.

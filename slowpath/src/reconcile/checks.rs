@@ -11,7 +11,7 @@ use state::writer::Writer;
 use super::Reconcile;
 use crate::kernel::probe_addresses::ProbeAddresses;
 
-/// Maximum number of events taken in one step.
+/// Maximum number of events taken in one step, to bound its time.
 const AT_ONCE: usize = 4096;
 
 impl Reconcile<'_> {
@@ -41,16 +41,16 @@ impl Reconcile<'_> {
             match event {
                 HealthEvent::Verdict(Verdict { service, endpoint, healthy }) => {
                     let written = transaction.update_backend_health(service, endpoint, *healthy);
-                    if let Err(gone) = written {
+                    if let Err(error) = written {
                         tracing::debug!(
                             event = "health_verdict_late",
-                            error = %gone,
+                            %error,
                             "health verdict for a removed backend"
                         );
                     }
                 }
                 HealthEvent::Unchecked(service, endpoint) => {
-                    transaction.forget_backend_health(service, endpoint);
+                    transaction.remove_backend_health(service, endpoint);
                 }
                 HealthEvent::Condition(..) => {}
             }

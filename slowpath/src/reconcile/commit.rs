@@ -14,7 +14,7 @@ use state::sources::removals::Permit;
 
 use super::intake::PendingFiles;
 use super::pending::{Next, PendingWrite, Uncommitted};
-use super::{Reconcile, TIMES};
+use super::{RECONCILER_SETTINGS, Reconcile};
 use crate::sources;
 use crate::sources::desired::appliance;
 
@@ -42,10 +42,10 @@ impl Reconcile<'_> {
             Some(Next::Restore(services, with_config, why)) => {
                 match answer {
                     Ok(()) => drop(self.desired.apply(&[], time.wall)),
-                    Err(worse) => {
+                    Err(error) => {
                         tracing::error!(
                             event = "rollback_rejected",
-                            error = %worse,
+                            %error,
                             "rollback of the services rejected"
                         );
                     }
@@ -76,8 +76,9 @@ impl Reconcile<'_> {
         if !changed {
             return self.commit_done(Ok(()), time);
         }
-        // A file is one batch, and a first file or other settings affect all frontends.
-        self.reconciler.set_at_once(usize::MAX);
+        // The content of the files is one batch. The first content, and a new configuration, affect
+        // all frontends.
+        self.reconciler.set_frontends_per_step(usize::MAX);
         if !synced
             || self.uncommitted.as_ref().is_some_and(|uncommitted| uncommitted.config.is_some())
         {
@@ -85,6 +86,8 @@ impl Reconcile<'_> {
         }
     }
 
+    /// Records that the store rejected the content. If its disk failed, the files are read again
+    /// later.
     fn reject_files(&mut self, with_config: bool, error: &object::ChangeError, time: Now) {
         if error.class == ErrorClass::Disk {
             self.intake.retry_later(time.steady);
@@ -113,7 +116,7 @@ impl Reconcile<'_> {
             }
             return;
         };
-        self.reconciler.set_at_once(TIMES.at_once);
+        self.reconciler.set_frontends_per_step(RECONCILER_SETTINGS.frontends_per_step);
         if let Err(error) = outcome {
             return self.roll_back(services, config, &error, time);
         }
@@ -134,6 +137,8 @@ impl Reconcile<'_> {
         self.publish();
     }
 
+    /// Restores the configuration, and begins to write the former objects to the store. `config` is
+    /// the new and the former configuration, if it changed.
     fn roll_back(
         &mut self,
         services: Vec<Object>,

@@ -26,7 +26,7 @@ pub(super) struct Hops {
     next_hops: NextHops,
     kernel: Box<dyn Kernel + Send>,
     path_mtus: PathMtus,
-    /// Until when a change may wait for the next hops of its new backends.
+    /// Until when the present change may wait for the next hops of its new backends.
     until: Option<Instant>,
     /// Whether resolution was requested for next hops that are not in the region.
     new_hops_requested: bool,
@@ -74,7 +74,7 @@ impl Hops {
 
     /// Returns true when the next hops of all new backends are resolved or [`RESOLVE_TIMEOUT`] has
     /// passed, after giving the resolutions to the plane. With `may_wait` false, it returns true
-    /// immediately: before the first commit the appliance takes no traffic.
+    /// immediately, with the resolutions that exist.
     pub(super) fn resolve_new(
         &mut self,
         changes: &TableChanges,
@@ -89,9 +89,9 @@ impl Hops {
         }
         if may_wait {
             let until = *self.until.get_or_insert(now + RESOLVE_TIMEOUT);
-            let known = plane.next_hops().map(|(arm, addr, _)| (arm, addr));
+            let existing = plane.next_hops().map(|(arm, addr, _)| (arm, addr));
             self.new_hops_requested = true;
-            self.next_hops.set_needed(known.chain(unresolved_hops.iter().copied()), now);
+            self.next_hops.set_needed(existing.chain(unresolved_hops.iter().copied()), now);
             let resolved = |(arm, to): &(u8, IpAddr)| self.next_hops.resolved(*arm, *to).is_some();
             if now < until && !unresolved_hops.iter().all(resolved) {
                 return false;
@@ -105,8 +105,8 @@ impl Hops {
     }
 
     /// Makes the next hops in the region the ones to resolve, if they changed. A record that was
-    /// freed and created again has no MAC address although its neighbor is resolved, so resolutions
-    /// of records without a MAC are reported again.
+    /// freed and created again has no MAC address although its neighbor is resolved, so the next
+    /// step writes the resolutions of records without a MAC again.
     pub(super) fn follow(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
         if !(plane.take_hops_changed() | mem::take(&mut self.new_hops_requested)) {
             return;

@@ -1,6 +1,7 @@
-//! Intake of content of the files, until it is applied or rejected. The configuration may change at
-//! run time: gateways and settings are table data and change together with the services, all or
-//! nothing. A change of keys that take a restart is rejected, with an error that names the keys.
+//! Takes the content read from the configuration and services files, until it is applied or
+//! rejected. The configuration may change at run time: gateways and settings are table data and
+//! change together with the services, all or nothing. A change of keys that take a restart is
+//! rejected, with an error that names the keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,16 +48,18 @@ pub(super) struct Intake {
 
 /// A requested reload.
 struct Reload {
-    /// Number of its reread.
+    /// Number of the reread of the files that it requested.
     reread: u64,
-    /// Whether what it read was taken.
+    /// Whether the content of that reread was taken.
     is_read: bool,
 }
 
 /// Result of the last reads of a file.
 #[derive(Default)]
 struct FileOutcome {
+    /// Why the content read last is not in force.
     error: Option<String>,
+    /// When content was last applied.
     applied: Option<Instant>,
 }
 
@@ -134,8 +137,9 @@ impl Intake {
         (config, self.of_services.status(self.files.services(), now))
     }
 
-    /// Processes the content that was read from both files, and requests for reading them again (by
-    /// SIGHUP, or after a disk error). `services` are the services in force.
+    /// Processes the content that was read from both files, requests to read them again (by SIGHUP,
+    /// or after a disk error), and settings reported by the cloud. `services` are the services in
+    /// force.
     pub(super) fn poll(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
         if self.retry_at.is_some_and(|at| now >= at) {
             self.retry_at = None;
@@ -145,18 +149,18 @@ impl Intake {
             tracing::info!(event = "reload_requested", "reading configuration and services again");
             self.reload = Some(Reload { reread: self.files.reread(), is_read: false });
         }
-        // Content that was read before the request may still arrive: it is no answer to it.
+        // Read before the content is taken below, which then includes that of these rereads.
         let done = self.files.rereads_done();
         while let Some(read) = self.files.take() {
             match read {
                 Read::Config(read) => {
-                    if let Err(error) = (*read).and_then(|new| self.read_config(new, now)) {
+                    if let Err(error) = (*read).and_then(|new| self.handle_config(new, now)) {
                         self.reject_config(error);
                     }
                 }
                 Read::Services { against, fresh, objects, measured } => {
                     shared.measurements.record_stage(Stage::Validate, measured, None);
-                    self.read_services(&against, fresh, objects);
+                    self.handle_services(&against, fresh, objects);
                 }
             }
         }
@@ -166,8 +170,8 @@ impl Intake {
         self.follow_gateway(now, shared, services);
     }
 
-    /// Applies the settings reported by the cloud (TCP idle timeout, tunnels), if they changed, as
-    /// if the configuration file contained them.
+    /// Handles changed settings reported by the cloud (TCP idle timeout, tunnels), as if the
+    /// configuration file contained them.
     fn follow_gateway(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
         let followed = shared.followed();
         if followed == self.followed {
@@ -175,10 +179,10 @@ impl Intake {
         }
         self.followed = followed;
         let pending_config = self.pending_config.as_deref();
-        let same = pending_config.unwrap_or(&self.config).clone();
+        let current = pending_config.unwrap_or(&self.config).clone();
         let followed = match self.synced && pending_config.is_none() {
-            true => self.follow_config(same, now, services),
-            false => self.read_config(same, now),
+            true => self.follow_config(current, now, services),
+            false => self.handle_config(current, now),
         };
         if let Err(error) = followed {
             tracing::error!(
@@ -189,9 +193,9 @@ impl Intake {
         }
     }
 
-    /// Applies reported settings to the configuration in force, with the services that were read
-    /// last. The services are not read and checked again, because no check of services depends on
-    /// tunnels or timeouts; so a hanging disk does not delay these settings.
+    /// Prepares the configuration in force with the reported settings, and the services that were
+    /// read last, to be applied. The services are not read and checked again, because no check of
+    /// services depends on tunnels or timeouts; so a hanging disk does not delay these settings.
     fn follow_config(
         &mut self,
         mut new: Config,
@@ -205,7 +209,7 @@ impl Intake {
         let waiting = self.waiting.take().map(|waiting| waiting.services);
         let in_force = || List { objects: services.to_vec(), allow_removal: false };
         let services = waiting.unwrap_or_else(in_force);
-        self.files.check(Arc::clone(&new), false);
+        self.files.check_against(Arc::clone(&new));
         self.pending_config = Some(Arc::clone(&new));
         self.waiting = Some(PendingFiles { config: Some(new), services });
         Ok(())
@@ -216,28 +220,28 @@ impl Intake {
     ///
     /// # Errors
     /// Fails if keys changed that take a restart.
-    fn read_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
+    fn handle_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
         if !self.is_changed(&mut new, now)? {
             self.of_config.error = None;
             return Ok(());
         }
         let new = Arc::new(new);
         self.waiting = None;
-        self.files.check(Arc::clone(&new), true);
+        self.files.read_against(Arc::clone(&new));
         self.pending_config = Some(new);
         Ok(())
     }
 
-    /// Applies the settings reported by the cloud to `new`, and returns whether it differs from the
-    /// configuration in force. If not, a pending configuration is dropped.
+    /// Overwrites settings in `new` with those reported by the cloud, and returns whether it
+    /// differs from the configuration in force. If not, a pending configuration is dropped.
     ///
     /// # Errors
-    /// Fails if they differ in keys that take a restart.
+    /// Fails if keys differ whose change takes a restart, with a text for each.
     fn is_changed(&mut self, new: &mut Config, now: Instant) -> Result<bool, String> {
         self.followed.put_into(new);
-        let fixed = self.config.changes_requiring_restart(new);
-        if !fixed.is_empty() {
-            let all: Vec<String> = fixed.iter().map(ToString::to_string).collect();
+        let changes = self.config.changes_requiring_restart(new);
+        if !changes.is_empty() {
+            let all: Vec<String> = changes.iter().map(ToString::to_string).collect();
             return Err(all.join("\n"));
         }
         let changed = !self.config.same_as(new);
@@ -251,14 +255,22 @@ impl Intake {
         Ok(changed)
     }
 
-    /// Handles services that were read and checked.
-    fn read_services(&mut self, against: &Arc<Config>, fresh: bool, objects: Result<List, String>) {
+    /// Handles services that were read, and checked against a configuration. `fresh` is whether the
+    /// files have changed or were read again by command, rather than because of a new
+    /// configuration.
+    fn handle_services(
+        &mut self,
+        against: &Arc<Config>,
+        fresh: bool,
+        objects: Result<List, String>,
+    ) {
         let pending_config = self.pending_config.clone();
         let expected = pending_config.as_ref().unwrap_or(&self.config);
         if !Arc::ptr_eq(expected, against) {
-            // The reader has not processed the command with the expected configuration yet.
+            // They were checked before the reader got the expected configuration. The reader has
+            // recorded changed files as read, so another read has to be requested.
             if fresh {
-                self.files.check(Arc::clone(expected), true);
+                self.files.read_against(Arc::clone(expected));
             }
             return;
         }
@@ -303,7 +315,7 @@ impl Intake {
     /// Drops the pending configuration, and has the services checked against the one in force.
     fn drop_pending_config(&mut self) {
         (self.pending_config, self.waiting) = (None, None);
-        self.files.check(Arc::clone(&self.config), true);
+        self.files.read_against(Arc::clone(&self.config));
     }
 
     /// Records that the store or the region rejected the content that was taken last.

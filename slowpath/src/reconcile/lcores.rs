@@ -15,10 +15,10 @@ use crate::plane::rings::Rings;
 /// Interval at which a lagging lcore gets the switch command again: its ring may have been full, or
 /// the lcore has joined since.
 const SWITCH_RESEND_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of liveness checks.
+/// Interval of liveness checks of the lcores, and of updates of the status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The rings of the lcores, and the state of generations, traces and liveness.
+/// The rings of the lcores, and the state of generation switches, traces and liveness checks.
 pub(super) struct Lcores<'r> {
     region: &'r Region,
     rings: Rings<'r>,
@@ -26,7 +26,8 @@ pub(super) struct Lcores<'r> {
     tracer: Tracer,
     /// The last trace command of each lcore whose ring was full, to be sent again.
     unsent_traces: BTreeMap<usize, Command>,
-    last_sent: Instant,
+    /// When the generations of the lcores were last compared with the committed one.
+    last_resent: Instant,
     /// When the last switch command was sent; `None` once all lcores have acknowledged it.
     switching: Option<Instant>,
     last_status: Option<Instant>,
@@ -46,7 +47,7 @@ impl<'r> Lcores<'r> {
             monitor: lcores::Lcores::new(lcores, ports),
             tracer: Tracer::default(),
             unsent_traces: BTreeMap::new(),
-            last_sent: now,
+            last_resent: now,
             switching: None,
             last_status: None,
         }
@@ -124,10 +125,10 @@ impl<'r> Lcores<'r> {
         self.switching
     }
 
-    /// Sends the switch command again to lagging lcores.
+    /// Sends the switch command again to lagging lcores, if [`SWITCH_RESEND_INTERVAL`] has passed.
     pub(super) fn resend_switch(&mut self, now: Instant) {
-        if now >= self.last_sent + SWITCH_RESEND_INTERVAL {
-            self.last_sent = now;
+        if now >= self.last_resent + SWITCH_RESEND_INTERVAL {
+            self.last_resent = now;
             self.send_switch();
         }
     }

@@ -1,5 +1,5 @@
-//! Events of the data plane and of services, found by comparing with the last observation: slowpath
-//! sees both through shared memory and tables only.
+//! Events of the data plane and of services, found by comparison with the last observation:
+//! slowpath is not notified of them, but reads the shared memory and the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ const SERVICES_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Observer {
     /// Epoch and program of the data plane that was attached last, also before this slowpath.
     last_attached: Option<(u64, String)>,
-    /// Whether the history has lost its oldest records. What is not known then is not reported as
-    /// new.
+    /// Whether the history of events has lost its oldest records. A start or a NIC incident of
+    /// which it has no record may then have been reported, and is not reported again.
     is_cut: bool,
-    /// Epoch of the data plane that is attached.
+    /// Epoch of the data plane that is attached at present.
     attached: Option<u32>,
-    /// Whether the data plane has been observed.
+    /// Whether this process has observed the data plane before.
     has_observed: bool,
     /// Lcores that have polled since the data plane was attached. Others have not begun yet.
     polled: BTreeSet<u32>,
-    /// Those of them that do not poll.
+    /// Lcores of `polled` that do not poll now.
     stalled: BTreeSet<u32>,
     /// Counts of NIC incidents by arm.
     incidents: BTreeMap<String, BTreeMap<String, u64>>,
@@ -146,8 +146,8 @@ impl Observer {
         view.link_up = nic.link_up;
     }
 
-    /// Compares the services' usable backends with the last observation. The first one reports
-    /// nothing: the services may have been like that before slowpath started.
+    /// Compares the services' usable backends with the last observation. The first observation
+    /// reports nothing: the services may have been like that before slowpath started.
     pub(super) fn observe_backends(&mut self, tables: &Tables, now: Instant) {
         let is_first = self.examined.is_none();
         if self.examined.is_some_and(|(revision, at)| {
@@ -239,7 +239,7 @@ mod tests {
             observer.observe(&region, &[Lcore { polling, ..Lcore::default() }], &[]);
             !observer.stalled.is_empty()
         };
-        // Its tick is 0: it has joined.
+        // Its tick is 0: it has joined and not polled yet.
         assert!(!is_stalled(true) && !is_stalled(false));
         region.lcores()[0].count_iteration();
         assert!(!is_stalled(true));

@@ -11,7 +11,7 @@ use super::intake::PendingFiles;
 /// How long a write to disk may take before the status reports it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Content that is in the tables and not yet in the region: the state before it, for a rollback.
+/// State before content that is in the tables and not yet in the region, for a rollback.
 pub(super) struct Uncommitted {
     /// Objects of the files before it.
     pub(super) services: Vec<Object>,
@@ -42,8 +42,9 @@ impl PendingWrite {
         matches!(self.next, Next::Restore(..))
     }
 
-    /// Returns the text for the status if the disk has taken longer than [`WRITE_TIMEOUT`].
-    pub(super) fn trouble(&self, now: Instant) -> Option<String> {
+    /// Returns the error for the status if the disk has not completed the write for
+    /// [`WRITE_TIMEOUT`].
+    pub(super) fn delay_error(&self, now: Instant) -> Option<String> {
         let took = now.saturating_duration_since(self.since);
         (took >= WRITE_TIMEOUT).then(|| {
             format!(

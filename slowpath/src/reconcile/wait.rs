@@ -7,8 +7,8 @@ use state::tables::Tables;
 
 use super::Reconcile;
 
-/// Maximum number of objects of one request checked in one step, because a complete list may have
-/// very many.
+/// Maximum number of objects of one request that one step checks, to bound its time: a complete
+/// list may have very many.
 const AT_ONCE: usize = 1024;
 
 impl Reconcile<'_> {

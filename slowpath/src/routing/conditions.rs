@@ -24,13 +24,14 @@ pub(super) fn status_changes(
     now: SystemTime,
 ) -> Vec<Change> {
     let preferred = select::preferred_policies(objects, precedence);
+    // If a policy of Cilium's first generation applies, those of the second are not used.
     let first = select::first_generation(&preferred, labels);
     let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
     let policies = objects.of_kind(Kind::BgpPeeringPolicy).filter(|object| is_active(object));
     let changes = policies.filter_map(|object| {
         let Spec::BgpPeeringPolicy(spec) = &object.spec else { return None };
         let is_preferred_source = preferred.iter().any(|policy| Arc::ptr_eq(&policy.spec, spec));
-        let is_other_generation = first && is_second(&preferred, spec);
+        let is_other_generation = first && is_second_generation(&preferred, spec);
         let (status, reason, message) = match result {
             _ if !is_preferred_source => {
                 let message = "a preferred source defines this policy";
@@ -62,7 +63,9 @@ pub(super) fn status_changes(
     changes.collect()
 }
 
-fn is_second(policies: &[Policy], spec: &Arc<BgpPeeringPolicySpec>) -> bool {
+/// Returns whether a policy was read from objects of the second generation of Cilium's BGP control
+/// plane (`CiliumBGPClusterConfig` and others).
+fn is_second_generation(policies: &[Policy], spec: &Arc<BgpPeeringPolicySpec>) -> bool {
     let this = policies.iter().find(|policy| Arc::ptr_eq(&policy.spec, spec));
     this.is_some_and(|policy| policy.origin == Origin::CiliumSecond)
 }
@@ -70,7 +73,7 @@ fn is_second(policies: &[Policy], spec: &Arc<BgpPeeringPolicySpec>) -> bool {
 fn reason(error: &ReconcileError) -> &'static str {
     match error {
         ReconcileError::MultiplePolicies(_) => "MultiplePolicies",
-        ReconcileError::State(_) => "BadAnnotation",
+        ReconcileError::Annotation(_) => "BadAnnotation",
         ReconcileError::Policy(_) => "Defective",
     }
 }

@@ -39,14 +39,14 @@ impl Inputs {
     fn plane(&mut self) -> Plane {
         let DesiredState { tables, appliance, .. } = self.observed.clone();
         let shared = self.live.shared();
-        let carries = shared.carries();
+        let forwarding = shared.forwarding();
         let addresses = self.live.config.arms().flat_map(|(_, arm)| &arm.addresses);
         Plane {
-            forwarding: carries == Some(true),
+            forwarding: forwarding == Some(true),
             draining: self.live.region.draining() || self.leaving.load(Ordering::Relaxed),
-            // A plane that takes no traffic counts as complete: neighbors that retain routes for
+            // A plane that forwards no traffic counts as complete: neighbors that retain routes for
             // graceful restart have to drop them now.
-            complete: match carries {
+            complete: match forwarding {
                 None => false,
                 Some(true) => self.live.is_settled(&tables),
                 Some(false) => true,

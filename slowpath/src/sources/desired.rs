@@ -40,7 +40,7 @@ pub fn open_store(folder: Option<&Path>) -> std::io::Result<Store> {
         None => Box::new(NullDisk),
     };
     let store = state::store::Store::open(disk);
-    // The version before must be able to read it on the way back from an upgrade.
+    // While an upgrade may be undone, the store keeps a format that the previous version reads.
     Ok(Store::new(match Upgrade::default().previous() {
         Some(previous) => store.readable_in(previous.store),
         None => store,
@@ -58,11 +58,12 @@ pub struct Desired {
     /// The sources that read files, each with its initializer. Until all initializers complete, the
     /// tables count as incomplete and nothing is pruned from the plane.
     files: Vec<(Source, Initializer)>,
-    /// Whether this process has stored a list of the files, so that the stored objects of their
-    /// sources are the files' content.
+    /// Whether this process has stored a complete list of the files, so that the store knows the
+    /// lists of their sources as complete.
     settled: bool,
     /// The write of the files' objects that is in progress, if any.
     pending: Option<Ticket>,
+    /// Results of writes of the files' objects, from the store's thread.
     answers: (Sender<CommitResult>, Receiver<CommitResult>),
     /// The files' sources with a removal that is confirmed and not yet made, and the revision of
     /// the objects at which they were determined.
@@ -102,8 +103,10 @@ impl Desired {
         };
         let objects = desired.store.objects();
         if objects.revision() > 0 {
+            let files_complete = false;
+            let events = objects.as_events();
             let verdicts =
-                desired.reflect(objects.clone(), &objects.as_events(), false, unhealthy, now).1;
+                desired.reflect(objects.clone(), &events, files_complete, unhealthy, now).1;
             desired.record_verdicts(verdicts, now);
         }
         desired
@@ -128,8 +131,8 @@ impl Desired {
     }
 
     /// Submits the complete list of the files to the store, all or nothing. A list that removes
-    /// more than `permit` allows is held, which is recorded in the store. The result is returned by
-    /// [`Desired::written`]; only one call may be in progress.
+    /// more than `permit` allows is held: not stored until an operator confirms it, which the store
+    /// records. [`Desired::written`] returns the result; only one call may be in progress.
     pub fn write(&mut self, desired: &[Object], permit: Permit, now: SystemTime) {
         let objects = self.store.objects();
         let batch = match self.changes(&objects, desired, permit, now) {
@@ -160,8 +163,8 @@ impl Desired {
         );
     }
 
-    /// Returns the changes from the stored objects to those of the files, or the lists that are
-    /// held.
+    /// Returns the changes from the stored objects to those of the files, or the sources whose list
+    /// is held.
     fn changes(
         &self,
         objects: &Objects,
@@ -182,8 +185,8 @@ impl Desired {
         if held.is_empty() { Ok(batch) } else { Err(held) }
     }
 
-    /// Records in the store why the list is held, and sends the result after that: the next list is
-    /// judged with the record present.
+    /// Records in the store why the list is held. The result is sent only after that, so that the
+    /// next list is compared with the record.
     fn hold(&self, held: Vec<Held>, objects: &Objects, now: SystemTime) {
         let record: Vec<Change> = held.iter().flat_map(|held| held.record(objects, now)).collect();
         let why: Vec<String> = held.iter().map(ToString::to_string).collect();
@@ -195,11 +198,11 @@ impl Desired {
             return;
         }
         let wake = Arc::clone(&self.wake);
-        self.store.submit(WriteRequest::new(record, now), move |noted| {
-            if let Err(wrong) = noted {
+        self.store.submit(WriteRequest::new(record, now), move |recorded| {
+            if let Err(error) = recorded {
                 tracing::error!(
                     event = "held_removal_unrecorded",
-                    error = %wrong,
+                    %error,
                     "held removal not recorded"
                 );
             }
@@ -238,7 +241,8 @@ impl Desired {
     pub fn apply(&mut self, unhealthy: &[(Address, Endpoint)], now: SystemTime) -> u64 {
         let (objects, events) = self.updates();
         log_services(&events);
-        let (revision, verdicts) = self.reflect(objects, &events, true, unhealthy, now);
+        let files_complete = true;
+        let (revision, verdicts) = self.reflect(objects, &events, files_complete, unhealthy, now);
         self.record_verdicts(verdicts, now);
         revision
     }
@@ -274,7 +278,8 @@ impl Desired {
             return false;
         }
         log_services(&events);
-        let verdicts = self.reflect(objects, &events, false, &[], now).1;
+        let files_complete = false;
+        let verdicts = self.reflect(objects, &events, files_complete, &[], now).1;
         self.record_verdicts(verdicts, now);
         true
     }
@@ -291,6 +296,9 @@ impl Desired {
         (all.objects, events)
     }
 
+    /// Derives rows from `events`, the changes to `objects`. `files_complete` is whether `objects`
+    /// have the complete lists of the files. Returns the revision of the tables, and the objects
+    /// that the reflector accepts or rejects now.
     fn reflect(
         &mut self,
         objects: Objects,
@@ -384,8 +392,9 @@ impl Desired {
         write_statuses(&self.store, batch, now);
     }
 
-    /// Sets the condition `aspect` on the object of a service that is in force, unless the object
-    /// has it already: true, or false with `trouble` as the message.
+    /// Sets the condition `aspect` on the object of a service that is in force: true without
+    /// `trouble`, otherwise false with `trouble` as the message. Does nothing if the object has
+    /// that condition already.
     pub fn set_condition(
         &self,
         service: &Name,
@@ -468,11 +477,11 @@ fn write_statuses(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
     let answered = move |answer: CommitResult| {
         let Err(error) = answer else { return };
         let (before, mut rest) = (rest.len(), rest);
-        let gone = |change: &Change| match change {
+        let is_of_missing_object = |change: &Change| match change {
             Change::Status { key, .. } => error.object.as_ref() == Some(key),
             _ => false,
         };
-        rest.retain(|change| error.class != ErrorClass::NotFound || !gone(change));
+        rest.retain(|change| error.class != ErrorClass::NotFound || !is_of_missing_object(change));
         if rest.len() < before {
             return write_statuses(&again, rest, now);
         }
@@ -594,8 +603,8 @@ mod tests {
         let mut desired = Desired::new(&first, Arc::clone(&store), &[], now);
         desired.publish_appliance(&first, now);
         store.write_waiting();
-        let shown = appliances(&store);
-        let [one] = shown.as_slice() else { panic!("{shown:?}") };
+        let published = appliances(&store);
+        let [one] = published.as_slice() else { panic!("{published:?}") };
         assert_eq!((one.name.as_str(), one.source.as_str()), ("weir-1", "configuration"));
         assert_eq!(one.spec, Spec::Appliance(Arc::new(appliance(&first).spec())));
         assert_eq!(one.labels.as_ref().unwrap()["tier"], Box::from("edge"));
@@ -605,12 +614,12 @@ mod tests {
         desired.publish_appliance(&first, now);
         store.write_waiting();
         desired.apply_now(&[], &[], now).unwrap();
-        assert_eq!((store.objects().revision(), appliances(&store)), (revision, shown));
+        assert_eq!((store.objects().revision(), appliances(&store)), (revision, published));
         // The configuration of a later start replaces the object.
         desired.publish_appliance(&config("weir-2", "b"), now);
         store.write_waiting();
-        let shown = appliances(&store);
-        let [one] = shown.as_slice() else { panic!("{shown:?}") };
+        let published = appliances(&store);
+        let [one] = published.as_slice() else { panic!("{published:?}") };
         let Spec::Appliance(spec) = &one.spec else { panic!("{one:?}") };
         assert_eq!((one.name.as_str(), &*spec.zone), ("weir-2", "b"));
     }

@@ -39,10 +39,12 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 /// Watch on one path, which need not exist yet.
 struct Watch {
     path: PathBuf,
+    /// When to compare stamps next; `None` for the next call.
     next_poll: Option<Instant>,
     /// Stamp of a change that was not read yet, and since when it has been the same.
     changed_stamp: Option<(Option<Stamp>, Instant)>,
-    /// Stamp of the content that was read last; the outer `None` makes the next poll read.
+    /// Stamp of the content that was read last, of which `None` is that of a missing path; the
+    /// outer `None` makes the next poll read.
     read_stamp: Option<Option<Stamp>>,
 }
 
@@ -86,9 +88,9 @@ impl Watch {
 fn stamp(path: &Path) -> Option<Stamp> {
     let files = read::files(path).ok()?;
     let stamps = files.into_iter().filter_map(|file| {
-        let about = std::fs::metadata(&file).ok()?;
-        let which = [about.dev(), about.ino(), about.size()];
-        Some((file, which, [about.ctime(), about.ctime_nsec()]))
+        let metadata = std::fs::metadata(&file).ok()?;
+        let identity = [metadata.dev(), metadata.ino(), metadata.size()];
+        Some((file, identity, [metadata.ctime(), metadata.ctime_nsec()]))
     });
     Some(stamps.collect())
 }
@@ -101,8 +103,8 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Watches `path`; `overrides` are the `--set` options of this process, and `plane` is the
-    /// plane that runs. With `plane = "auto"` it stays, whatever was decided since.
+    /// Watches `path`; `overrides` are the `--set` options of this process. `plane` is the plane
+    /// that runs: a file with `plane = "auto"` is read as if it named that one.
     pub fn new(path: &Path, overrides: &[String], plane: Plane) -> ConfigFile {
         ConfigFile { watch: Watch::new(path), overrides: overrides.to_vec(), plane }
     }
@@ -121,9 +123,9 @@ enum Command {
     Reread,
     /// Read the configuration file again.
     RereadConfig,
-    /// Check services against this configuration from now on. The flag is whether to read them
+    /// Check services against this configuration from now on. `read_now` is whether to read them
     /// immediately instead of when they change.
-    Check(Arc<Config>, bool),
+    Check { config: Arc<Config>, read_now: bool },
 }
 
 /// Result of reading the configuration or the services.
@@ -150,7 +152,7 @@ pub enum Read {
 struct Newest {
     config: Option<Read>,
     services: Option<Read>,
-    /// Number of rereads that are done: the content that they read is above, or was taken.
+    /// Number of rereads that are done: their content is in the other fields, or was taken.
     rereads: u64,
 }
 
@@ -183,7 +185,7 @@ impl Files {
         self.rereads.get()
     }
 
-    /// Returns the number of the last reread that is done. What it read is taken next.
+    /// Returns the number of the last reread that is done. Its content can be taken, or was taken.
     pub fn rereads_done(&self) -> u64 {
         self.newest.lock().rereads
     }
@@ -193,10 +195,14 @@ impl Files {
         self.send(Command::RereadConfig);
     }
 
-    /// Requests that services are checked against `config` from now on. `read_now` is whether to
-    /// read them immediately.
-    pub fn check(&self, config: Arc<Config>, read_now: bool) {
-        self.send(Command::Check(config, read_now));
+    /// Requests that services are checked against `config` when they are read next.
+    pub fn check_against(&self, config: Arc<Config>) {
+        self.send(Command::Check { config, read_now: false });
+    }
+
+    /// Requests that services are read immediately, and checked against `config` from now on.
+    pub fn read_against(&self, config: Arc<Config>) {
+        self.send(Command::Check { config, read_now: true });
     }
 
     /// Takes the next content, the configuration first.
@@ -218,6 +224,7 @@ impl Files {
 pub struct Reader {
     services: Watch,
     config: Option<ConfigFile>,
+    /// The configuration to check services against.
     against: Arc<Config>,
     /// Whether to read the services in the next iteration even if they have not changed.
     read_services_now: bool,
@@ -300,7 +307,7 @@ impl Reader {
                 self.config.iter_mut().for_each(|file| file.watch.reread());
             }
             Command::RereadConfig => self.config.iter_mut().for_each(|file| file.watch.reread()),
-            Command::Check(config, read_now) => {
+            Command::Check { config, read_now } => {
                 self.against = config;
                 self.read_services_now |= read_now;
             }
@@ -348,16 +355,16 @@ mod tests {
         assert_eq!(read_at(0), Some(true), "the first read");
         std::fs::write(&path, "# changed\n").unwrap();
         assert_eq!(read_at(100), None, "the change is settling");
-        files.check(Arc::clone(&config), true);
+        files.read_against(Arc::clone(&config));
         assert_eq!(read_at(120), Some(true), "the change is read by command");
-        files.check(Arc::clone(&config), true);
+        files.read_against(Arc::clone(&config));
         assert_eq!(read_at(140), Some(false), "nothing changed");
         assert_eq!(read_at(1000), None);
         std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
-    fn content_from_before_a_reread_is_no_answer_to_it() {
+    fn a_reread_is_done_only_once_its_content_can_be_taken() {
         let path = std::env::temp_dir().join(format!("weir-reread-{}.toml", std::process::id()));
         std::fs::write(&path, "").unwrap();
         let mut config = config::from_toml(CONFIG).unwrap();
@@ -365,9 +372,9 @@ mod tests {
         let (files, mut reader) = watch(&Arc::new(config), None, Arc::new(|| {}));
         reader.poll(Instant::now());
         assert_eq!(files.reread(), 1);
-        assert!(files.rereads_done() == 0 && files.take().is_some(), "the read before");
+        assert!(files.rereads_done() == 0 && files.take().is_some(), "content read before");
         reader.poll(Instant::now());
-        assert!(files.rereads_done() == 1 && files.take().is_some(), "the answer");
+        assert!(files.rereads_done() == 1 && files.take().is_some(), "content of the reread");
         assert!(files.take().is_none());
         std::fs::remove_file(&path).unwrap();
     }

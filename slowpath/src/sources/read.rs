@@ -1,5 +1,6 @@
 //! Reads the path `services`: one file, or a folder of files, in Weir's format (TOML or YAML), as
-//! objects, or as Kubernetes manifests. The content is accepted as a whole or not at all.
+//! objects of the API (YAML or JSON), or as Kubernetes manifests. The content is accepted as a
+//! whole or not at all.
 
 use std::collections::HashMap;
 use std::io;
@@ -89,7 +90,7 @@ pub fn parse_texts(
     parse(texts, config).map(|(objects, _)| objects)
 }
 
-/// Same as [`parse_texts`], but also returns whether one of the texts permits any removal.
+/// Parses like [`parse_texts`], and also returns whether one of the texts permits any removal.
 fn parse(
     texts: Vec<(String, String)>,
     config: &Config,
@@ -101,8 +102,8 @@ fn parse(
             kubernetes_texts.push((name, text));
             continue;
         }
-        if is_envelopes(&name, &text) {
-            all.extend(parse_envelopes(&name, &text)?);
+        if is_api_objects(&name, &text) {
+            all.extend(parse_api_objects(&name, &text)?);
             continue;
         }
         let written = config::services_from(&name, &text, config).map_err(|e| e.to_string())?;
@@ -117,25 +118,25 @@ fn parse(
 
 /// Returns whether a file is a Kubernetes manifest: its first document has an `apiVersion`.
 fn is_kubernetes(name: &str, text: &str) -> bool {
-    let first = || Documents::new(text, false).find_map(|document| document.ok());
+    let first = || Documents::new(text).find_map(|document| document.ok());
     !name.ends_with(".toml")
         && first().is_some_and(|document| document.value["apiVersion"].is_string())
 }
 
 /// Returns whether a file has objects in the form of the API, with `kind`, `name` and `spec`, as
 /// `weir get --output yaml` prints them: its first document has a `kind`.
-fn is_envelopes(name: &str, text: &str) -> bool {
-    let first = || Documents::new(text, false).find_map(|document| document.ok());
+fn is_api_objects(name: &str, text: &str) -> bool {
+    let first = || Documents::new(text).find_map(|document| document.ok());
     !name.ends_with(".toml") && first().is_some_and(|document| document.value["kind"].is_string())
 }
 
 /// Parses a file of objects in the form of the API.
-fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
+fn parse_api_objects(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
     let mut all = Vec::new();
-    for (number, document) in Documents::new(text, false).enumerate() {
-        let document = document.map_err(|wrong| {
-            let line = yaml::line(text, wrong.at);
-            format!("{name}:{line}: invalid YAML: {wrong}")
+    for (number, document) in Documents::new(text).enumerate() {
+        let document = document.map_err(|error| {
+            let line = yaml::line(text, error.at);
+            format!("{name}:{line}: invalid YAML: {error}")
         })?;
         if document.value.is_null() {
             continue;
@@ -153,10 +154,10 @@ fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, Stri
 
 /// Returns the object, or an error if files can't contain its kind.
 fn check_writable(object: Object) -> Result<Object, ChangeError> {
-    let Some(why) = object.kind().read_only() else { return Ok(object) };
-    let wrong = format!("{} cannot be defined in a file: {why}", object.kind());
+    let Some(why) = object.kind().read_only_reason() else { return Ok(object) };
+    let message = format!("{} cannot be defined in a file: {why}", object.kind());
     let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
-    Err(ChangeError::new("kind", wrong, allowed).with_object(&object.key()))
+    Err(ChangeError::new("kind", message, allowed).with_object(&object.key()))
 }
 
 /// Returns the objects, or an error if two of them have the same kind, name and source.
@@ -189,7 +190,7 @@ fn from_kubernetes(
     };
     let texts = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));
     let mut found = kubernetes::read(texts, &settings)
-        .map_err(|broken| broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     for kind in &found.skipped {
         tracing::info!(event = "objects_unsupported", %kind, "objects of unsupported kind ignored");
     }

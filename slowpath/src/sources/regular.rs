@@ -13,12 +13,12 @@ const MAX_BYTES: u64 = 256 << 20;
 /// # Errors
 /// Fails on I/O errors, and if the file is not regular, too large, or not UTF-8.
 pub fn read(path: &Path) -> io::Result<String> {
-    // Before the file is opened, because opening a device may have side effects.
+    // Checked before the file is opened, because opening a device may have side effects.
     check(path)?;
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    let about = file.metadata()?;
-    regular(&about)?;
-    if about.len() > MAX_BYTES {
+    let metadata = file.metadata()?;
+    regular(&metadata)?;
+    if metadata.len() > MAX_BYTES {
         return Err(too_large());
     }
     let mut text = String::new();
@@ -38,12 +38,13 @@ pub fn check(path: &Path) -> io::Result<()> {
     regular(&std::fs::metadata(path)?)
 }
 
-fn regular(about: &Metadata) -> io::Result<()> {
-    if about.is_file() {
+/// Returns an error unless the metadata are those of a regular file.
+fn regular(metadata: &Metadata) -> io::Result<()> {
+    if metadata.is_file() {
         return Ok(());
     }
-    let wrong = format!("it is {}, not a regular file", kind(about.file_type()));
-    Err(io::Error::new(io::ErrorKind::InvalidInput, wrong))
+    let message = format!("it is {}, not a regular file", kind(metadata.file_type()));
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
 fn kind(of: FileType) -> &'static str {
@@ -58,6 +59,6 @@ fn kind(of: FileType) -> &'static str {
 }
 
 fn too_large() -> io::Error {
-    let wrong = format!("it has more than {MAX_BYTES} bytes");
-    io::Error::new(io::ErrorKind::FileTooLarge, wrong)
+    let message = format!("it has more than {MAX_BYTES} bytes");
+    io::Error::new(io::ErrorKind::FileTooLarge, message)
 }

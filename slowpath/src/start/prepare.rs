@@ -21,7 +21,7 @@ use super::StartError;
 /// Mode of the state directory: fastpath, which runs as root without the capability to ignore
 /// modes, may create the seed in it.
 const STATE_MODE: u32 = 0o770;
-/// Directories of the audit log and of the history of events in it.
+/// Directories in the state directory: of the audit log and of the history of events.
 const FOLDERS: [&str; 2] = ["audit", "events"];
 
 /// Creates the folders of region and control socket and the region's file for the group of the
@@ -50,28 +50,29 @@ pub fn prepare(config: &Config) -> Result<(), StartError> {
 
 /// Removes the socket if no process listens on it. If that fails, slowpath reports it.
 fn remove_stale_socket(path: &Path) {
-    let is_socket = path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
+    let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Creates a folder if it is missing, and gives it and root's regular files in it to a user. If the
-/// path is a link, or the folder belongs to a third user, nothing is given.
+/// Creates a folder if it is missing, and gives it, the existing [`FOLDERS`] in it and root's
+/// regular files in all of them to a user. A folder that is a link or belongs to a third user is
+/// left as it is.
 fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let (directory, about) = open(folder)?;
-    if !about.is_dir() || (about.uid() != 0 && about.uid() != user) {
+    let (directory, metadata) = open(folder)?;
+    if !metadata.is_dir() || (metadata.uid() != 0 && metadata.uid() != user) {
         return Ok(());
     }
     give(&directory, user, group)?;
-    // `folder` may lead elsewhere by now.
+    // The path `folder` may lead elsewhere by now, so it is not used again.
     let checked = by_descriptor(&directory);
     std::fs::set_permissions(&checked, Permissions::from_mode(STATE_MODE))?;
     give_files(Path::new(&checked), user, group)?;
     for name in FOLDERS {
-        let Ok((directory, about)) = open(&Path::new(&checked).join(name)) else { continue };
-        if about.is_dir() && (about.uid() == 0 || about.uid() == user) {
+        let Ok((directory, metadata)) = open(&Path::new(&checked).join(name)) else { continue };
+        if metadata.is_dir() && (metadata.uid() == 0 || metadata.uid() == user) {
             give(&directory, user, group)?;
             give_files(Path::new(&by_descriptor(&directory)), user, group)?;
         }
@@ -79,11 +80,12 @@ fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives root's regular files in a directory to a user.
+/// Gives root's regular files in a directory to a user, except files with several hard links: the
+/// other ones may be outside the directory.
 fn give_files(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
-        let (file, about) = open(&entry?.path())?;
-        if about.uid() == 0 && about.is_file() && about.nlink() == 1 {
+        let (file, metadata) = open(&entry?.path())?;
+        if metadata.uid() == 0 && metadata.is_file() && metadata.nlink() == 1 {
             give(&file, user, group)?;
         }
     }
@@ -94,8 +96,8 @@ fn give_files(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let about = file.metadata()?;
-    Ok((file, about))
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
 }
 
 fn give(file: &File, user: u32, group: Option<u32>) -> io::Result<()> {
@@ -111,7 +113,7 @@ fn by_descriptor(file: &File) -> String {
 mod tests {
     use super::*;
 
-    /// Debian's user and group without privileges.
+    /// Id of Debian's user `nobody` and group `nogroup`.
     const NOBODY: u32 = 65_534;
 
     #[test]
@@ -133,7 +135,7 @@ mod tests {
         for path in [&victim, &link, &folder.join("inner")] {
             assert_eq!(owner(path), (0, 0), "{path:?}: files only, without following links");
         }
-        // Without the first, the second is given as well.
+        // `events` is given although `audit` does not exist yet.
         for name in ["events", "audit"] {
             let (directory, file) = (folder.join(name), folder.join(name).join("lock"));
             std::fs::create_dir(&directory).unwrap();

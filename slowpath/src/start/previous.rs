@@ -7,18 +7,19 @@ use events::history::folder;
 use events::record::Record;
 use events::record_files::RecordReader;
 
-/// The state before this process.
+/// The state before this process, as far as the history has records of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Previous {
-    /// Number of the oldest record.
+    /// Sequence number of the oldest record; 1 unless older ones were removed.
     oldest: Option<u64>,
     /// Time of the last record, apart from those of starts that failed.
     last_seen: String,
-    /// Whether slowpath has started since it last ended.
+    /// Whether no end was recorded after the last start of slowpath: it was killed, or crashed.
     is_running: bool,
     /// Version of the slowpath that started last.
     version: Option<String>,
-    /// Whether older records were removed: what is missing here may have happened.
+    /// Whether older records were removed, so that something may have happened although it is
+    /// missing here.
     pub(crate) is_cut: bool,
     /// Epoch and program of the data plane that was attached last.
     pub(crate) attached: Option<(u64, String)>,
@@ -27,8 +28,8 @@ pub struct Previous {
 }
 
 impl Previous {
-    /// Reads the history in a folder `control.state`. What this process records is not part of it
-    /// if the history has not been started yet.
+    /// Reads the history in the folder `control.state`; empty without one. To be called before the
+    /// history is started, so that it has no records of this process.
     pub fn read(state: Option<&Path>) -> Previous {
         let mut previous = Previous::default();
         if let Some(state) = state {
@@ -51,7 +52,7 @@ impl Previous {
                 self.is_running = true;
             }
             "slowpath_stopped" | "slowpath_failed" => self.is_running = false,
-            // It says nothing of the slowpath before it.
+            // A failed start says nothing of the slowpath before it.
             "slowpath_start_failed" => return,
             "data_plane_attached" => {
                 let epoch = record.fields.get("epoch").and_then(|epoch| epoch.as_u64());
@@ -147,11 +148,11 @@ mod tests {
             |epoch: u64| ("data_plane_attached", json!({ "epoch": epoch, "program": "p" }));
         let totals = json!({ "arm": "egress", "totals": "reset=3 removal=1" });
         let incidents = ("nic_incidents", totals);
-        let known = previous(1, &[attached(4), incidents.clone(), attached(5)]);
-        assert_eq!(known.attached, Some((5, "p".to_owned())));
+        let found = previous(1, &[attached(4), incidents.clone(), attached(5)]);
+        assert_eq!(found.attached, Some((5, "p".to_owned())));
         let totals = BTreeMap::from([("reset".to_owned(), 3), ("removal".to_owned(), 1)]);
-        assert_eq!(known.incidents, BTreeMap::from([("egress".to_owned(), totals)]));
-        assert!(!known.is_cut);
+        assert_eq!(found.incidents, BTreeMap::from([("egress".to_owned(), totals)]));
+        assert!(!found.is_cut);
         let failed = ("slowpath_start_failed", Value::Null);
         assert!(!previous(1, &[failed, incidents.clone()]).is_cut);
         assert!(previous(7, &[incidents]).is_cut, "the oldest records are gone");

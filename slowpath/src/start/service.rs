@@ -12,7 +12,7 @@ use crate::live::Shared;
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of the extensions of the stop timeout during shutdown.
 pub(super) const EXTENSION_INTERVAL: Duration = Duration::from_secs(5);
-/// Time by which each extends the stop timeout.
+/// Stop timeout that each extension sets, from the time when it is sent.
 pub(super) const EXTENSION: Duration = Duration::from_secs(30);
 
 /// The control loop's side of the service manager.

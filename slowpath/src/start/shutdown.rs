@@ -7,6 +7,7 @@ use crate::routing::{BgpHandle, BgpLoopFailed};
 pub(crate) struct Shutdown {
     cloud: Option<CloudHandle>,
     bgp: BgpHandle,
+    /// Whether the cloud's lifecycle has ended, or there is none.
     cloud_left: bool,
 }
 

@@ -136,10 +136,11 @@ impl Client {
     }
 }
 
-/// Creates the HTTP client. It follows no redirects, which would get the headers. With `https` it
-/// uses the system's roots, and proxies according to `HTTPS_PROXY` and `NO_PROXY`.
+/// Creates the HTTP client. It follows no redirects, because the headers may have credentials. With
+/// `https` it uses the system's root certificates, and proxies according to `HTTPS_PROXY` and
+/// `NO_PROXY`.
 fn build(endpoint: &str) -> Result<reqwest::Client, ExportError> {
-    // Fails if a provider is set already, which is ring too.
+    // Fails if a provider is set already, which is also that of ring.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
     let builder = match endpoint.starts_with("https:") {
@@ -152,7 +153,7 @@ fn build(endpoint: &str) -> Result<reqwest::Client, ExportError> {
     })
 }
 
-/// Reads the file with additional headers. Errors contain no part of it.
+/// Reads the file with additional headers. Errors contain no part of its content, which is secret.
 fn read_headers(path: &Path) -> Result<HeaderMap, ExportError> {
     let content = secret_file::read(path, SecretKind::Token)
         .map_err(|error| permanent(format!("telemetry.headers_file: {error}")))?;

@@ -12,7 +12,7 @@ use super::otlp::{
 };
 
 /// Number of data points that fill a request: about 300 kB, where collectors limit a request to
-/// 20 MiB. Histograms, which are few, may exceed it.
+/// 20 MiB. A histogram metric is not divided, so its points may exceed the number.
 const POINTS_MAX: usize = 4_096;
 
 /// Metrics for one request, with the number of their data points.
@@ -89,7 +89,7 @@ impl Iterator for Portions<'_> {
     }
 }
 
-/// Returns the unit in UCUM, as OTLP has it.
+/// Returns the unit in UCUM (Unified Code for Units of Measure), which OTLP uses.
 fn unit(open: &str) -> &'static str {
     match open {
         "seconds" => "s",
@@ -276,7 +276,7 @@ weir_build_info{version="1"} 1
         assert!(sum.is_monotonic && sum.aggregation_temporality == CUMULATIVE);
         let labels = [KeyValue::text("arm", "a}=\"\\"), KeyValue::text("reason", "b c")];
         assert_eq!(sum.data_points[0].attributes, labels);
-        // More than OTLP's integers can have.
+        // More than OTLP's signed integers can have.
         assert_eq!(sum.data_points[0].value, Some(Number::Double(u64::MAX as f64)));
         assert_eq!(sum.data_points[1].value, Some(Number::Int(7)));
         let Some(Data::Histogram(stages)) = &metrics[1].data else { panic!("{metrics:?}") };
@@ -292,7 +292,7 @@ weir_build_info{version="1"} 1
     }
 
     #[test]
-    fn a_request_is_bounded_and_all_series_are_in_one() {
+    fn requests_are_bounded_and_contain_each_series_once() {
         let mut text =
             "# TYPE l gauge\nl 1\nl{n=\"2\"} 2\n# HELP m M.\n# TYPE m gauge\n".to_owned();
         (0..POINTS_MAX * 2 + 8).for_each(|n| text.push_str(&format!("m{{n=\"{n}\"}} 1\n")));

@@ -1,6 +1,7 @@
 //! Messages of OTLP 1 over HTTP, encoded as protobuf. The field numbers are those of the files in
 //! `opentelemetry/proto` of <https://github.com/open-telemetry/opentelemetry-proto>; fields that
-//! Weir does not write are left out. A test decodes them with the crate `opentelemetry-proto`.
+//! Weir neither writes nor reads are left out. A test decodes them with the crate
+//! `opentelemetry-proto`.
 
 use prost::{Message, Oneof};
 

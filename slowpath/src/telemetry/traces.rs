@@ -17,10 +17,12 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long the lcores may take to acknowledge a generation before its change is exported without
 /// that stage.
 const ACKNOWLEDGE_MAX: Duration = Duration::from_secs(15);
-/// How long stages wait for a generation. A write of objects that concern no lcore leads to none.
+/// How long stages wait for a generation, from the end of the last of them. A write of objects that
+/// concern no lcore leads to none.
 const COMPILE_MAX: Duration = Duration::from_secs(5);
-/// Maximum number of stages of one change.
-const STAGES_MAX: usize = 64;
+/// Maximum number of stages that wait for a generation. When it is reached, they are exported as a
+/// change without one.
+const WAITING_STAGES_MAX: usize = 64;
 
 /// Relates instants to the time of day.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +61,15 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// What to do with changes to which further stages may be added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Incomplete {
+    /// They wait for these stages.
+    Wait,
+    /// They are complete as they are, because the process ends.
+    Flush,
+}
+
 /// A change whose generation is compiled.
 #[derive(Debug)]
 struct Change {
@@ -70,7 +81,8 @@ struct Change {
 }
 
 /// Generates ids of traces and spans: hashes of a counter, with a key that is derived from the
-/// system's random numbers. `fastrand` begins with the uptime, which two machines may share.
+/// system's random numbers. `fastrand` derives its seed from the uptime, which two machines may
+/// share.
 #[derive(Debug, Default)]
 struct Ids {
     key: RandomState,
@@ -78,7 +90,7 @@ struct Ids {
 }
 
 impl Ids {
-    /// Returns the next id. It is not 0, which is no id.
+    /// Returns the next id. It is not 0, which is no valid id.
     fn next(&mut self) -> u64 {
         self.count += 1;
         self.key.hash_one(self.count).max(1)
@@ -94,7 +106,7 @@ impl Ids {
 #[derive(Debug, Default)]
 pub struct Traces {
     ids: Ids,
-    /// Stages before the compilation of their generation.
+    /// Stages that wait for the compilation of their generation.
     early: Vec<measurements::Span>,
     /// Changes by generation, oldest first.
     changes: VecDeque<Change>,
@@ -126,7 +138,7 @@ impl Traces {
                 }
             }
         }
-        self.complete_changes(clock, false);
+        self.complete_changes(clock, Incomplete::Wait);
     }
 
     fn add_stage(
@@ -143,7 +155,7 @@ impl Traces {
                 Some(change) => change.stages.push(span),
                 None => self.early.push(span),
             }
-            if self.early.len() >= STAGES_MAX {
+            if self.early.len() >= WAITING_STAGES_MAX {
                 let stages = std::mem::take(&mut self.early);
                 self.finish(stages, None, clock);
             }
@@ -165,10 +177,12 @@ impl Traces {
         }
     }
 
-    /// Completes the changes to which no stage is added any more; with `all`, every change.
-    pub fn complete_changes(&mut self, clock: Clock, all: bool) {
+    /// Completes the changes to which no stage is added any more, and with [`Incomplete::Flush`]
+    /// all others as well.
+    pub fn complete_changes(&mut self, clock: Clock, incomplete: Incomplete) {
         let now = clock.steady();
-        let is_past = |at: Instant, wait: Duration| all || now >= at + wait;
+        let is_past =
+            |at: Instant, wait: Duration| incomplete == Incomplete::Flush || now >= at + wait;
         while let Some(change) = self.changes.pop_front_if(|change| match change.ended {
             Some(ended) => is_past(ended, GRACE),
             None => is_past(change.compiled, ACKNOWLEDGE_MAX),
@@ -317,7 +331,7 @@ mod tests {
         traces.add(vec![], at(15_100));
         assert_eq!(names(&mut traces), [["change", "compile"]]);
         traces.add(vec![compile(20_000, 3)], at(20_001));
-        traces.complete_changes(at(20_001), true);
+        traces.complete_changes(at(20_001), Incomplete::Flush);
         assert_eq!(names(&mut traces), [["change", "compile"]], "at the end all are exported");
     }
 
@@ -340,7 +354,7 @@ mod tests {
         assert_eq!(spans[3].attributes[1], KeyValue::text("error.type", "throttled"));
         traces.add(vec![one(Work::CloudCall("Describe", "ok")); 5], clock);
         assert_eq!((traces.drop_oldest(3), traces.take(10).len()), (2, 3));
-        // Of 128 bits each: the key differs between two lists, and the count between two ids.
+        // Ids of traces have 128 bits and differ, also between two instances.
         let mut ids: Vec<Vec<u8>> = spans.iter().map(|span| span.trace_id.clone()).collect();
         let mut others = Traces::default();
         others.add(vec![one(Work::CloudCall("Describe", "ok")); 4], clock);

@@ -1,7 +1,7 @@
 //! Benchmark of the writer: CPU time and memory of services with one frontend and one backend each,
-//! and CPU time of one change among many.
+//! and CPU time of single changes of large tables.
 //!
-//! `cargo run --release -p state --example writer [services] [writes in a transaction]`
+//! `cargo run --release -p state --example writer [services] [services per transaction]`
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,13 +16,13 @@ use state::service::Service;
 use state::writer::{Transaction, Writer};
 
 /// Returns the CPU time of this thread, ns.
-fn cpu() -> u64 {
+fn cpu_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default()
 }
 
-/// Returns the resident memory, bytes.
-fn resident() -> u64 {
+/// Returns the resident memory of the process, bytes, with pages of 4 KiB.
+fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default() * 4096
 }
@@ -42,21 +42,22 @@ struct Load {
     writer: Writer,
     source: Source,
     /// Number of services written in one transaction.
-    at_once: usize,
+    per_transaction: usize,
 }
 
 impl Load {
-    /// Calls `write` for each number, `at_once` times in a transaction; returns the CPU time, ns.
+    /// Calls `write` for each number, for `per_transaction` numbers in a transaction; returns the
+    /// CPU time of all transactions, ns.
     fn each(&self, order: &[u32], mut write: impl FnMut(&mut Transaction<'_>, u32)) -> u64 {
-        let start = cpu();
-        for batch in order.chunks(self.at_once) {
+        let start = cpu_ns();
+        for batch in order.chunks(self.per_transaction) {
             let mut transaction = self.writer.begin(SystemTime::UNIX_EPOCH);
             for n in batch {
                 write(&mut transaction, *n);
             }
             transaction.commit();
         }
-        cpu() - start
+        cpu_ns() - start
     }
 
     fn insert(&self, order: &[u32]) -> u64 {
@@ -80,7 +81,7 @@ impl Load {
         })
     }
 
-    fn verdicts(&self, order: &[u32], healthy: bool) -> u64 {
+    fn set_health(&self, order: &[u32], healthy: bool) -> u64 {
         self.each(order, |transaction, n| {
             let Ok(name) = Name::new(&format!("default/service-{n}")) else { return };
             let at = instance(&name, &self.source, n).endpoint;
@@ -90,8 +91,9 @@ impl Load {
     }
 }
 
-fn report(what: &str, of: usize, ns: u64) {
-    println!("{what:<58} {:>9.2} us each", ns as f64 / of as f64 / 1000.0);
+/// Prints the time of one of `count` writes that took `ns` together.
+fn report(what: &str, count: usize, ns: u64) {
+    println!("{what:<58} {:>9.2} us each", ns as f64 / count as f64 / 1000.0);
 }
 
 /// Returns the numbers below `n` in a pseudorandom order, the same in each run.
@@ -104,32 +106,32 @@ fn shuffled(n: u32) -> Vec<u32> {
 fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|text| text.parse::<u32>().ok());
     let services = numbers.next().unwrap_or(50_000);
-    let at_once = numbers.next().unwrap_or(500) as usize;
-    println!("{services} services, {at_once} of them in a transaction");
+    let per_transaction = numbers.next().unwrap_or(500) as usize;
+    println!("{services} services, {per_transaction} in each transaction");
     for (order, what) in [((0..services).collect(), "in order"), (shuffled(services), "shuffled")] {
-        let load = Load { writer: Writer::new(), source: Source::new("file"), at_once };
-        let before = resident();
+        let load = Load { writer: Writer::new(), source: Source::new("file"), per_transaction };
+        let before = resident_bytes();
         report(&format!("insert, {what}"), order.len(), load.insert(&order));
-        let after = resident();
+        let after = resident_bytes();
         println!("{:>62} bytes resident each", after.saturating_sub(before) / u64::from(services));
         report(&format!("write the same again, {what}"), order.len(), load.insert(&order));
-        report(&format!("change of health, {what}"), order.len(), load.verdicts(&order, false));
-        let load = Load { at_once: 1, ..load };
+        report(&format!("change of health, {what}"), order.len(), load.set_health(&order, false));
+        let load = Load { per_transaction: 1, ..load };
         let some = &order[..order.len().min(5_000)];
         report(
             "change of health in a transaction of its own",
             some.len(),
-            load.verdicts(some, true),
+            load.set_health(some, true),
         );
-        let load = Load { at_once, ..load };
+        let load = Load { per_transaction, ..load };
         report(&format!("delete, {what}"), order.len(), load.delete(&order));
     }
     big_service();
 }
 
-/// Measures a service of 10,000 backends.
+/// Measures writes of a service with 10,000 backends.
 fn big_service() {
-    let load = Load { writer: Writer::new(), source: Source::new("file"), at_once: 1 };
+    let load = Load { writer: Writer::new(), source: Source::new("file"), per_transaction: 1 };
     let Ok(name) = Name::new("big") else { return };
     let all: Vec<u32> = (0..10_000).collect();
     let list = || all.iter().map(|n| instance(&name, &load.source, *n)).collect::<Vec<_>>();
@@ -143,9 +145,9 @@ fn big_service() {
     report("10,000 backends set to none, each", all.len(), set(Vec::new()));
     set(list());
     let order = shuffled(10_000);
-    let healths = load.each(&order[..1000], |transaction, n| {
+    let ns = load.each(&order[..1000], |transaction, n| {
         let at = instance(&name, &load.source, n).endpoint;
         assert_eq!(transaction.update_backend_health(&name, &at, false), Ok(true));
     });
-    report("a change of health among 10,000, in its own transaction", 1000, healths);
+    report("a change of health among 10,000, in its own transaction", 1000, ns);
 }

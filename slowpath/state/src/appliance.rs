@@ -1,4 +1,5 @@
-//! Properties of the appliance on which selection and reflection depend.
+//! Properties of the appliance on which the selection of backends and the derivation of tables from
+//! objects depend.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -34,8 +35,8 @@ pub struct Appliance {
     pub zone_aware: bool,
 }
 
-/// The default is an appliance without name, zone and addresses. No backend with a known node is
-/// local to it.
+/// The default is an appliance without name, zone and addresses. Only backends whose node is
+/// unknown are local to it.
 impl Default for Appliance {
     fn default() -> Appliance {
         Appliance {
@@ -80,12 +81,13 @@ impl Appliance {
         !placement.node.is_empty() && self.local.contains(&placement.node)
     }
 
-    /// Returns whether the backend runs in the appliance's zone.
+    /// Returns whether the backend runs in the appliance's zone; false if that is unknown.
     pub fn is_of_zone(&self, placement: &Placement) -> bool {
         !self.zone.is_empty() && placement.zone == self.zone
     }
 
-    /// Returns whether the backend's zone hints (`for_zones`) include the appliance's zone.
+    /// Returns whether the backend's zone hints (`for_zones`) include the appliance's zone; false
+    /// if that is unknown.
     pub fn is_hinted(&self, placement: &Placement) -> bool {
         !self.zone.is_empty() && placement.for_zones.contains(&self.zone)
     }

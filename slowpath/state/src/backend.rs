@@ -20,8 +20,8 @@ pub struct Health {
     pub since: Option<SystemTime>,
 }
 
-/// Adds the port names of another entry of the same backend. An empty list stands for all ports, on
-/// either side.
+/// Adds the port names of another entry of the same backend. An empty list, in `names` or `others`,
+/// stands for all ports.
 pub(crate) fn merge_port_names(
     names: &mut SmallVec<[Arc<str>; 1]>,
     others: SmallVec<[Arc<str>; 1]>,
@@ -86,8 +86,9 @@ impl Instance {
 
     /// Returns the state that results from the source's state, the weight and the health check:
     /// - An active instance of weight 0 is in maintenance.
-    /// - Other active instances, and terminating ones, are quarantined while their check fails.
-    /// - Other terminating instances of weight 0 do not serve.
+    /// - Other active instances, and terminating ones, are quarantined while their health check
+    ///   fails.
+    /// - Other terminating instances of weight 0 are terminating and not serving.
     /// - All other instances are in the source's state.
     pub fn effective(&self) -> State {
         match self.state {

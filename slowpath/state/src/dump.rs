@@ -47,7 +47,7 @@ impl Spread {
     /// Returns the distribution of packets to a port of a service.
     pub fn of(service: &ServiceSpec, service_port: u16) -> Spread {
         match &service.proxy_redirect {
-            Some(redirect) if redirect.takes(service_port) => Spread::Proxy(redirect.port),
+            Some(redirect) if redirect.redirects(service_port) => Spread::Proxy(redirect.port),
             _ => {
                 let ServiceSpec { algorithm, affinity_s, .. } = *service;
                 Spread::Backends { algorithm, affinity_s }
@@ -56,7 +56,8 @@ impl Spread {
     }
 }
 
-/// Entry of a plane. Services and backends have separate identifier spaces.
+/// Entry of a plane, as in Cilium's load-balancing maps. Services and backends have separate
+/// identifier spaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
     /// Frontend. Its line has slot number 0.
@@ -69,7 +70,7 @@ pub enum Record {
         spread: Spread,
         /// Number of slots, from 1, that get new flows.
         count: u32,
-        /// Number of further slots, whose backends only keep their established flows.
+        /// Number of further slots, whose backends keep established flows only (`QCOUNT`).
         rest: u32,
         /// Flags of the frontend.
         flags: Flags,
@@ -115,11 +116,11 @@ pub enum Record {
         /// Network of the clients.
         prefix: Prefix,
     },
-    /// Maglev table, as a number of slots for each backend.
+    /// Maglev lookup table, as the number of its slots for each backend.
     Maglev {
         /// Identifier of the service.
         id: u32,
-        /// Backend identifiers, each with its number of slots.
+        /// Backend identifiers, each with its number of lookup table slots (`INNER`).
         inner: Vec<(u32, u32)>,
     },
 }
@@ -210,7 +211,8 @@ impl Names {
         }
     }
 
-    /// Returns the text for a frontend's identifier in a line without an address of its own.
+    /// Returns a frontend's identifier for a line that does not show the frontend's address: its
+    /// address if identifiers are hidden.
     fn service(&self, id: u32) -> String {
         named(id, self.services.get(&id).filter(|_| !self.identifiers))
     }
@@ -219,7 +221,8 @@ impl Names {
         named(id, self.backends.get(&id).filter(|_| !self.identifiers))
     }
 
-    /// Returns `ID=1 ` for a line with an address of its own, or nothing if identifiers are hidden.
+    /// Returns an identifier for a line that also shows the address, for example `ID=1 `; empty if
+    /// identifiers are hidden.
     fn id(&self, id: u32) -> String {
         if self.identifiers { format!("ID={id} ") } else { String::new() }
     }

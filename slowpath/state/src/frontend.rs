@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::object::FrontendSpec;
 use crate::service::Service;
 
-/// Whether the plane has a frontend's row.
+/// Progress of the plane with a frontend's row.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Progress {
     /// The plane does not have the row yet, or not every lcore has acknowledged it.
@@ -44,7 +44,8 @@ pub struct Frontend {
     pub spec: FrontendSpec,
     /// Service that owns the frontend, as it was when this row was written.
     pub service: Arc<Service>,
-    /// Service whose backends are used instead of those of `service`; `None` if there is none.
+    /// Service whose backends are used instead of those of `service`; `None` if the frontend is not
+    /// redirected.
     pub redirect_to: Option<Name>,
     /// Revision of the write that created this row.
     pub revision: u64,
@@ -119,7 +120,7 @@ impl fmt::Debug for Frontend {
     }
 }
 
-/// Returns whether a frontend applies to all addresses of the appliance.
+/// Returns whether a frontend is a node port or host port on all addresses of the appliance.
 pub fn is_wildcard(spec: &FrontendSpec) -> bool {
     matches!(spec.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&spec.address)
 }

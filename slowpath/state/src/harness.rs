@@ -1,6 +1,6 @@
-//! Properties of objects read from arbitrary text: each is converted or rejected with a reason, and
-//! a converted object survives a round trip through JSON and can be applied to the tables. Used by
-//! unit tests and by the fuzz targets `kubernetes` and `objects`.
+//! Properties of objects read from arbitrary text: each is accepted or rejected with a reason, and
+//! an accepted object survives a round trip through JSON and can be applied to the tables. Checked
+//! by unit tests and by the fuzz targets `kubernetes` and `objects`.
 
 use std::time::UNIX_EPOCH;
 
@@ -12,7 +12,7 @@ use crate::object::{Change, Object, Objects};
 use crate::reflect::Reflector;
 use crate::writer::Writer;
 
-/// Reads the bytes as a file of Kubernetes objects.
+/// Reads the bytes as a file of Kubernetes objects, and checks the properties.
 pub fn kubernetes(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let settings = kubernetes::Settings::new(Source::new("kubernetes"));
@@ -22,7 +22,7 @@ pub fn kubernetes(bytes: &[u8]) {
     }
 }
 
-/// Reads the bytes as the JSON of one object, as the API does.
+/// Reads the bytes as the JSON of one object, as the API does, and checks the properties.
 pub fn object(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
     match Object::from_json(&json) {
@@ -37,8 +37,8 @@ fn apply(all: impl IntoIterator<Item = Object>) {
     let (mut objects, mut events) = (Objects::default(), Vec::new());
     for object in all {
         let text = serde_json::to_string(&object).expect("an object serializes to JSON");
-        let again: Object = serde_json::from_str(&text).expect("a serialized object parses");
-        assert_eq!(again, object);
+        let parsed: Object = serde_json::from_str(&text).expect("a serialized object parses");
+        assert_eq!(parsed, object);
         if let Ok(event) = objects.apply(&Change::put(object), UNIX_EPOCH) {
             events.extend(event);
         }

@@ -1,7 +1,7 @@
 //! Conversion of Kubernetes Services, EndpointSlices and BGP policies to objects.
 //!
 //! `read` takes the text of files; `service` and `slice` take parsed objects from any origin. Cases
-//! that Kubernetes or Cilium's annotations leave open are handled as in Cilium.
+//! that Kubernetes' API and Cilium's annotations do not specify are handled as in Cilium.
 
 mod annotations;
 mod bgp;
@@ -44,9 +44,10 @@ pub struct Settings {
     pub node: Box<str>,
     /// Name of the cluster, the first part of object names; empty for none.
     pub cluster: Box<str>,
-    /// Number of the cluster, which backends contain; 0 for the local cluster.
+    /// Number of the cluster, which is written into the placement of each backend; 0 for the local
+    /// cluster.
     pub cluster_number: u32,
-    /// Load balancer classes that are served; services without a class always are.
+    /// Load balancer classes that are served; services without a class are always served.
     pub classes: Vec<Box<str>>,
 }
 
@@ -58,6 +59,7 @@ impl Settings {
         Settings { source, labels: None, node, cluster, cluster_number: 0, classes }
     }
 
+    /// Returns the name of an object: `[cluster/]namespace/name`. `field` is the path for errors.
     fn name(&self, namespace: &str, name: &str, field: &str) -> Result<Name, ChangeError> {
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         let text = match &*self.cluster {

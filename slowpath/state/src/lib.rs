@@ -2,13 +2,15 @@
 //! and the reconciler that brings data planes in line with the tables.
 //!
 //! ```text
-//!   objects --> writer --> tables (services, frontends, backends; immutable snapshots)
-//!                            |            |
-//!                          watches     select.rs: the backends of each frontend
-//!                                         |
-//!                                   reconcile.rs --> plane.rs: a data plane's region
-//!                                         |
-//!                                       status, written back
+//!   objects, stored by store.rs
+//!      |
+//!   reflect.rs --> writer.rs --> tables (services, frontends, backends; immutable snapshots)
+//!                                  |            |
+//!                               watch.rs     select.rs: the backends of each frontend
+//!                                               |
+//!                                         reconcile.rs --> plane.rs: interface of a data plane
+//!                                               |
+//!                                         status of each frontend, written back
 //! ```
 //! The crate opens no socket, reads no clock (time is an argument), and touches no file but the
 //! store's.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const NAME_BYTES: usize = tables::record::NAME_BYTES;
 
 /// Name of an object: `[cluster/]namespace/name` or a single word, of 1 to [`NAME_BYTES`] bytes.
-/// Clones share the text, and a value is one machine word, because each row and key contains one.
+/// Clones share the text, and a value is one machine word, because every row and key has a name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(ArcStr);
@@ -76,7 +76,7 @@ impl From<Name> for String {
 
 /// Name of the source that wrote an object: `file`, `kubernetes-file`, `api`, or the name of a
 /// client with sessions. The configuration decides which source is preferred ([`Precedence`]). A
-/// value is one machine word, because each row contains one.
+/// value is one machine word, because every row has a source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Source(Arc<String>);
@@ -113,8 +113,9 @@ impl Precedence {
         Precedence { order: order.into_iter().collect(), demoted: Vec::new() }
     }
 
-    /// Returns a copy in which these sources come after all others and keep their order among
-    /// themselves. Sources demoted by an earlier call are not demoted in the copy.
+    /// Returns a copy in which these sources come after all others, in the same order among
+    /// themselves. Sources that `self` demotes and `sources` does not contain are not demoted in
+    /// the copy.
     #[must_use]
     pub fn demote<'s>(&self, sources: impl IntoIterator<Item = &'s Source>) -> Precedence {
         Precedence { order: self.order.clone(), demoted: sources.into_iter().cloned().collect() }

@@ -1,7 +1,8 @@
 //! Objects of all kinds: common metadata and status, and a spec that depends on the kind.
 //!
-//! A new kind requires a line and an arm of [`Kind::read_only`] in `kind.rs`, a line of [`specs!`]
-//! and a type that implements [`ObjectSpec`]. Changes, the store and watches depend on no kind.
+//! A new kind requires a line of `kinds!` and an arm of [`Kind::read_only_reason`] in `kind.rs`, a
+//! line of [`specs!`], and a type that implements [`ObjectSpec`]. Changes, the store and watches
+//! depend on no kind.
 
 mod appliance;
 mod backends;
@@ -91,7 +92,7 @@ specs! {
     Backends(Arc<BackendsSpec>);
     /// This appliance as configured: its location, addresses, cluster and node ports.
     Appliance(Arc<ApplianceSpec>);
-    /// Source that uses the API: its lease and the revision that it last committed.
+    /// Own object of a source: its lease and the revision that it last committed.
     Source(Arc<SourceSpec>);
     /// BGP neighbors of the selected appliances, and what is advertised to them.
     BgpPeeringPolicy(Arc<BgpPeeringPolicySpec>);
@@ -119,7 +120,7 @@ impl FromStr for Kind {
 /// Object of any kind, with its metadata, desired state and status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Name of the object.
+    /// Name, unique within kind and source.
     pub name: Name,
     /// Source that wrote the object.
     pub source: Source,
@@ -127,7 +128,7 @@ pub struct Object {
     pub labels: Pairs,
     /// Annotations, for tools that interpret them.
     pub annotations: Pairs,
-    /// Revision of the last write of any part of the object; 0 before the first.
+    /// Revision of the last write of any part of the object; 0 before the first write.
     pub revision: u64,
     /// Revision of the last write of the desired state: labels, annotations and spec.
     pub generation: u64,
@@ -213,12 +214,12 @@ pub struct Status {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// Type of the condition, for example `Accepted`.
+    /// Type of the condition, for example `Accepted` (`type` in JSON).
     #[serde(rename = "type")]
     pub aspect: Box<str>,
     /// Whether the condition holds.
     pub status: ConditionStatus,
-    /// Machine-readable reason, in one word.
+    /// Machine-readable reason, in one word, for example `Rejected`.
     #[serde(default)]
     pub reason: Box<str>,
     /// Human-readable explanation.

@@ -10,13 +10,13 @@ use crate::backend::{Instance, arrange};
 use crate::dump::Record;
 use crate::frontend::Frontend;
 
-/// Number of a committed table set.
+/// Number of a committed version of a plane's tables; wraps.
 pub type Generation = u32;
 
 /// Note on a frontend whose backends all get no new flows.
 pub const NO_BACKEND_SERVES: &str = "no backend is healthy and serving";
 
-/// Complete desired state of one frontend: a plane does not look up anything else for it.
+/// Complete desired state of one frontend: a plane needs no other table to write it.
 #[derive(Clone, Debug)]
 pub struct DesiredFrontend {
     /// Row of the frontend, with its service.
@@ -25,7 +25,7 @@ pub struct DesiredFrontend {
     /// Backends in maintenance have no slot and are left out.
     pub backends: Vec<Arc<Instance>>,
     /// Number of backends, from the first, that get new flows: the active ones, or the terminating
-    /// ones if none is active. The other backends get no new flows.
+    /// ones if none is active.
     pub serving: usize,
     /// Reason why no backend serves, for the frontend's status. `None` if a backend serves, or if
     /// the frontend is not redirected and its service has no backends.
@@ -44,7 +44,7 @@ impl DesiredFrontend {
         let (spec, service) = (&self.frontend.spec, &self.frontend.service);
         let name = &service.name;
         let proxy =
-            service.spec.proxy_redirect.as_ref().filter(|proxy| proxy.takes(spec.service_port));
+            service.spec.proxy_redirect.as_ref().filter(|proxy| proxy.redirects(spec.service_port));
         if let (Some(proxy), 1..) = (proxy, service.spec.affinity_s) {
             return Err(PlaneError(format!(
                 "service {name} has session affinity and sends port {} to the proxy at port {}, \
@@ -81,7 +81,7 @@ impl DesiredFrontend {
     }
 }
 
-/// Returns the text that Maglev hashes for a backend. Cilium hashes the same text, so that the
+/// Returns the text that Maglev hashes for a backend: the same as in Cilium, so that the lookup
 /// tables are equal.
 pub fn maglev_text(endpoint: &Endpoint) -> String {
     let Endpoint { addr, port, protocol } = *endpoint;
@@ -110,8 +110,8 @@ impl PlaneError {
 /// Data plane. All operations are idempotent.
 ///
 /// A batch is `begin`, any number of `update`, `delete` and `prune`, then `commit`; one batch is
-/// one generation. A rejected frontend stays as it was before the batch, or becomes as desired in
-/// spite of the error; the other frontends are not affected.
+/// one generation. If a frontend is rejected, its entries are as before the batch or as desired,
+/// and the other frontends are not affected.
 pub trait Plane {
     /// Begins a batch. An error means that no batch can begin now.
     fn begin(&mut self) -> Result<(), PlaneError>;
@@ -123,8 +123,8 @@ pub trait Plane {
     fn delete(&mut self, address: &Address) -> Result<(), PlaneError>;
 
     /// Deletes frontends for whose address `desired` returns false, and other entries that no
-    /// frontend uses, at most `at_most` in total. Returns whether none is left. Must not be called
-    /// before every source has completed its initial list.
+    /// frontend uses, at most `at_most` in total. Returns whether no such frontend or entry is
+    /// left. Must not be called before every source has completed its initial list.
     fn prune(
         &mut self,
         desired: &dyn Fn(&Address) -> bool,
@@ -138,8 +138,9 @@ pub trait Plane {
     /// Returns the generation that all lcores have acknowledged; `None` while no lcore runs.
     fn acknowledged(&self) -> Option<Generation>;
 
-    /// Returns the backends, by frontend, that failed their health checks according to what an
-    /// earlier process left in the plane. They stay quarantined until their first health check.
+    /// Returns the backends, by frontend, that an earlier process left quarantined in the plane,
+    /// because their health checks failed. The reconciler keeps them quarantined until their first
+    /// health check.
     fn quarantined(&self) -> Vec<(Address, Endpoint)> {
         Vec::new()
     }

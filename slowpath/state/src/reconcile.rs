@@ -6,8 +6,9 @@
 //!     generation acknowledged by all lcores --> Done; rejected --> Error, retried later
 //! ```
 //! A queued address is looked up in the current tables when the plane is updated, whatever change
-//! queued it. Correctness therefore does not depend on which changes were observed, a full pass
-//! repairs all frontends, and a pass over a plane in line with the tables changes nothing.
+//! queued it. Correctness therefore does not depend on which changes were observed: a full pass,
+//! which writes every frontend of the tables, repairs the plane, and changes nothing in a plane
+//! that is in line with the tables. Pruning deletes what the tables do not have.
 //!
 //! The reconciler has no clock and no thread: its caller passes changes and time to
 //! [`Reconciler::step`].
@@ -48,9 +49,11 @@ pub struct Reconciler {
     running: bool,
     /// Revision up to which changes were observed.
     observed: u64,
+    /// Addresses to write.
     queue: WriteQueue,
     /// Position of the full pass that is in progress; `None` between passes.
     pass: Option<PassPosition>,
+    /// Time at which the next full pass begins; `None` until the plane may be written.
     next_pass: Option<Instant>,
     prune: Prune,
     /// First revision whose changes were not observed one by one, until a full pass and a prune
@@ -61,9 +64,9 @@ pub struct Reconciler {
     /// Backends, by frontend, whose quarantine is inherited from an earlier process
     /// ([`Plane::quarantined`]).
     quarantined: HashMap<Address, Vec<Endpoint>>,
-    /// Reason why no batch could begin in the last attempt.
+    /// Reason why the last batch could not begin; `None` if it could.
     blocked: Option<PlaneError>,
-    /// Number of coming batches with a single write, after a batch was rejected as a whole.
+    /// Number of coming batches that have a single write, because the commit of a batch failed.
     single_writes: usize,
     /// Whether the status of a row changed since the last [`Reconciler::take_status_changed`].
     status_changed: bool,
@@ -81,11 +84,11 @@ struct OpenBatch<'a> {
     writes: Vec<FrontendWrite>,
 }
 
-/// Writes of one committed generation.
+/// Committed batch: the writes of one generation.
 #[derive(Debug)]
 struct Batch {
     generation: Generation,
-    /// Oldest revision of the batch's writes and of the gap.
+    /// Oldest revision of the batch's writes, or of the gap (`Reconciler::gap`) if that is older.
     oldest: u64,
     writes: Vec<FrontendWrite>,
 }
@@ -107,8 +110,8 @@ impl Reconciler {
     pub fn new(settings: Settings) -> Reconciler {
         Reconciler {
             settings: Settings {
-                at_once: settings.at_once.max(1),
-                prune_at_once: settings.prune_at_once.max(1),
+                frontends_per_step: settings.frontends_per_step.max(1),
+                prunes_per_step: settings.prunes_per_step.max(1),
                 ..settings
             },
             started: None,
@@ -132,13 +135,13 @@ impl Reconciler {
         std::mem::take(&mut self.status_changed)
     }
 
-    /// Returns the revision up to which the reconciler knows the changes. The next step needs those
+    /// Returns the revision up to which changes were observed. The next step needs the changes
     /// after it.
     pub fn observed(&self) -> u64 {
         self.observed
     }
 
-    /// Does the work that is due, in at most one batch.
+    /// Observes changes and acknowledgements, and does the work that is due, in at most one batch.
     pub fn step(
         &mut self,
         now: Now,
@@ -161,7 +164,7 @@ impl Reconciler {
         }
         let mut batch =
             OpenBatch { now, tables: &changes.tables, appliance, plane, writes: Vec::new() };
-        // A prune could be the reason why the commit of a single write fails.
+        // A single write shows whether it makes the commit fail, so nothing is pruned with it.
         let may_prune = self.single_writes == 0;
         self.write_due(&mut batch);
         let pruned = if may_prune { self.prune(&mut batch) } else { None };
@@ -174,33 +177,34 @@ impl Reconciler {
                 }
             }
             (Err(error), Some(_)) if only_prunes => self.prune_failed(now.steady, error),
-            // A write may be the cause, so the next step prunes again.
+            // A write may be the cause, so the prune is repeated without backoff.
             (Err(_), Some(_)) => self.prune.due = Some(now.steady),
             (_, None) => {}
         }
         self.acknowledge(plane, now);
     }
 
-    /// Starts a full pass, of which each step writes a part. Needed for example after the
-    /// appliance's addresses changed.
+    /// Starts a full pass, of which each step writes a part. Needed after a change outside the
+    /// tables on which writes depend, such as a change of the appliance's addresses.
     pub fn start_full_pass(&mut self) {
         self.pass = Some(None);
     }
 
-    /// Sets the maximum number of frontends written in one step ([`Settings::at_once`]), and ends
-    /// the single writes that follow a rejected batch.
-    pub fn set_at_once(&mut self, frontends: usize) {
-        self.settings.at_once = frontends.max(1);
+    /// Sets the maximum number of frontends written in one step ([`Settings::frontends_per_step`]),
+    /// and ends the single writes that follow a rejected batch.
+    pub fn set_frontends_per_step(&mut self, frontends: usize) {
+        self.settings.frontends_per_step = frontends.max(1);
         self.single_writes = 0;
     }
 
-    /// Returns the revision up to which all changes are in the plane, acknowledged by all lcores.
+    /// Returns the revision up to which all changes are in the plane and acknowledged by all
+    /// lcores.
     pub fn reconciled(&self) -> u64 {
         let outstanding = [
             self.queue.oldest(),
             self.gap,
             self.committed.iter().map(|batch| batch.oldest).min(),
-            // Nothing has been written yet.
+            // Before it runs, the reconciler has written nothing.
             (!self.running).then_some(1),
         ];
         let oldest = outstanding.into_iter().flatten().min();
@@ -212,7 +216,7 @@ impl Reconciler {
         !self.committed.is_empty()
     }
 
-    /// Returns whether a step at that time would begin a batch even without new changes.
+    /// Returns whether a step at the time `now` would begin a batch even without new changes.
     pub fn has_work(&self, now: Instant) -> bool {
         self.running && (self.pass.is_some() || self.queue.has_due(now) || self.is_prune_due(now))
     }
@@ -252,8 +256,8 @@ impl Reconciler {
     }
 
     /// Returns whether the plane may be written: once the sources have completed their initial
-    /// lists, or [`Settings::initial_list_timeout`] has passed. Otherwise a restart would scale
-    /// services down to the backends that happen to be known first.
+    /// lists, or [`Settings::initial_list_timeout`] has passed since the first step. Without this
+    /// wait, a restart would reduce services to the backends that their sources write first.
     fn may_run(&mut self, now: Instant, tables: &Tables, plane: &dyn Plane) -> bool {
         let started = *self.started.get_or_insert(now);
         if self.running {
@@ -270,6 +274,8 @@ impl Reconciler {
         true
     }
 
+    /// Schedules the first prune once the initial lists are complete, and starts a full pass if one
+    /// is due.
     fn check_timers(&mut self, now: Instant, tables: &Tables) {
         if self.prune.due.is_none() && tables.initialized() {
             self.prune.due = Some(now);
@@ -280,10 +286,11 @@ impl Reconciler {
         }
     }
 
-    /// Writes due frontends: queued ones first, then those of the full pass, up to the maximum of
+    /// Writes due frontends: those of the queue, then those of the full pass, up to the maximum of
     /// one step.
     fn write_due(&mut self, batch: &mut OpenBatch<'_>) {
-        let mut remaining = if self.single_writes > 0 { 1 } else { self.settings.at_once };
+        let mut remaining =
+            if self.single_writes > 0 { 1 } else { self.settings.frontends_per_step };
         let tables = batch.tables;
         self.single_writes = self.single_writes.saturating_sub(1);
         while remaining > 0
@@ -302,7 +309,7 @@ impl Reconciler {
             };
             let address = *row.address();
             self.pass = Some(Some(address));
-            // Rejected frontends wait for their retry.
+            // Rejected frontends wait for their retry, and queued ones for their turn.
             if !self.queue.has(&address) {
                 self.write_frontend(batch, address, row.revision, Some(row));
             }
@@ -334,8 +341,9 @@ impl Reconciler {
         }
     }
 
-    /// Applies the inherited quarantine to a frontend. It lasts for each backend until the first
-    /// health check, until the backend is removed, or until a prune ends it.
+    /// Applies the inherited quarantine to a frontend. The quarantine of a backend lasts until its
+    /// first health check, until it is removed, until its source quarantines it, or until a prune
+    /// ends it.
     fn keep_quarantined(&mut self, desired: DesiredFrontend, tables: &Tables) -> DesiredFrontend {
         let address = *desired.frontend.address();
         let Some(endpoints) = self.quarantined.get_mut(&address) else { return desired };
@@ -361,6 +369,7 @@ impl Reconciler {
         self.reject_until(now.steady + delay(retry_min, retry_max, failures), now, write, error);
     }
 
+    /// Records a rejected write, to be retried at `retry_at`.
     fn reject_until(
         &mut self,
         retry_at: Instant,
@@ -385,7 +394,8 @@ impl Reconciler {
                     writes.into_iter().for_each(|write| self.reject(now, write, &error));
                     return Err(error);
                 }
-                // One of the writes may be the cause. In batches of their own, the others succeed.
+                // One of the writes may be the cause. Each is retried in the next steps in a
+                // batch of its own, in which the others succeed.
                 self.single_writes = writes.len();
                 for write in writes {
                     self.reject_until(now.steady, now, write, &error);

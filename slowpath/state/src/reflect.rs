@@ -39,8 +39,8 @@ use rows::{frontends, instance, reserved_of, row};
 use verdict::was_rejected;
 pub use verdict::{ACCEPTED, Verdict, VerdictChange};
 
-/// Sources whose services of one name changed.
-type Sources = SmallVec<[Source; 1]>;
+/// Sources whose objects of one service name changed.
+type ChangedSources = SmallVec<[Source; 1]>;
 
 /// Writes the rows that objects define into the tables.
 #[derive(Debug)]
@@ -48,7 +48,8 @@ pub struct Reflector {
     precedence: Precedence,
     /// Whether the writer has the current precedence.
     precedence_written: bool,
-    /// Sources whose backends are quarantined because their lease expired ([`crate::sources`]).
+    /// Sources whose backends are quarantined because their lease expired
+    /// ([`crate::sources`]).
     quarantined: BTreeSet<Source>,
     /// Arm of backends that set none.
     arm: ArmName,
@@ -58,8 +59,8 @@ pub struct Reflector {
     reserved: Reserved,
     /// Lists of backends by service.
     lists: Lists,
-    /// Services that wait for an address or the name of a service in the tables, by the name of the
-    /// service in the tables.
+    /// Names of rejected services, by the name of the service in the tables that owns an address
+    /// they need or has their name. They are written again when that service changes or is deleted.
     waiting: BTreeMap<Name, BTreeSet<Name>>,
     /// Published verdicts on objects that are not accepted.
     verdicts: BTreeMap<Key, Verdict>,
@@ -97,8 +98,9 @@ impl Reflector {
         Reflector { reserved, ..self }
     }
 
-    /// Sets the ports that the appliance itself uses. Services that use one of them, or one that is
-    /// now free, are written again. Returns changed verdicts, as [`Reflector::apply`] does.
+    /// Sets the ports that the appliance itself uses. Services with a frontend on one of these
+    /// ports, or on one that the appliance used before, are written again. Returns changed
+    /// verdicts, as [`Reflector::apply`] does.
     pub fn set_reserved(
         &mut self,
         reserved: Reserved,
@@ -113,11 +115,12 @@ impl Reflector {
             let Spec::Service(spec) = &object.spec else { return false };
             reserved_of(&before, spec).is_some() || reserved_of(&self.reserved, spec).is_some()
         });
-        let services = concerned.map(|object| (object.name.clone(), Sources::new())).collect();
+        let services =
+            concerned.map(|object| (object.name.clone(), ChangedSources::new())).collect();
         self.write_services(objects, services, to)
     }
 
-    /// Returns the verdict on an object.
+    /// Returns the verdict on a service's object.
     pub fn verdict(&self, key: &Key) -> Verdict {
         self.verdicts.get(key).cloned().unwrap_or(Verdict::Accepted)
     }
@@ -139,7 +142,8 @@ impl Reflector {
         let mut names: Vec<&Name> = objects.of_kind(Kind::Service).map(|o| &o.name).collect();
         // Only names that several sources have can change their preferred source.
         names = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
-        let services = names.into_iter().map(|name| (name.clone(), Sources::new())).collect();
+        let services =
+            names.into_iter().map(|name| (name.clone(), ChangedSources::new())).collect();
         self.write_services(objects, services, to)
     }
 
@@ -157,7 +161,7 @@ impl Reflector {
         events: &[Event],
         to: &mut Transaction<'_>,
     ) -> Vec<VerdictChange> {
-        let mut services = BTreeMap::<Name, Sources>::new();
+        let mut services = BTreeMap::<Name, ChangedSources>::new();
         let mut backends = BTreeMap::<(Name, Source), Vec<Endpoint>>::new();
         let toggled = self.update_quarantined(events);
         if !toggled.is_empty() || !self.precedence_written {
@@ -208,7 +212,7 @@ impl Reflector {
     fn write_services(
         &mut self,
         objects: &Objects,
-        mut services: BTreeMap<Name, Sources>,
+        mut services: BTreeMap<Name, ChangedSources>,
         to: &mut Transaction<'_>,
     ) -> Vec<VerdictChange> {
         let is_released =
@@ -316,17 +320,17 @@ impl Reflector {
         {
             return;
         }
-        let mut now: BTreeMap<Key, (u64, Verdict, bool)> = BTreeMap::new();
+        let mut current: BTreeMap<Key, (u64, Verdict, bool)> = BTreeMap::new();
         for object in named {
             let verdict = match &preferred {
                 Some(used) if used.source == object.source => verdict.clone(),
                 Some(used) => Verdict::Shadowed(used.source.clone()),
                 None => Verdict::Accepted,
             };
-            now.insert(object.key(), (object.generation, verdict, was_rejected(object)));
+            current.insert(object.key(), (object.generation, verdict, was_rejected(object)));
         }
-        self.verdicts.retain(|key, _| key.name != *name || now.contains_key(key));
-        for (key, (generation, verdict, rejected)) in now {
+        self.verdicts.retain(|key, _| key.name != *name || current.contains_key(key));
+        for (key, (generation, verdict, rejected)) in current {
             let before = match &verdict {
                 Verdict::Accepted => self.verdicts.remove(&key),
                 verdict => self.verdicts.insert(key.clone(), verdict.clone()),
@@ -381,8 +385,8 @@ impl Reflector {
             all.extend(spec.endpoints.iter().filter(is_selected).map(instance));
         }
         if several {
-            // A backend may be in two lists for a while, for example when Kubernetes moves it to
-            // another EndpointSlice. It then has the port names of both, and the more active state.
+            // Two lists may have the same backend, for example while Kubernetes moves it to another
+            // EndpointSlice. It then has the port names of both, and the more active state.
             all.sort_by_key(|instance| (instance.endpoint, instance.state));
             all.dedup_by(|later, first| {
                 let same = later.endpoint == first.endpoint;
@@ -408,13 +412,13 @@ fn changed_endpoints(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
     }
     match (of(&event.before), of(&event.after)) {
         (Some(before), Some(after)) if before.service == after.service => {
-            let mut was: foldhash::HashMap<Endpoint, &BackendSpec> =
+            let mut previous: foldhash::HashMap<Endpoint, &BackendSpec> =
                 before.endpoints.iter().map(|member| (member.endpoint(), member)).collect();
             let is_changed =
-                |member: &&BackendSpec| was.remove(&member.endpoint()) != Some(*member);
+                |member: &&BackendSpec| previous.remove(&member.endpoint()) != Some(*member);
             let changed = after.endpoints.iter().filter(is_changed).map(BackendSpec::endpoint);
             let mut endpoints: Vec<Endpoint> = changed.collect();
-            endpoints.extend(was.into_keys());
+            endpoints.extend(previous.into_keys());
             vec![(&after.service, endpoints)]
         }
         (before, after) => {
@@ -423,7 +427,8 @@ fn changed_endpoints(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
     }
 }
 
-/// Returns whether an event changes the tables; changes of status do not.
+/// Returns whether an event may change the tables: a change of status does not, the start of a
+/// deletion does.
 fn changes_tables(event: &Event) -> bool {
     match (&event.before, &event.after) {
         (Some(before), Some(after)) => {
@@ -434,8 +439,9 @@ fn changes_tables(event: &Event) -> bool {
     }
 }
 
-/// Removes what a service releases from the tables: the service with its frontends if no source or
-/// another source defines it now, otherwise the frontends that it no longer has.
+/// Removes from the tables what a service no longer has: its frontends that `preferred` does not
+/// define, or the service with all frontends if no source or another source defines it now.
+/// `sources` are the sources whose objects of this name changed.
 fn release(
     to: &mut Transaction<'_>,
     name: &Name,

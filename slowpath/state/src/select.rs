@@ -1,9 +1,9 @@
 //! Selects the backends of a frontend and their order, on a snapshot of the tables. The tables do
 //! not store the result; it is computed for each update of a plane.
 //!
-//! Protocol, address family, local policy, port name and state maintenance exclude backends; node
-//! and zone preferences then choose among the rest. State and health decide the order, and how many
-//! backends get new flows.
+//! Backends are excluded by protocol, address family, traffic policy Local, port name, and the
+//! state `maintenance`; node and zone preferences then choose among the rest. State and health
+//! decide the order, and how many backends get new flows.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub fn select_backends(
             reason => last_exclusion = last_exclusion.max(reason),
         }
     }
-    prefer(&mut backends, frontend, appliance);
+    apply_preference(&mut backends, frontend, appliance);
     let serving = arrange(&mut backends);
     let note = match (backends.is_empty(), serving) {
         (true, _) => last_exclusion.map(Exclusion::note).or_else(|| {
@@ -100,7 +100,7 @@ pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'stati
     (!answers).then_some("the appliance has no address of this family to answer on")
 }
 
-/// Traffic policy of the service that applies to a frontend.
+/// One of a service's two traffic policies, or none: the policy that applies to a frontend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PolicyScope {
     /// External traffic policy.
@@ -111,7 +111,7 @@ pub enum PolicyScope {
     Unrestricted,
 }
 
-/// Returns which traffic policy of its service applies to a frontend, whatever the policy is.
+/// Returns which of the service's two traffic policies applies to a frontend.
 pub fn policy_scope(frontend: &Frontend) -> PolicyScope {
     match (frontend.spec.kind, frontend.spec.address.traffic_scope) {
         (Kind::HostPort, _) => PolicyScope::Unrestricted,
@@ -135,14 +135,15 @@ pub fn is_local_only(frontend: &Frontend) -> bool {
     }
 }
 
-/// Returns the reason why an instance cannot serve a frontend. `local` is the appliance if only
-/// local backends may serve, otherwise `None`.
+/// Returns the reason why an instance cannot serve a frontend; `None` if it can. `local` is the
+/// appliance if only local backends may serve, otherwise `None`.
 fn exclusion(
     frontend: &Frontend,
     instance: &Instance,
     local: Option<&Appliance>,
 ) -> Option<Exclusion> {
     let (address, endpoint) = (frontend.address(), &instance.endpoint);
+    // Protocol 0 stands for any.
     let protocols = (address.protocol, endpoint.protocol);
     if protocols.0 != protocols.1 && protocols.0 != 0 && protocols.1 != 0 {
         return Some(Exclusion::Protocol);
@@ -161,8 +162,8 @@ fn exclusion(
     }
 }
 
-/// Returns whether packets can be forwarded from the frontend to a backend of the given family.
-/// Tunnels carry packets of both families to either.
+/// Returns whether packets can be forwarded from the frontend to a backend of the given family. An
+/// encapsulation (modes tunnel and DSR) carries packets of either family to a backend of either.
 fn can_forward(frontend: &Frontend, to_ipv4: bool) -> bool {
     let from_ipv4 = frontend.address().is_ipv4();
     match (frontend.service.spec.mode, frontend.service.spec.nat_policy) {
@@ -173,13 +174,13 @@ fn can_forward(frontend: &Frontend, to_ipv4: bool) -> bool {
     }
 }
 
-/// Keeps only the backends at the preferred node or zone, if one of them serves: a preference never
-/// stops a service that other backends could continue.
+/// Keeps only the backends at the preferred node or zone, if one of them gets new flows. Otherwise
+/// all stay, so that a preference never leaves a service without backends.
 ///
 /// Zone hints (`for_zones`) are used only if every serving backend has one, as in kube-proxy.
 /// Otherwise the few backends with a hint would get all traffic, so the zone in which each backend
 /// runs is used instead.
-fn prefer(backends: &mut Vec<Arc<Instance>>, frontend: &Frontend, appliance: &Appliance) {
+fn apply_preference(backends: &mut Vec<Arc<Instance>>, frontend: &Frontend, appliance: &Appliance) {
     let serves = |state| backends.iter().any(|backend| backend.effective() == state);
     let Some(state) = [State::Active, State::Terminating].into_iter().find(|s| serves(*s)) else {
         return;

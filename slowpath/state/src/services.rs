@@ -10,7 +10,8 @@ use crate::labels::Pairs;
 use crate::name::{InvalidName, Name, Source};
 use crate::object::{BackendSpec, BackendsSpec, Object, Spec};
 
-/// Returns the objects that a services file describes, with `source` as their source.
+/// Returns the objects that a services file describes, two for each service, with `source` as their
+/// source.
 ///
 /// # Errors
 /// Returns the first service name that is not valid.
@@ -41,8 +42,8 @@ fn pairs(map: &BTreeMap<String, String>) -> Pairs {
 }
 
 /// Returns the protocol of a service's backends that set none: the protocol of all its frontends if
-/// they have the same one and it has ports, otherwise 0 (any). Maglev hashes the protocol, and with
-/// the former the tables are equal to Cilium's slot for slot.
+/// they have the same one and it has ports, otherwise 0 (any). Maglev hashes the protocol; with the
+/// frontends' protocol, the lookup tables equal Cilium's slot for slot.
 fn protocol(service: &Service) -> u8 {
     const WITH_PORTS: [u8; 3] = [6, 17, 132];
     let mut all = service.spec.frontends.iter().map(|frontend| frontend.address.protocol);
@@ -74,6 +75,7 @@ mod tests {
         config::services_from_toml(&text, &config.unwrap()).unwrap()
     }
 
+    /// Returns the objects of a services file as JSON.
     fn json(services: &Services) -> Vec<serde_json::Value> {
         let all = objects(services, &Source::new("file")).unwrap();
         assert!(all.iter().all(|object| object.spec.check().is_ok()));

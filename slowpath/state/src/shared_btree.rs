@@ -3,8 +3,8 @@
 //! Cloning a map increments one reference count. A write copies the shared nodes from the root to
 //! the key's leaf and changes the others in place, so a transaction that works on its own clone
 //! copies each node at most once. A node has up to [`MAX_ENTRIES`] keys side by side: a lookup in
-//! 50,000 keys visits four nodes, and the tree needs half the memory of one with a node for each
-//! key.
+//! 50,000 keys visits four nodes, and the tree needs half the memory of a tree with one key per
+//! node.
 
 use std::mem;
 use std::slice;
@@ -159,8 +159,8 @@ fn reserve_spare<T>(entries: &mut Vec<T>) {
 }
 
 /// Splits a node that has more than [`MAX_ENTRIES`] entries and returns its right part; `None` for
-/// a smaller node. If the newest entry is the last one, the right part is only that entry, so that
-/// keys inserted in ascending order fill their nodes.
+/// a smaller node. If the newest entry, whose index is `grown_at`, is the last one, the right part
+/// is only that entry, so that keys inserted in ascending order fill their nodes.
 fn split<T>(entries: &mut Vec<T>, grown_at: usize) -> Option<Vec<T>> {
     let end = entries.len() - 1;
     let at = if grown_at == end { end } else { entries.len() / 2 };
@@ -245,7 +245,9 @@ fn merge<K: Ord + Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize) {
 
 /// Iterator over the entries of a map, sorted by key.
 pub struct Iter<'m, K, V> {
+    /// Children still to be visited, of each inner node above the current leaf.
     ancestors: Vec<slice::Iter<'m, Child<K, V>>>,
+    /// Entries still to be visited of the current leaf.
     leaf: slice::Iter<'m, (K, V)>,
 }
 
@@ -323,7 +325,9 @@ mod tests {
         Remove(u16),
         Change(u16),
         Snapshot,
+        /// First key, and number of keys to remove in ascending order.
         RemoveFrom(u16, u16),
+        /// Lowest key, and number of keys to insert in descending order.
         InsertFrom(u16, u16),
     }
 
@@ -394,7 +398,7 @@ mod tests {
         for key in 0..10_000u16 {
             map.insert(key, 0u32);
         }
-        let Node::Inner(children) = &*map.root else { panic!("one leaf holds {MAX_ENTRIES}") };
+        let Node::Inner(children) = &*map.root else { panic!("10,000 keys are in one leaf") };
         assert_eq!(
             children.iter().filter(|child| child.1.len() == MAX_ENTRIES).count(),
             children.len() - 1

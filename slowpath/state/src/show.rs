@@ -71,7 +71,8 @@ impl Table {
         }
     }
 
-    /// Returns the rows, in the tables' order of the first column.
+    /// Returns the rows, sorted by name, address or endpoint as in the tables; that is not the
+    /// order of the texts in the first column.
     pub fn rows(self, tables: &Tables, appliance: &Appliance) -> Vec<Row> {
         match self {
             Table::Services => tables.services().map(|row| service(row)).collect(),
@@ -83,10 +84,12 @@ impl Table {
     }
 }
 
+/// Creates a row from the values of a table's columns, in order.
 fn row(table: Table, values: impl IntoIterator<Item = Value>) -> Row {
     table.columns().iter().map(|column| (*column).to_owned()).zip(values).collect()
 }
 
+/// Returns the row of a service.
 fn service(service: &Service) -> Row {
     let names = service.spec.port_names.iter().flat_map(|names| names.iter());
     let names: Vec<String> = names.map(|(name, port)| format!("{name}={port}")).collect();
@@ -107,7 +110,7 @@ fn service(service: &Service) -> Row {
     )
 }
 
-/// Returns the entries of the column `flags`: the settings of a service that differ from their
+/// Returns the entries of the column `flags`: settings of a service that differ from their
 /// defaults.
 fn flags(spec: &ServiceSpec) -> Vec<String> {
     let mut flags = Vec::new();
@@ -147,6 +150,7 @@ fn flags(spec: &ServiceSpec) -> Vec<String> {
     flags
 }
 
+/// Returns the row of a frontend.
 fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) -> Row {
     let spec = &frontend.spec;
     let status = frontend.status();
@@ -157,7 +161,7 @@ fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) ->
         (Progress::Done, Some(why)) => ("Unreachable", why.to_owned()),
         (Progress::Done, None) => ("Done", String::new()),
     };
-    // Without an error, the column shows the note, which says why no backend serves.
+    // Without an error, the column shows the note: the reason why no backend serves.
     let error = if error.is_empty() { status.note.unwrap_or_default().to_owned() } else { error };
     let desired = select_backends(tables, frontend, appliance);
     let backends: Vec<String> = desired.backends.iter().map(|b| b.endpoint.to_string()).collect();
@@ -183,6 +187,7 @@ fn unix_ms(at: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Returns one row for each endpoint.
 fn backends(tables: &Tables) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut endpoints: Vec<&Endpoint> = tables.endpoints().map(|(endpoint, _)| endpoint).collect();
@@ -234,8 +239,8 @@ fn instance(instance: &Instance) -> String {
 /// Maximum number of list entries in a cell of a text table.
 const CELL_ENTRIES_MAX: usize = 5;
 
-/// Formats a value as a cell of a text table. A list of more than five entries is cut to the first
-/// five, and the number of the others follows.
+/// Formats a value as a cell of a text table. A list of more than five entries is cut to the
+/// first five, and the number of omitted entries follows.
 pub fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

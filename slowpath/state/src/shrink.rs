@@ -1,4 +1,4 @@
-//! Gives back the capacity of hash maps after most of their entries were removed.
+//! Releases the capacity of hash maps after most of their entries were removed.
 //!
 //! A hash map keeps its capacity when entries are removed, and slots of removed entries count as
 //! used until the table is rebuilt. A map whose entries are all replaced a few times can thus
@@ -9,12 +9,12 @@ use std::hash::{BuildHasher, Hash};
 
 /// Maps with a capacity below this, in entries, are never shrunk.
 const MIN_CAPACITY: usize = 1_024;
-/// A map is shrunk when less than one in `SPARSE_DIVISOR` of its capacity is used, to a
-/// capacity for at least twice its entries. A shrink therefore moves fewer entries than were
-/// removed since the last one.
+/// A map is shrunk when less than 1/`SPARSE_DIVISOR` of its capacity is used, to a capacity of at
+/// least twice its entries. A shrink therefore moves fewer entries than were removed since the last
+/// one.
 const SPARSE_DIVISOR: usize = 8;
 
-/// Shrinks a large map if few entries are left. Callers use it after each removal.
+/// Shrinks a large map if few entries are left. Callers call it after each removal.
 pub fn shrink_if_sparse<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if is_sparse(map.len(), map.capacity()) {
         map.shrink_to(2 * map.len());

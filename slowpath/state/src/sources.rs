@@ -1,11 +1,11 @@
-//! Sources that use the API: a session replaces the complete list of a source, and a lease limits
-//! how long that list is valid.
+//! Sources that use the API: a session replaces the complete list of a source's objects, and a
+//! lease limits how long that list is valid.
 //!
 //! ```text
 //!   begin --> session --> add, chunk by chunk --> commit: the list replaces the previous one
 //!                   '---> abort, or the source's next begin: the previous list stays
-//!   renew --> the lease restarts, and quarantined objects serve again
-//!   tick  --> expired leases: objects kept, quarantined or released, as configured
+//!   renew --> the lease restarts, and quarantined backends get new flows again
+//!   tick  --> expired leases: objects kept, quarantined or released (deleted), as configured
 //! ```
 //! This module uses no socket, clock or disk. Its caller holds a lock around [`Sources`], passes
 //! the time and the current objects with each request, and commits the returned batch to the store
@@ -51,7 +51,7 @@ use removals::{Permit, RemovalLimit};
 pub struct Settings {
     /// Settings by source; sources that are not named have [`Setting::default`].
     pub sources: BTreeMap<Source, Setting>,
-    /// Sources that are reserved for the appliance, such as its files. Requests for sessions and
+    /// Sources reserved for the appliance itself, such as its files. Requests for sessions and
     /// leases of these sources are rejected.
     pub own: Vec<Source>,
     /// Limits on uncommitted data.
@@ -60,10 +60,10 @@ pub struct Settings {
     pub removals: RemovalLimit,
 }
 
-/// Configuration of one source.
+/// Lease configuration of one source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Setting {
-    /// Lease in seconds of a source that requests none, at most [`LEASE_MAX_S`]; 0 for no lease.
+    /// Lease, in seconds, if the source requests none: 0 to [`LEASE_MAX_S`]; 0 for no lease.
     pub lease_s: u32,
     /// How the source's objects are handled when its lease expires.
     pub on_expiry: OnExpiry,
@@ -78,7 +78,7 @@ pub struct Limits {
     pub session: usize,
     /// Maximum number of open sessions.
     pub sessions: usize,
-    /// Time without a chunk or commit after which a session is dropped.
+    /// Time since a session's last request (begin, chunk or commit) after which it is dropped.
     pub idle: Duration,
 }
 
@@ -94,15 +94,17 @@ impl Default for Limits {
 pub struct Sources {
     settings: Settings,
     sessions: BTreeMap<Source, Session>,
+    /// Leases of all sources that have one, including those that expired.
     leases: BTreeMap<Source, RunningLease>,
     /// Number of the newest session.
     last_session: u64,
 }
 
-/// Uncommitted list of a source.
+/// Open session: the uncommitted list of a source.
 #[derive(Debug)]
 struct Session {
     id: u64,
+    /// Revision of the list, in the source's own format.
     revision: Box<str>,
     lease_s: u32,
     objects: BTreeMap<Key, Object>,
@@ -110,14 +112,15 @@ struct Session {
     next: u64,
     /// Number of objects, frontends and backends in `objects`.
     items: usize,
+    /// Time of the last begin, chunk or commit.
     last_request: Instant,
 }
 
-/// Running lease.
+/// Lease with the time at which it expires.
 #[derive(Clone, Copy, Debug)]
 struct RunningLease {
     lease_s: u32,
-    until: Instant,
+    expires_at: Instant,
 }
 
 impl Sources {
@@ -138,8 +141,8 @@ impl Sources {
         self.settings = settings;
     }
 
-    /// Begins a session, in which a source sends its complete list under a revision of its own, and
-    /// restarts the source's lease. An open session of the same source ends.
+    /// Begins a session, in which a source sends its complete list with a revision that it chooses,
+    /// and restarts the source's lease. An open session of the same source ends.
     pub fn begin(
         &mut self,
         source: &str,
@@ -157,8 +160,8 @@ impl Sources {
         if others >= self.settings.limits.sessions {
             return Err(Error::Sessions { max: self.settings.limits.sessions });
         }
-        // The number is the time in ms since 1970, so that it differs from those of sessions of an
-        // earlier process.
+        // The number is the time in ms since 1970, or one more than the last number: it differs
+        // from those of sessions of an earlier process.
         let since = now.wall.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         self.last_session = unix_ms.max(self.last_session + 1);
@@ -178,8 +181,8 @@ impl Sources {
         Ok((Begun { session: self.last_session, lease_s, chunk, items: session }, batch))
     }
 
-    /// Adds a chunk to the session, as a whole or not at all, and restarts the source's lease. The
-    /// repetition of a chunk that was added already succeeds and adds nothing.
+    /// Adds a chunk to the session, as a whole or not at all, and restarts the source's lease. A
+    /// repeated chunk succeeds and adds nothing.
     pub fn add(
         &mut self,
         source: &str,
@@ -232,11 +235,9 @@ impl Sources {
         let (lease_s, revision) = (session.lease_s, session.revision.clone());
         desired.extend(lease_status::new_own_object(&source, SourceSpec { lease_s, revision }));
         let mut batch = objects.changes_to(&source, desired);
-        let count = |puts: bool| {
-            let of = batch.iter().filter(|change| lease_status::is_put(change) == puts);
-            of.filter(|change| !lease_status::is_own(change)).count()
-        };
-        let committed = Committed { written: count(true), released: count(false) };
+        let listed = || batch.iter().filter(|change| !lease_status::is_own(change));
+        let written = listed().filter(|change| lease_status::is_put(change)).count();
+        let committed = Committed { written, released: listed().count() - written };
         self.restart_lease(&source, lease_s, now);
         let permit = match request.allow_removal {
             true => Permit::Any,
@@ -254,8 +255,8 @@ impl Sources {
         let _ = self.abort(source, id);
     }
 
-    /// Confirms the removal for which a source's list is held ([`removals::confirm`]), whether the
-    /// list comes from a session or from the appliance's files.
+    /// Confirms the removal because of which a source's list is held ([`removals::confirm`]). The
+    /// list may come from a session or from the appliance's files.
     pub fn confirm(
         &self,
         source: &str,
@@ -278,8 +279,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Restarts the lease: the source's last list stays valid, and quarantined objects serve again.
-    /// If the list was released, the source has to send it again.
+    /// Restarts the lease: the source's last list stays valid, and quarantined backends get new
+    /// flows again. Fails if the list was released; the source then has to send it again.
     pub fn renew(
         &mut self,
         source: &str,
@@ -310,18 +311,18 @@ impl Sources {
         let idle = self.settings.limits.idle;
         self.sessions.retain(|_, session| now.steady < session.last_request + idle);
         self.leases.retain(|source, lease| {
-            now.steady < lease.until || lease_status::revision(source, objects).is_some()
+            now.steady < lease.expires_at || lease_status::revision(source, objects).is_some()
         });
-        let over = self.leases.iter().filter(|(_, lease)| now.steady >= lease.until);
-        let batches = over.map(|(source, _)| {
+        let expired = self.leases.iter().filter(|(_, lease)| now.steady >= lease.expires_at);
+        let batches = expired.map(|(source, _)| {
             let on_expiry = self.setting(source).on_expiry;
             lease_status::expire(source, objects, on_expiry, now.wall)
         });
         batches.filter(|batch| !batch.is_empty()).collect()
     }
 
-    /// Returns the state of each source that has an object of its own, because it has begun a
-    /// session or its list was held, sorted by name.
+    /// Returns the state of each source that has its own object (kind `Source`), because it has
+    /// begun a session or a list of it was held, sorted by name.
     pub fn report(&self, objects: &Objects, now: Now) -> Vec<Report> {
         let one = |object: &Arc<Object>| {
             let Spec::Source(spec) = &object.spec else { return None };
@@ -332,7 +333,7 @@ impl Sources {
                 revision: spec.revision.clone(),
                 lease_s: spec.lease_s,
                 left_s: lease
-                    .map(|lease| lease.until.saturating_duration_since(now.steady))
+                    .map(|lease| lease.expires_at.saturating_duration_since(now.steady))
                     .map(|left| left.as_secs()),
                 lease_status: lease_status::recorded(&object.source, objects).as_str(),
                 on_expiry: self.setting(&object.source).on_expiry,
@@ -353,8 +354,8 @@ impl Sources {
         match lease_s {
             0 => drop(self.leases.remove(source)),
             lease_s => {
-                let until = now.steady + Duration::from_secs(lease_s.into());
-                self.leases.insert(source.clone(), RunningLease { lease_s, until });
+                let expires_at = now.steady + Duration::from_secs(lease_s.into());
+                self.leases.insert(source.clone(), RunningLease { lease_s, expires_at });
             }
         }
     }
@@ -409,6 +410,7 @@ fn validate_chunk(
 ) -> Result<BTreeMap<Key, Object>, Error> {
     let mut new = BTreeMap::new();
     for mut object in added {
+        // An object without `source` was read with the source `api`.
         let is_foreign = object.source != *source && object.source.as_str() != API;
         if is_foreign {
             return Err(Error::ForeignSource { object: object.key(), source_of: source.clone() });
@@ -426,7 +428,7 @@ fn validate_chunk(
     Ok(new)
 }
 
-/// Returns the number of items for the limits: the object itself, and its frontends or backends.
+/// Returns the number of items of an object for [`Limits`]: itself, and its frontends or backends.
 fn items(object: &Object) -> usize {
     1 + match &object.spec {
         Spec::Service(spec) => spec.frontends.len(),

@@ -2,15 +2,16 @@
 //!
 //! A store is a directory with two files. `log` has one record for each group of batches that
 //! shared a sync. `snapshot` has all objects as of some revision; it is rewritten, and the log
-//! emptied, when the log is longer than 1 MiB and than twice the snapshot. Both stay in the format
-//! in which they were found until [`Store::commit_format`]. Objects of the
-//! source `api` exist only in the store. Those of other sources are a copy, which is used after a
-//! restart until the source has sent its list again.
+//! emptied, when the log is longer than 1 MiB and than twice the snapshot. Both files keep the line
+//! format (`format.rs`) in which they were found until [`Store::commit_format`].
 //!
-//! Everything in the files was acknowledged, except an interrupted write at the end of the log,
-//! which is cut after the file was copied. Anything else that is not as it was written is damage:
-//! the damaged file is copied, both files stay as they are, the store is empty and takes no
-//! changes, and [`Store::damage`] describes the damage and the remedy.
+//! Objects of the source `api` exist only in the store. Those of other sources are a copy, which is
+//! used after a restart until the source has sent its list again.
+//!
+//! The end of the log may have an interrupted write, which was not acknowledged; it is cut after
+//! the log was copied. Any other difference from what was written is damage: the damaged file is
+//! copied, both files stay as they are, the store is empty and takes no changes, and
+//! [`Store::damage`] describes the damage and the remedy.
 
 mod damage;
 mod disk;
@@ -44,19 +45,21 @@ use crate::object::{API, Change, ChangeError, ErrorClass, Event, Key, Objects};
 
 /// Minimum length of the log, in bytes, for writing a snapshot.
 const MIN_SNAPSHOT_LOG: u64 = 1 << 20;
-/// More bytes than the record of a format has.
+/// Upper bound of the length of the record that names a snapshot's format, in bytes.
 const FORMAT_RECORD_MAX: u64 = 100;
 
-/// Changes that are made all together or not at all.
+/// Changes that are applied all together or not at all.
 pub type Batch = Vec<Change>;
 
 /// Bytes in the log after its valid records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tail {
     None,
-    /// Bytes of a failed write of this process, or records that the snapshot contains as well.
+    /// Bytes of a failed write of this process, or records that the snapshot contains as well; they
+    /// are cut without a copy.
     Void,
-    /// Bytes left by an earlier process; the file is copied before they are cut.
+    /// Bytes left by an interrupted write of an earlier process; the file is copied before they are
+    /// cut.
     Found,
 }
 
@@ -69,20 +72,21 @@ pub struct Store<D> {
     /// Objects loaded at the start that their source, other than `api`, has not sent again yet.
     unconfirmed: BTreeSet<Key>,
     /// Number of bytes of the log that are valid and on disk.
-    log: u64,
-    /// Length of the snapshot, bytes.
-    snapshot: u64,
-    /// Bytes after `log`, to be cut before the next write.
+    log_len: u64,
+    /// Length of the snapshot, bytes; 0 if there is none.
+    snapshot_len: u64,
+    /// Bytes after the first `log_len` of the log, to be cut before the next write.
     tail: Tail,
-    /// Whether both files are rewritten before the next change: one is in the first format, or
-    /// has another format than `format`.
+    /// Whether both files are rewritten before the next change: one has records of the first
+    /// format (`record.rs`), or no snapshot names `format` yet.
     rewrite: bool,
     /// Format of the lines in the files.
     format: u32,
+    /// Line formats that this version reads and writes.
     formats: &'static Formats,
     /// Reason why the store is not used.
     damage: Option<Damage>,
-    /// Interrupted write that was cut from the log.
+    /// Interrupted write of an earlier process that was cut from the log.
     cut: Option<Cut>,
     /// Logs shorter than this, in bytes, cause no snapshot.
     min_snapshot_log: u64,
@@ -98,7 +102,7 @@ impl<D: Disk> Store<D> {
 
     fn open_with(mut disk: D, formats: &'static Formats) -> Store<D> {
         match read(&mut disk, formats) {
-            Ok((loaded, snapshot)) => Store::with_loaded(disk, formats, loaded, snapshot),
+            Ok((loaded, len)) => Store::with_loaded(disk, formats, loaded, len),
             Err((file, flaw)) => {
                 let copy = disk.copy(file, "damaged").map_err(|error| error.to_string());
                 let damage = Damage::new(file, disk.path(file), flaw, copy);
@@ -114,7 +118,7 @@ impl<D: Disk> Store<D> {
         disk: D,
         formats: &'static Formats,
         loaded: load::Loaded,
-        snapshot: u64,
+        snapshot_len: u64,
     ) -> Store<D> {
         let load::Loaded { objects, log, torn, stale, old, format } = loaded;
         let of_sources = objects.all().filter(|object| object.source.as_str() != API);
@@ -129,11 +133,11 @@ impl<D: Disk> Store<D> {
             objects,
             events: Vec::new(),
             unconfirmed,
-            log: if stale { 0 } else { log as u64 },
-            snapshot,
+            log_len: if stale { 0 } else { log as u64 },
+            snapshot_len,
             tail,
-            // A log without a snapshot has no place for its format.
-            rewrite: old || (snapshot == 0 && format != UNNAMED),
+            // Only a snapshot names a format; a log without one is read as `UNNAMED`.
+            rewrite: old || (snapshot_len == 0 && format != UNNAMED),
             format,
             formats,
             damage: None,
@@ -165,7 +169,7 @@ impl<D: Disk> Store<D> {
     /// Returns the size of the objects on disk in bytes: of the snapshot, and of the valid records
     /// of the log.
     pub fn bytes(&self) -> u64 {
-        self.snapshot + self.log
+        self.snapshot_len + self.log_len
     }
 
     /// Returns the current objects; a clone is a snapshot.
@@ -173,7 +177,7 @@ impl<D: Disk> Store<D> {
         &self.objects
     }
 
-    /// Returns the events since the last call.
+    /// Returns the events of the changes committed since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -216,7 +220,7 @@ impl<D: Disk> Store<D> {
         self.unconfirmed.retain(|key| next.get(key).is_some());
         self.objects = next;
         self.events.extend(events);
-        if self.log > self.min_snapshot_log.max(2 * self.snapshot)
+        if self.log_len > self.min_snapshot_log.max(2 * self.snapshot_len)
             && let Err(error) = self.write_snapshot()
         {
             warn!(
@@ -263,11 +267,11 @@ impl<D: Disk> Store<D> {
         self.tail = Tail::Void;
         self.disk.append(LOG, &bytes)?;
         self.disk.sync(LOG)?;
-        if self.log == 0 {
+        if self.log_len == 0 {
             // The file may be new, so its directory entry has to be synced as well.
             self.disk.sync_folder()?;
         }
-        (self.log, self.tail) = (self.log + bytes.len() as u64, Tail::None);
+        (self.log_len, self.tail) = (self.log_len + bytes.len() as u64, Tail::None);
         Ok(())
     }
 
@@ -278,12 +282,12 @@ impl<D: Disk> Store<D> {
             Tail::Void => None,
             Tail::Found => {
                 let len = self.disk.read(LOG)?.unwrap_or_default().len() as u64;
-                let (path, offset) = (self.disk.path(LOG), self.log);
+                let (path, offset) = (self.disk.path(LOG), self.log_len);
                 let copy = self.disk.copy(LOG, "cut")?;
                 Some(Cut { path, offset, bytes: len.saturating_sub(offset), copy })
             }
         };
-        self.disk.truncate(LOG, self.log)?;
+        self.disk.truncate(LOG, self.log_len)?;
         self.disk.sync(LOG)?;
         self.tail = Tail::None;
         if let Some(cut) = found {
@@ -293,26 +297,27 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Lets a store that is still empty begin with the format of an earlier version, which may have
-    /// to read it.
+    /// Returns the store. If it has no files yet, they get this format instead of the newest one,
+    /// so that an earlier version of Weir can read them.
     #[must_use]
     pub fn readable_in(mut self, format: u32) -> Store<D> {
-        if self.snapshot == 0 && self.log == 0 && self.formats.contains(format) {
+        if self.snapshot_len == 0 && self.log_len == 0 && self.formats.contains(format) {
             (self.format, self.rewrite) = (format, format != UNNAMED);
         }
         self
     }
 
-    /// Format of the files.
+    /// Returns the format of the lines in the files.
     pub fn format(&self) -> u32 {
         self.format
     }
 
-    /// Rewrites both files in this version's own format, which the version before may not be able
+    /// Rewrites both files in the newest format, which the previous version of Weir may not be able
     /// to read. Does nothing if they have it already.
     ///
     /// # Errors
-    /// The disk failed, or the store is damaged. The next change or call tries it again.
+    /// Fails if the disk fails or the store is damaged. After a failure of the disk, a change may
+    /// rewrite the files, and the call can be repeated.
     pub fn commit_format(&mut self) -> io::Result<()> {
         if let Some(damage) = &self.damage {
             return Err(io::Error::other(damage.to_string()));
@@ -320,9 +325,9 @@ impl<D: Disk> Store<D> {
         if self.format == self.formats.own() && !self.rewrite {
             return Ok(());
         }
-        if self.log > 0 || self.tail != Tail::None {
-            // In the earlier format: the later snapshot must not be found with a log that has
-            // another format.
+        if self.log_len > 0 || self.tail != Tail::None {
+            // First empties the log, with a snapshot in the earlier format: a log is read in the
+            // format that the snapshot names.
             self.write_snapshot()?;
         }
         (self.format, self.rewrite) = (self.formats.own(), true);
@@ -350,9 +355,9 @@ impl<D: Disk> Store<D> {
         self.disk.sync(UNFINISHED)?;
         self.disk.rename(UNFINISHED, SNAPSHOT)?;
         self.disk.sync_folder()?;
-        self.snapshot = bytes.len() as u64;
+        self.snapshot_len = bytes.len() as u64;
         self.disk.truncate(LOG, 0)?;
-        (self.log, self.tail, self.rewrite) = (0, Tail::None, false);
+        (self.log_len, self.tail, self.rewrite) = (0, Tail::None, false);
         self.disk.sync(LOG)
     }
 }
@@ -372,7 +377,7 @@ fn apply(
 }
 
 /// Reads the objects of a store that no process has open, without changing its files. An
-/// interrupted write at the end of the log is left out: no client was told that it was made.
+/// interrupted write at the end of the log is left out, because it was not acknowledged.
 ///
 /// # Errors
 /// Fails if a process has the store open (`WouldBlock`), if the directory or a file cannot be read,
@@ -392,10 +397,10 @@ pub const fn own_format() -> u32 {
     FORMATS.own()
 }
 
-/// Returns the format of a store's files, also while a process has it open.
+/// Returns the format of the lines in a store's files, also while a process has the store open.
 ///
 /// # Errors
-/// The snapshot cannot be read.
+/// Fails if the snapshot cannot be read.
 pub fn format_of(path: &Path) -> io::Result<u32> {
     let mut first = Vec::new();
     match File::open(path.join(SNAPSHOT)) {

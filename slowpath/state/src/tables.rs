@@ -1,5 +1,5 @@
 //! Immutable snapshot of the tables: services with their frontends and backends. A snapshot is
-//! cheap to clone; only `writer.rs` creates new ones.
+//! cheap to clone; only the writer (`writer.rs`) creates snapshots with other contents.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -75,9 +75,9 @@ pub struct Tables {
     pub(crate) entries: SharedBTree<Name, Arc<Entry>>,
     /// Service that owns the frontend at each address. The rows themselves are only in `entries`.
     pub(crate) owners: SharedBTree<Address, Name>,
-    /// Services that have an instance at each endpoint.
+    /// Each endpoint with each service that has an instance there.
     pub(crate) endpoints: SharedBTree<(Endpoint, Name), ()>,
-    /// Frontends that are redirected to each service.
+    /// Each service with each frontend that is redirected to it.
     pub(crate) redirects: SharedBTree<(Name, Address), ()>,
     /// Sources that have not completed their initial list, by the number of their
     /// [`crate::writer::Initializer`].
@@ -100,7 +100,7 @@ impl Tables {
         self.entries.iter()
     }
 
-    /// Returns the service of a name.
+    /// Returns the service with a name.
     pub fn service(&self, name: &Name) -> Option<&Arc<Service>> {
         self.entries.get(name)?.service.as_ref()
     }
@@ -158,16 +158,16 @@ impl Tables {
         entries.flat_map(move |entry| entry.at(endpoint))
     }
 
-    /// Returns whether any service has an instance at an address and port, of any protocol and
-    /// state.
+    /// Returns whether any service has an instance at an address and port, with any protocol and in
+    /// any state.
     pub fn has_instance_at(&self, addr: IpAddr, port: u16) -> bool {
         let target = (addr, port);
         let mut from = self.endpoints.from(move |(at, _)| (at.addr, at.port) < target);
         from.next().is_some_and(|((at, _), ())| (at.addr, at.port) == target)
     }
 
-    /// Returns whether every source has completed its initial list. Until then, frontends that the
-    /// tables do not have are not pruned from a plane.
+    /// Returns whether every source has completed its initial list. Until then, the reconciler does
+    /// not prune: it deletes no frontend from a plane only because the tables do not have it.
     pub fn initialized(&self) -> bool {
         self.initializers.is_empty()
     }

@@ -3,15 +3,16 @@
 /// Names of the arms, indexed by arm number.
 pub const ARMS: [&str; 2] = ["ingress", "egress"];
 
-/// Returns the service of a name in the region. The region has one entry for each set of a
-/// service's frontends that share their backends, and names it `service` or `service~suffix`, for
-/// example `shop/web~udp4`. Names are cut to `NAME_BYTES` bytes, so a long service name may be
-/// incomplete.
+/// Returns the name of the service to which an entry of the region belongs. The region has an entry
+/// for each set of a service's frontends that share their backends, named `service` or
+/// `service~suffix`, for example `shop/web~udp4`. Names of entries are cut to
+/// [`crate::name::NAME_BYTES`] bytes, so a long service name may be incomplete.
 pub fn service_of(name: &str) -> &str {
     name.split_once('~').map_or(name, |(service, _)| service)
 }
 
-/// Returns the name of an IP protocol, its number if it has no name here, or `*` for 0 ("any").
+/// Returns the name of an IP protocol, its number if this function knows no name, or `*` for 0,
+/// which stands for any protocol.
 pub fn protocol_text(protocol: u8) -> String {
     match protocol {
         0 => "*".to_owned(),

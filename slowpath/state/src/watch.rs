@@ -1,4 +1,5 @@
-//! Change notification for readers: each new snapshot, and what each revision changed.
+//! Change notification for readers of the tables: each new snapshot, and the keys that each
+//! revision changed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,8 +16,7 @@ use crate::tables::Tables;
 const HISTORY_MAX: usize = 16_384;
 
 /// Keys that a revision added, changed or removed. The lists are empty for a revision that only
-/// registers or completes an initializer, or only changes priorities without changing the order of
-/// instances.
+/// registers or completes an initializer, or changes priorities but not the order of instances.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TouchedKeys {
     /// Revision number.
@@ -58,8 +58,8 @@ struct Published {
     tables: Tables,
     history: VecDeque<Arc<TouchedKeys>>,
     items: usize,
-    /// Latest revision whose changes are no longer in the history.
-    forgotten: u64,
+    /// Latest revision whose changes were dropped from the history.
+    dropped: u64,
 }
 
 impl Watch {
@@ -77,7 +77,7 @@ impl Watch {
 
     pub(crate) fn publish(&self, tables: Tables, touched: TouchedKeys) {
         self.published.lock().push(tables.clone(), touched);
-        // Outside the lock: a woken receiver may call `changes_since` at once, and dropping the
+        // Outside the lock: a woken receiver may call `changes_since` immediately, and dropping the
         // previous snapshot here may take long.
         self.current.send_replace(tables);
     }
@@ -85,7 +85,7 @@ impl Watch {
     pub(crate) fn changes_since(&self, since: u64) -> TableChanges {
         let published = self.published.lock();
         let history = &published.history;
-        let touched = (since >= published.forgotten).then(|| {
+        let touched = (since >= published.dropped).then(|| {
             let first = history.partition_point(|touched| touched.revision <= since);
             history.range(first..).cloned().collect()
         });
@@ -102,7 +102,7 @@ impl Published {
             && let Some(oldest) = self.history.pop_front()
         {
             self.items -= oldest.items();
-            self.forgotten = oldest.revision;
+            self.dropped = oldest.revision;
         }
     }
 }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn old_changes_are_forgotten() {
+    fn old_changes_are_dropped_from_the_history() {
         let watch = Watch::new();
         publish(&watch, 1, 10);
         publish(&watch, 2, HISTORY_MAX / 2);

@@ -5,10 +5,10 @@
 //!                                                                        |
 //!                         snapshot and the keys that changed, for readers (watch.rs)
 //! ```
-//! Several sources write concurrently, each its own services and backends. A write that changes
-//! nothing creates no row and no revision. If a service, its backends or their health change, all
-//! its frontends and those that are redirected to it get new rows, which are pending until the
-//! reconciler has updated the plane.
+//! Several sources write, each its own services and backends; one transaction is open at a time. A
+//! write that changes nothing creates no row and no revision. If a service, its backends or their
+//! health change, all its frontends and those that are redirected to it get new rows, which are
+//! pending until all lcores have acknowledged the plane's update.
 
 use std::fmt;
 use std::mem;
@@ -36,7 +36,7 @@ pub use error::Error;
 /// it makes to name and source are ignored.
 pub type Hook = Box<dyn Fn(&Tables, &mut Service) + Send>;
 
-/// Writer of the tables. A process has one.
+/// Writer of the tables. A process has one writer.
 pub struct Writer {
     state: Mutex<State>,
     watch: Watch,
@@ -97,7 +97,7 @@ impl Writer {
         self.watch.subscribe()
     }
 
-    /// Begins a transaction, after waiting for the end of another one. A thread that begins a
+    /// Begins a transaction. If another one is open, waits for its end: a thread that begins a
     /// second transaction while it holds one deadlocks. `now` is the timestamp of the rows written.
     pub fn begin(&self, now: SystemTime) -> Transaction<'_> {
         let (state, next) = (self.state.lock(), self.watch.tables());
@@ -106,15 +106,16 @@ impl Writer {
         Transaction { state, watch, now, precedence, next, touched, written }
     }
 
-    // Part of the specified interface (`ServiceHook` in docs/provenance.md); Weir has no hooks yet.
+    // Listed in docs/provenance.md (`ServiceHook`). Only tests add hooks.
     /// Adds a hook. Hooks are called in the order in which they were added, for each service
     /// written from now on.
     pub fn add_hook(&self, hook: Hook) {
         self.state.lock().hooks.push(hook);
     }
 
-    /// Blocks pruning until a transaction completes the returned token. A source registers before
-    /// it writes its initial list.
+    /// Registers a source that has not written its initial list: nothing is pruned from a plane
+    /// until a transaction completes the returned token. A source registers before it writes the
+    /// list.
     pub fn register_initializer(&self, name: &str) -> Initializer {
         let mut transaction = self.begin(SystemTime::UNIX_EPOCH);
         let number = transaction.state.next_initializer;
@@ -133,7 +134,7 @@ impl Transaction<'_> {
         &self.next
     }
 
-    /// Marks the initial list of the token's source as complete. Repeated calls have no effect.
+    /// Marks the initial list of the token's source as complete. A repeated call has no effect.
     pub fn complete(&mut self, initializer: &Initializer) {
         if self.next.initializers.contains_key(&initializer.0) {
             Arc::make_mut(&mut self.next.initializers).remove(&initializer.0);
@@ -157,8 +158,8 @@ impl Transaction<'_> {
         revision
     }
 
-    /// Creates new rows for the frontends of the services that were written, and for frontends
-    /// redirected to those services.
+    /// Creates new rows for the frontends of the services that this transaction changed, and for
+    /// frontends redirected to those services.
     fn renew_rows(&mut self) {
         let mut names = mem::take(&mut self.touched.services);
         names.sort_unstable();

@@ -21,19 +21,23 @@ use std::sync::Arc;
 /// Plane of maps in memory, with batches, rejections and acknowledgements that the test controls.
 struct ControlledPlane {
     plane: MapPlane<FaultyMaps<MemoryMaps>>,
+    /// Generation that [`Plane::acknowledged`] returns.
     acknowledged: Option<Generation>,
-    /// Generation returned by each commit; `None` for the plane's own count.
+    /// Generation that each commit returns; `None` for the map plane's own.
     generation: Option<Generation>,
     /// Addresses that are rejected.
     rejected: Vec<Address>,
+    /// Result of [`Plane::begin`].
     begin: Result<(), PlaneError>,
+    /// Error of each commit, if any.
     commit: Result<(), PlaneError>,
-    /// Address whose batches cannot be committed.
+    /// Address that makes the commit of every batch with it fail.
     uncommittable: Option<Address>,
     /// Addresses updated in the current batch.
     batch: Vec<Address>,
     /// Number of calls of [`Plane::prune`].
     prunes: usize,
+    /// Error of each prune, if any.
     prune: Result<(), PlaneError>,
     /// Number of calls of [`Plane::update`] and [`Plane::delete`].
     update_calls: usize,
@@ -129,7 +133,7 @@ struct Fixture {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Acknowledgement of every generation that a test commits.
+/// Acknowledged generation that is later than any that a test commits.
 const ALL: Option<Generation> = Some(1000);
 
 impl Fixture {
@@ -139,14 +143,14 @@ impl Fixture {
         Fixture { writer, reconciler, plane: ControlledPlane::new(), now }
     }
 
-    /// Creates a fixture whose lcores acknowledge at once.
+    /// Creates a fixture whose lcores acknowledge every generation immediately.
     fn new() -> Fixture {
         let mut fixture = Fixture::with(Settings::default());
         fixture.plane.acknowledged = ALL;
         fixture
     }
 
-    fn pass(&mut self, time: Duration) {
+    fn advance(&mut self, time: Duration) {
         self.now.steady += time;
         self.now.wall += time;
     }
@@ -233,7 +237,7 @@ fn row_is_done_once_all_lcores_acknowledge() {
     fixture.plane.acknowledged = Some(1);
     fixture.step();
     assert_eq!(fixture.status(1).progress, Progress::Pending, "lcores are a generation behind");
-    fixture.pass(SECOND);
+    fixture.advance(SECOND);
     fixture.plane.acknowledged = Some(2);
     fixture.step();
     let status = fixture.status(1);
@@ -276,7 +280,7 @@ fn generations_wrap() {
 
 #[test]
 fn rejected_frontend_is_retried_with_backoff_without_blocking_others() {
-    // No full pass during the test: it would hide frontends that wait for a retry.
+    // No full pass during the test: it would write the other frontend, and the test counts writes.
     let pass = Duration::from_secs(30 * 86_400);
     let mut fixture = Fixture::with(Settings { pass, ..Settings::default() });
     fixture.plane.acknowledged = ALL;
@@ -300,7 +304,7 @@ fn rejected_frontend_is_retried_with_backoff_without_blocking_others() {
     while waits.len() < 14 {
         let writes = fixture.plane.update_calls;
         let step = Duration::from_millis(10);
-        fixture.pass(step);
+        fixture.advance(step);
         waited += step;
         fixture.step();
         if fixture.plane.update_calls > writes {
@@ -315,7 +319,7 @@ fn rejected_frontend_is_retried_with_backoff_without_blocking_others() {
     assert!(fixture.status(1).since < fixture.now.wall, "time of the first rejection");
 
     fixture.plane.rejected.clear();
-    fixture.pass(Duration::from_secs(60));
+    fixture.advance(Duration::from_secs(60));
     fixture.step();
     assert!(fixture.is_done(1));
     assert_eq!(fixture.health(), "OK, 2 frontends");
@@ -328,13 +332,13 @@ fn changed_row_is_written_at_once_and_resets_its_backoff() {
     fixture.put(1);
     for _ in 0..5 {
         fixture.step();
-        fixture.pass(SECOND);
+        fixture.advance(SECOND);
     }
     let writes = fixture.plane.update_calls;
     fixture.put_service(1, |service| service.mss = 1400);
     fixture.step();
     assert_eq!(fixture.plane.update_calls, writes + 1);
-    fixture.pass(Duration::from_millis(50));
+    fixture.advance(Duration::from_millis(50));
     fixture.step();
     assert_eq!(fixture.plane.update_calls, writes + 2);
 }
@@ -346,7 +350,7 @@ fn accepted_retry_is_pending_until_acknowledged() {
     fixture.put(1);
     fixture.step();
     fixture.plane.rejected.clear();
-    fixture.pass(SECOND);
+    fixture.advance(SECOND);
     fixture.step();
     assert_eq!(fixture.status(1).progress, Progress::Pending);
     fixture.plane.acknowledged = ALL;
@@ -355,7 +359,7 @@ fn accepted_retry_is_pending_until_acknowledged() {
 }
 
 #[test]
-fn failed_deletes_are_retried() {
+fn failed_deletion_is_retried() {
     let mut fixture = Fixture::new();
     fixture.put(1);
     fixture.step();
@@ -373,7 +377,7 @@ fn failed_deletes_are_retried() {
     );
     assert!(fixture.reconciler.reconciled() < revision);
     fixture.plane.rejected.clear();
-    fixture.pass(Duration::from_millis(50));
+    fixture.advance(Duration::from_millis(50));
     fixture.step();
     assert!(fixture.lines().is_empty());
     assert_eq!(fixture.reconciler.reconciled(), revision);
@@ -402,9 +406,9 @@ fn failed_commit_is_retried() {
     for wait in [50, 100, 200] {
         fixture.step();
         assert!(matches!(fixture.status(1).progress, Progress::Error(_)));
-        fixture.pass(Duration::from_millis(wait));
+        fixture.advance(Duration::from_millis(wait));
     }
-    assert_eq!(fixture.plane.update_calls, 3, "after 50, 100 and 200 ms");
+    assert_eq!(fixture.plane.update_calls, 3, "immediately, after 50 ms, and after another 100 ms");
     fixture.plane.commit = Ok(());
     fixture.step();
     assert!(fixture.is_done(1));
@@ -429,7 +433,7 @@ fn frontend_that_fails_every_commit_does_not_block_others() {
     fixture.step();
     assert!(fixture.is_done(6));
     fixture.plane.uncommittable = None;
-    fixture.pass(SECOND);
+    fixture.advance(SECOND);
     fixture.step();
     assert!(fixture.is_done(3));
 }
@@ -454,11 +458,11 @@ fn waits_for_initial_lists_or_the_timeout() {
     let source = fixture.writer.register_initializer("kubernetes");
     let revision = fixture.put(1);
     fixture.step();
-    fixture.pass(Duration::from_secs(59));
+    fixture.advance(Duration::from_secs(59));
     fixture.step();
     assert_eq!(fixture.plane.update_calls, 0);
     assert_eq!(fixture.reconciler.reconciled(), 0);
-    fixture.pass(SECOND);
+    fixture.advance(SECOND);
     fixture.step();
     assert!(fixture.is_done(1));
     assert!(fixture.reconciler.reconciled() >= revision);
@@ -488,10 +492,10 @@ fn prunes_every_half_hour_and_on_demand() {
     let mut fixture = Fixture::new();
     fixture.step();
     assert_eq!(fixture.plane.prunes, 1);
-    fixture.pass(Duration::from_secs(30 * 60 - 1));
+    fixture.advance(Duration::from_secs(30 * 60 - 1));
     fixture.step();
     assert_eq!(fixture.plane.prunes, 1);
-    fixture.pass(SECOND);
+    fixture.advance(SECOND);
     fixture.step();
     assert_eq!(fixture.plane.prunes, 2);
     fixture.reconciler.prune_now(fixture.now);
@@ -510,10 +514,10 @@ fn failed_prune_is_retried_without_blocking_others() {
     assert!(fixture.is_done(1));
     assert_eq!(fixture.health(), "degraded, 0 of 1 frontends: pruning: the write failed");
     fixture.plane.prune = Ok(());
-    fixture.pass(Duration::from_millis(49));
+    fixture.advance(Duration::from_millis(49));
     fixture.step();
     assert_eq!(fixture.plane.prunes, 1);
-    fixture.pass(Duration::from_millis(1));
+    fixture.advance(Duration::from_millis(1));
     fixture.step();
     assert_eq!(fixture.plane.prunes, 2);
     assert_eq!(fixture.health(), "OK, 1 frontends");
@@ -529,17 +533,17 @@ fn prune_whose_commit_fails_is_reported_and_repeated() {
     fixture.step();
     assert_eq!(fixture.plane.prunes, 2, "the retry waits for 50 ms");
     assert_eq!(fixture.health(), "degraded, 0 of 0 frontends: pruning: the region is damaged");
-    fixture.pass(Duration::from_millis(50));
+    fixture.advance(Duration::from_millis(50));
     fixture.step();
-    fixture.pass(Duration::from_millis(99));
+    fixture.advance(Duration::from_millis(99));
     fixture.step();
     assert_eq!(fixture.plane.prunes, 3, "the next one waits for 100 ms");
     fixture.plane.commit = Ok(());
-    fixture.pass(Duration::from_millis(1));
+    fixture.advance(Duration::from_millis(1));
     fixture.step();
     assert_eq!((fixture.plane.prunes, fixture.health().as_str()), (4, "OK, 0 frontends"));
 
-    // The write that fails the commit is retried later, and the prune at the next step.
+    // The write that makes the commit fail is retried after a delay, the prune at the next step.
     fixture.put(1);
     fixture.plane.uncommittable = Some(address(1));
     fixture.reconciler.prune_now(fixture.now);
@@ -560,7 +564,7 @@ fn full_pass_over_an_up_to_date_plane_changes_nothing() {
     let before = (fixture.plane.plane.commit().unwrap(), fixture.plane.writes(), fixture.lines());
     let since = fixture.status(1).since;
     let writes = fixture.plane.update_calls;
-    fixture.pass(Settings::default().pass);
+    fixture.advance(Settings::default().pass);
     fixture.step();
     assert_eq!(fixture.plane.update_calls, writes + 20, "all frontends are written again");
     let after = (fixture.plane.plane.commit().unwrap(), fixture.plane.writes(), fixture.lines());
@@ -590,7 +594,7 @@ fn full_pass_restores_deleted_entries() {
 
 #[test]
 fn step_writes_a_bounded_number_of_frontends() {
-    let mut fixture = Fixture::with(Settings { at_once: 4, ..Settings::default() });
+    let mut fixture = Fixture::with(Settings { frontends_per_step: 4, ..Settings::default() });
     fixture.plane.acknowledged = ALL;
     for number in 1..=10 {
         fixture.put(number);
@@ -656,11 +660,11 @@ fn missed_changes_are_not_reconciled_until_a_prune_is_committed() {
     }
     fixture.plane.prune = Ok(());
     fixture.plane.commit = Err(PlaneError::new("the region is damaged"));
-    fixture.pass(SECOND);
+    fixture.advance(SECOND);
     fixture.step();
     assert!(fixture.reconciler.reconciled() < revision);
     fixture.plane.commit = Ok(());
-    fixture.pass(SECOND);
+    fixture.advance(SECOND);
     fixture.step();
     assert_eq!(fixture.reconciler.reconciled(), revision);
     assert!(!fixture.has(1));
@@ -687,7 +691,7 @@ fn quarantine_survives_a_restart_until_the_first_health_check() {
     assert_eq!(fixture.status(1).note, None);
 
     // The other backend is not checked. A prune half an hour after the start ends its quarantine.
-    fixture.pass(Duration::from_secs(30 * 60));
+    fixture.advance(Duration::from_secs(30 * 60));
     fixture.step();
     fixture.step();
     assert_eq!(quarantined(&fixture), 0);

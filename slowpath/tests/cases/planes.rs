@@ -49,6 +49,7 @@ impl PlaneKind {
 
 /// A plane, and the process that writes it.
 pub trait TestPlane {
+    /// Returns the plane as the reconciler writes it.
     fn plane(&mut self) -> &mut dyn Plane;
     /// Applies new attributes of the appliance.
     fn set_appliance(&mut self, appliance: &Appliance);
@@ -65,6 +66,7 @@ pub trait TestPlane {
 /// Maps in memory.
 struct Maps(MapPlane<FaultyMaps<MemoryMaps>>);
 
+/// Returns the options that a plane of maps derives from the appliance.
 fn options(appliance: &Appliance) -> Options {
     Options {
         addresses: appliance.addresses.clone(),
@@ -158,7 +160,7 @@ fn config(plane: &str) -> Config {
 
 /// Opens a region that stays mapped until the test process ends.
 fn open(config: &Config) -> &'static Region {
-    let opened = hugepages::open_region(config, Unreadable::Refuse).unwrap();
+    let opened = hugepages::open_region(config, Unreadable::Fail).unwrap();
     Box::leak(Box::new(opened.region))
 }
 

@@ -114,7 +114,7 @@ fn the_reference_of_nic_drivers_is_current() {
                 Attachment::Bifurcated(modules) => {
                     format!("stays with the kernel; modules {}", modules.join(", "))
                 }
-                Attachment::Unbound(drivers) => {
+                Attachment::UserDriver(drivers) => {
                     let names = drivers.iter().map(|support| {
                         let (name, since) = (support.driver, support.since);
                         match support.demand {
@@ -285,8 +285,8 @@ fn the_reference_of_the_api_is_current() {
                     names.push(format!("`{name}`"));
                 }
                 let about = parameter["description"].as_str().unwrap_or_default();
-                let place = parameter["in"].as_str().unwrap();
-                parameters.entry((name.to_owned(), place)).or_insert_with(|| about.to_owned());
+                let location = parameter["in"].as_str().unwrap();
+                parameters.entry((name.to_owned(), location)).or_insert_with(|| about.to_owned());
             }
             let (method, names) = (method.to_uppercase(), names.join(", "));
             let summary = cell(operation["summary"].as_str().unwrap());
@@ -302,8 +302,8 @@ fn the_reference_of_the_api_is_current() {
         writeln!(page, "| {method} | `{path}` | {} |", call.role).unwrap();
     }
     page += "\n## Parameters\n\n| name | in | meaning |\n|---|---|---|\n";
-    for ((name, place), about) in &parameters {
-        writeln!(page, "| `{name}` | {place} | {} |", cell(about)).unwrap();
+    for ((name, location), about) in &parameters {
+        writeln!(page, "| `{name}` | {location} | {} |", cell(about)).unwrap();
     }
     assert_current("api.md", &page);
 }

@@ -104,7 +104,7 @@ fn services_and_backends_beyond_the_counted_ones_are_counted_together() {
     assert!(!counters.counts_backend(0) && !counters.counts_backend(NONE));
     for page in counters.pages() {
         for id in 0..Sizes::SMALL.services {
-            page.passage(id, id, 100);
+            page.forwarded(id, id, 100);
             page.service(id, ServiceCounter::NewFlows, 1);
             page.backend(id, ServiceCounter::NewFlows, 1);
             page.flow_ended(id, id);
@@ -130,7 +130,7 @@ fn packet_without_service_and_backend_counts_nothing() {
     let region = Region::anonymous(&Sizes::SMALL).unwrap();
     assert!(region.counters().lcore(Sizes::SMALL.lcores).is_none());
     let page = region.counters().lcore(1).unwrap();
-    page.passage(NONE, NONE, 99);
+    page.forwarded(NONE, NONE, 99);
     page.service_drop(NONE);
     page.flow_ended(NONE, NONE);
     assert!(region.words(Section::Counters).iter().all(|word| word.load(Ordering::Relaxed) == 0));

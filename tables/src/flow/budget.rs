@@ -1,4 +1,4 @@
-//! Budgets of unconfirmed flows.
+//! Budgets of unconfirmed flows: how much of the flow table they may occupy.
 
 /// Maximum shares of the table for unconfirmed flows in percent: flows whose replies pass this
 /// appliance, and flows whose replies bypass it.

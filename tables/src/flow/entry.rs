@@ -24,15 +24,21 @@ pub(super) const ESTABLISHED: u32 = 4;
 /// Entry of a flow, a fragmented datagram or a client. One cache line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
+    /// Seqlock: [`WRITING`], [`LIVE`], and above them a count.
     pub(super) state: AtomicU32,
+    /// Time of last use in seconds of the region's clock. Affinities store the time of expiry.
     pub(crate) last_seen_s: AtomicU32,
+    /// Number of the path record. Affinities store the backend's id.
     pub(crate) path: AtomicU32,
     /// The low 8 bits are flags, defined by the table that uses the index. The bits above them are
     /// the low 24 bits of the state's count, so that a delayed update of the flags never affects
     /// the next key in this entry.
     flags: AtomicU32,
+    /// See [`Hit::digest`]; fragments and affinities store other values.
     pub(crate) digest: AtomicU32,
+    /// Scope of the key.
     scope: AtomicU32,
+    /// The key without its scope: see [`KeyWords`].
     rest: [AtomicU64; 5],
 }
 
@@ -155,7 +161,7 @@ impl Entry {
     }
 }
 
-/// A key in the form in which entries store it.
+/// A key in the form in which entries store it: its scope, and the rest as words.
 pub(super) struct KeyWords(pub(super) u32, pub(super) [u64; 5]);
 
 impl KeyWords {
@@ -237,5 +243,6 @@ pub(crate) struct Filling<'a> {
     pub(crate) path: u32,
     pub(crate) flags: u8,
     pub(crate) digest: u32,
+    /// Value of [`Entry::last_seen_s`].
     pub(crate) now_s: u32,
 }

@@ -31,7 +31,7 @@ impl HintIndex {
     /// Returns the position for a flow with this hash among `sets` sets.
     #[inline(always)]
     pub const fn new(hash: u64, sets: u32) -> HintIndex {
-        // There are at most four times as many paths as sets, so the mask covers every path number.
+        // There are at most two paths per set (`set_count`), so the mask covers every path number.
         let mask = sets.wrapping_mul(4).wrapping_sub(1);
         HintIndex {
             set: hash as u32 & sets.wrapping_sub(1),
@@ -45,7 +45,7 @@ impl HintIndex {
     pub const fn find(&self, set: &HintSet) -> Option<u32> {
         let [a, b] = *set;
         let hint = self.first(self.first(self.first(self.first(0, b >> 32), b), a >> 32), a);
-        // An empty slot contains 0, which is not a valid hint.
+        // An empty slot contains 0. A hint to path 0 whose hash bits are 0 as well is lost.
         if hint == 0 { None } else { Some(hint & self.mask) }
     }
 

@@ -52,7 +52,7 @@ impl<'r> FreeList<'r> {
         (self.head.load(Relaxed) as u32).checked_sub(1)
     }
 
-    /// Takes a number; returns [`NONE`] if all are in use.
+    /// Takes a number; returns [`NONE`] if the list is empty, or after [`TRIES`] failed attempts.
     pub(super) fn pop(&self) -> u32 {
         let mut head = self.head.load(Acquire);
         for _ in 0..TRIES {

@@ -19,11 +19,13 @@ use packet::flow::{FlowKey, Side};
 /// Front record of a path. One cache line.
 #[repr(C, align(64))]
 pub(crate) struct Front {
+    /// Scope of the front key.
     pub(super) scope: AtomicU32,
     /// 1 if the initiator is the key's high end, else 0.
     pub(super) high: AtomicU32,
+    /// The front key without its scope: see [`KeyWords`].
     rest: [AtomicU64; 5],
-    /// [`Hit::digest`] of the front entry.
+    /// `Hit::digest` of the front entry.
     pub(super) digest: AtomicU32,
     /// Time at which the front entry was last touched through the path, in seconds of the region's
     /// clock.

@@ -100,6 +100,7 @@ impl<'r> Index<'r> {
         self.words.count().wrapping_sub(1)
     }
 
+    /// Returns the view with the lock bits of this lcore and epoch.
     #[inline]
     pub(crate) fn as_owner(self, lcore: u8, epoch: u32) -> Index<'r> {
         let owner = u64::from(lcore % 254) + 1;
@@ -114,6 +115,7 @@ impl<'r> Index<'r> {
         key.hash(&Region.hash_key())
     }
 
+    /// Returns the positions at which a key with this hash may be stored.
     #[inline(always)]
     pub(crate) fn position(&self, hash: u64) -> KeyPosition {
         let home = hash as u32 & self.mask();
@@ -234,8 +236,8 @@ impl<'r> Index<'r> {
         None
     }
 
-    /// Returns whether no tag matches and no key of the home bucket spilled. A key with this hash
-    /// is then absent, except if it is inserted concurrently.
+    /// Returns whether no tag matches in either bucket and no key of the home bucket spilled. If
+    /// so, a key with this hash is absent, unless it is inserted concurrently.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub(crate) fn lacks(&self, hash: u64) -> bool {
@@ -299,6 +301,7 @@ impl<'r> Index<'r> {
         self.lock_as(home, self.owner)
     }
 
+    /// As [`Index::lock`], with the lock bits `owner`.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn lock_as(&self, home: u32, owner: u64) -> bool {
         let Some(word) = self.word(home) else { return false };

@@ -108,9 +108,11 @@ struct KeyHashes {
 /// Outcome of an insertion as plain integers: the kernel's verifier rejects values that are
 /// initialized on some paths only, as the payload of an enum is.
 struct InsertOutcome {
+    /// [`INSERTED`], or one of the errors below it.
     outcome: u32,
     /// Number of the entry, or of the conflicting path.
     number: u32,
+    /// State of the entry: see [`Hit::stamp`].
     stamp: u32,
 }
 
@@ -149,7 +151,7 @@ impl Flows<'_> {
         options: Options<'_>,
         now_s: u32,
     ) -> Result<Hit, InsertError> {
-        if options.bytes() > MAX_OPTIONS {
+        if options.byte_len() > MAX_OPTIONS {
             return Err(InsertError::OptionsTooLong);
         }
         let sides = KeyHashes { front, back, has_back: *new.back_key() != new.front };
@@ -241,7 +243,7 @@ impl Flows<'_> {
         step!();
         path.begin();
         path.slab.store(NONE, Relaxed);
-        if !self.give_slab(path, options) {
+        if !self.ensure_slab(path, options) {
             path.free();
             self.free_paths().into_iter().for_each(|free| free.push(id));
             return no(NO_SLAB, 0);

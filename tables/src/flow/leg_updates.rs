@@ -36,9 +36,9 @@ impl<'r> Flows<'r> {
         copies.row(path & (LEG_COPIES - 1))
     }
 
-    /// Locks a live path to update its legs. The caller releases it by [`PathRecord::publish`] and
-    /// then calls [`LegCopy::release`]. `None` if the path ended, or if the path or its copy stays
-    /// busy.
+    /// Locks a live path to update its legs. The caller unlocks the path by [`PathRecord::publish`]
+    /// and then calls [`LegCopy::release`]. `None` if the path ended, or if the path or its copy
+    /// stays busy.
     #[inline(always)]
     pub(super) fn lock_legs(&self, id: u32, path: &PathRecord) -> Option<&'r LegCopy> {
         let copy = self.copy_of(id)?;

@@ -56,7 +56,7 @@ impl<'r> Flows<'r> {
     ) -> LegUpdate {
         let Some(path) = self.paths.row(hit.path) else { return LegUpdate::Skipped };
         let Some(entry) = self.index.entry(hit.entry) else { return LegUpdate::Skipped };
-        if !hit.is_front() || options.bytes() > MAX_OPTIONS {
+        if !hit.is_front() || options.byte_len() > MAX_OPTIONS {
             return LegUpdate::Skipped;
         }
         let Some(copy) = self.lock_legs(hit.path, path) else { return LegUpdate::Skipped };
@@ -112,7 +112,7 @@ impl<'r> Flows<'r> {
         latest: Latest<'_>,
         done: LegUpdate,
     ) -> LegUpdate {
-        if !self.give_slab(path, &latest.options) {
+        if !self.ensure_slab(path, &latest.options) {
             return LegUpdate::Skipped;
         }
         step!();
@@ -154,8 +154,8 @@ impl<'r> Flows<'r> {
     /// Ensures that a path locked by the caller has space for these options; returns false if it
     /// needs a slab and none is free.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(super) fn give_slab(&self, path: &PathRecord, options: &Options<'_>) -> bool {
-        if needs_slab(options.bytes()) && path.slab.load(Relaxed) == NONE {
+    pub(super) fn ensure_slab(&self, path: &PathRecord, options: &Options<'_>) -> bool {
+        if needs_slab(options.byte_len()) && path.slab.load(Relaxed) == NONE {
             let slab = self.free_slabs().map_or(NONE, |free| free.pop());
             if slab == NONE {
                 return false;

@@ -14,7 +14,7 @@ mod ownership;
 
 use super::entry::{LIVE, WRITING};
 use super::step::step;
-use super::words::{self, MAX_OPTIONS, OptionRoom, Options, Words as _};
+use super::words::{self, MAX_OPTIONS, OptionWords, Options, Words as _};
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence, spin_loop};
 use crate::layout::PATH_BYTES;
 use crate::record::{Mode, Record};
@@ -48,9 +48,9 @@ const INLINE: usize = 48;
 
 /// Sixteen bytes of [`Forward`] with two meanings, so that line 0 fits in one cache line.
 ///
-/// In a NAT flow ([`Forward::is_nat`]), the bytes are the local source address towards the backend.
-/// In another flow with [`PATH_RESPONDER_LEG`], they are the digest of the responder's leg. No flow
-/// has both, and in all other flows the bytes are zero. Only [`Forward::nat_addr`] and
+/// In a NAT flow ([`Forward::is_nat`]), the bytes are the source address towards the backend or
+/// proxy. In a flow with [`PATH_RESPONDER_LEG`], which is never a NAT flow, they are the digest of
+/// the responder's leg. In all other flows they are zero. Only [`Forward::nat_addr`] and
 /// [`Forward::responder_digest`] read them.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,8 +98,9 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// Returns the local source address of a NAT flow ([`Forward::is_nat`]) towards the backend. In
-    /// another flow without a responder's leg, it is the unspecified address.
+    /// Returns the source address of a NAT flow ([`Forward::is_nat`]) towards its backend: a local
+    /// address, or the client's own for a proxy. It is the unspecified address if the flow is not a
+    /// NAT flow. Not to be called for a flow with a responder's leg.
     #[inline(always)]
     pub const fn nat_addr(&self) -> &Addr {
         debug_assert!(self.is_nat() || !self.has_responder_leg());
@@ -127,8 +128,8 @@ impl Forward {
     }
 
     /// Returns whether Weir rewrites the flow's addresses and ports: in mode NAT, and if the flow
-    /// is redirected to a proxy. Only such a NAT flow has a NAT map, and only another flow can have
-    /// a responder's leg.
+    /// is redirected to a proxy. Only a NAT flow can have a NAT port map, and only a flow that is
+    /// not one can have a responder's leg.
     #[inline(always)]
     pub const fn is_nat(&self) -> bool {
         self.mode == Mode::Nat as u8
@@ -196,7 +197,7 @@ pub struct Answer {
     /// Line 1 of the path, or the responder's leg.
     pub gateway: GatewayLeg,
     /// Options of the gateway: the first `gateway.option_len` bytes are valid.
-    pub options: OptionRoom,
+    pub options: OptionWords,
 }
 
 impl Answer {
@@ -220,7 +221,7 @@ impl Answer {
         // SAFETY: `len` is at most the size of the words.
         #[expect(unsafe_code, reason = "words as bytes")]
         unsafe {
-            let len = usize::from(self.gateway.option_len).min(size_of::<OptionRoom>());
+            let len = usize::from(self.gateway.option_len).min(size_of::<OptionWords>());
             core::slice::from_raw_parts(self.options.as_ptr().cast(), len)
         }
     }
@@ -240,21 +241,22 @@ pub enum PathError {
 pub(crate) struct PathRecord {
     /// Sequence number of the seqlock; its low two bits are `WRITING` and `LIVE`.
     seq: AtomicU32,
-    /// State bits of the flow, of whatever protocol (`tcp`), and above them the number of flows
-    /// that the record has had.
+    /// State bits of the flow (see `tcp`; flows of other protocols have them too), and above them
+    /// the number of flows that the record has had.
     pub(super) tcp: AtomicU32,
     forward: [AtomicU64; 7],
     gateway: [AtomicU64; 8],
     options: [AtomicU64; INLINE / 8],
     /// Number of the back entry, or `NONE`.
     pub(super) back: AtomicU32,
-    /// NAT map of a NAT flow; slab of the responder's leg of another flow. `NONE` for neither.
+    /// Of a NAT flow, the NAT port map from which its port was claimed; of any other flow, the slab
+    /// of the responder's leg. `NONE` if it has none.
     pub(super) owns: AtomicU32,
     /// Slab of options that do not fit in the record, or `NONE`.
     pub(super) slab: AtomicU32,
     /// Idle timeout of the confirmed flow in seconds; 0 for that of the settings.
     pub(super) idle_s: AtomicU32,
-    /// What the tests' next format adds: a cache line.
+    /// Cache line that distinguishes the format of `make upgrade-test` from the current one.
     #[cfg(feature = "next-format")]
     added: [AtomicU64; 8],
 }
@@ -280,7 +282,7 @@ unsafe impl Shared for Slab {}
 
 impl Slab {
     pub(super) fn set(&self, leg: &GatewayLeg, options: &Options<'_>) {
-        store_leg(&self.leg, leg, options.bytes());
+        store_leg(&self.leg, leg, options.byte_len());
         step!();
         words::store_bytes(&self.options, options);
     }
@@ -350,7 +352,7 @@ impl PathRecord {
 
     /// Copies options out. Called within [`PathRecord::consistent`].
     #[inline(always)]
-    pub(super) fn options(&self, len: u8, slabs: Rows<'_, Slab>, to: &mut OptionRoom) {
+    pub(super) fn options(&self, len: u8, slabs: Rows<'_, Slab>, to: &mut OptionWords) {
         let len = usize::from(len);
         if len <= INLINE {
             words::load_bytes(&self.options, len, to);
@@ -416,8 +418,8 @@ impl PathRecord {
         options: &Options<'_>,
         slabs: Rows<'_, Slab>,
     ) {
-        store_leg(&self.gateway, leg, options.bytes());
-        if !needs_slab(options.bytes()) {
+        store_leg(&self.gateway, leg, options.byte_len());
+        if !needs_slab(options.byte_len()) {
             words::store_bytes(&self.options, options);
         } else if let Some(slab) = slabs.row(self.slab.load(Relaxed)) {
             words::store_bytes(&slab.options, options);
@@ -482,7 +484,7 @@ impl PathRecord {
         self.forward[1].store(0, Relaxed);
     }
 
-    /// Removes options that a torn record claims but does not contain.
+    /// Sets the length of the options to 0, for a record whose options were not found.
     pub(super) fn drop_options(&self) {
         let leg = self.gateway();
         words::store(&self.gateway, &GatewayLeg { option_len: 0, ..leg });

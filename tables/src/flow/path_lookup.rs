@@ -121,8 +121,9 @@ impl<'r> Flows<'r> {
     /// and has the key of the backend's side. Otherwise it arrived in a tunnel that carries the
     /// scope, and has the front key.
     ///
-    /// Also returns `None` if the options have another length than the usual one, or if the
-    /// responder has a leg of its own: such a flow needs [`Flows::find`] and [`Flows::answer`].
+    /// Also returns `None` if the flow has options that are not [`OWN_OPTIONS`] bytes long, or if
+    /// the packet returns by a leg of the responder's own: such a flow needs [`Flows::find`] and
+    /// [`Flows::answer`].
     #[inline(always)]
     pub fn find_reply_by_path<const PLAIN: bool>(
         &self,

@@ -26,7 +26,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Log message; `None` if there were no flows.
+    /// Log message; `None` if no path record was in use.
     pub fn log_message(&self) -> Option<String> {
         let Recovery { recovered, cleared_paths, stale_locks, .. } = self;
         (recovered + cleared_paths > 0).then(|| {

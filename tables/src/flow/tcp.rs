@@ -11,6 +11,7 @@ use crate::atomic::Ordering::*;
 use crate::record::NONE;
 use crate::rows::Numbered;
 
+// TCP flags (RFC 9293 §3.1).
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
@@ -99,7 +100,7 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
     } else if word & RESPONDED != 0 {
         word |= OPEN;
     } else if one_way {
-        // The initiator's second packet counts as one that follows a reply.
+        // The initiator's next packet counts as one that follows a reply.
         word |= RESPONDED;
     }
     if flags & FIN != 0 {

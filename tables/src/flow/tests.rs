@@ -14,6 +14,7 @@ use crate::layout::Sizes;
 use crate::record::{Mode, NONE, Timeouts};
 use packet::flow::{SCOPE_PLAIN, Side};
 
+// TCP flags in the calls of `Flows::note` below: 2 SYN, 18 SYN ACK, 16 ACK, 17 FIN ACK, 4 RST.
 pub(super) const TCP: u8 = 6;
 
 pub(super) fn small() -> Region {

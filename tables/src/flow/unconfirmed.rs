@@ -12,8 +12,8 @@
 //! (direct server return) have a second ring with a smaller budget, because any two packets of a
 //! client, even spoofed ones, confirm them.
 //!
-//! The rings are sized for the largest budget, so that a budget may change in a region that exists
-//! ([`Flows::set_unconfirmed_budget`]): no flow moves for it.
+//! The rings are sized for the largest budget, so that the budgets of an existing region can change
+//! without a new layout ([`Flows::set_unconfirmed_budget`]).
 
 #[cfg(not(target_arch = "bpf"))]
 use super::budget::{DEFAULT_PERCENT, MAX_PERCENT, budget, unconfirmed_ring_slots};
@@ -30,17 +30,17 @@ use crate::rows::Numbered;
 
 /// Maximum number of slots examined for an unconfirmed flow, and of path records for a reset one.
 const MAX_EXAMINED: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
-/// Number of ports of exhausted NAT maps that a new flow examines for one whose flow can be
-/// evicted, regardless of the number of NAT addresses. Each port costs at most two lookups, and the
-/// next flow examines other ports, so that a higher number would not find a port proportionally
-/// sooner.
-pub const PORTS: u32 = 2;
+/// Number of NAT ports that a new flow examines if all are in use, to find one whose flow can be
+/// evicted. It does not depend on the number of NAT addresses. Each port costs at most two lookups,
+/// and the next flow examines other ports, so that a higher number would not find a port
+/// proportionally sooner.
+pub const EVICTION_PORTS: u32 = 2;
 /// Distances in slots from the next eviction: of the slot whose path record is prefetched, and of
 /// the slot whose entries are prefetched by their numbers in the path record.
 const AHEAD: [u32; 2] = [12, 6];
 
-/// Maximum number of slots that an lcore reserves at a time, and the divisor of the ring's size
-/// that gives a further maximum.
+/// Limits of the slots that an lcore reserves at a time: a number of slots, and a divisor of the
+/// ring's size.
 #[cfg(not(target_arch = "bpf"))]
 const RESERVED: (u32, u32) = (64, 1024);
 
@@ -71,7 +71,7 @@ impl Flows<'_> {
 
     /// Returns the number of the next slot of a ring. An lcore reserves several slots at a time, so
     /// that lcores do not contend for one line. The order of the slots is therefore not exactly
-    /// that of the flows; it deviates by at most [`RESERVED`] slots per lcore.
+    /// that of the flows; it deviates by at most the reserved slots of each lcore.
     #[inline(always)]
     fn next_slot(&self, rings: &RingPositions, ring: usize) -> u32 {
         #[cfg(not(target_arch = "bpf"))]
@@ -81,8 +81,8 @@ impl Flows<'_> {
             let [next, end] = own.rings.reserved(ring);
             let mut slot = next.load(Relaxed);
             if slot == end.load(Relaxed) {
-                let (max, part) = RESERVED;
-                let count = (rings.slots(ring) / part).clamp(1, max);
+                let (max, divisor) = RESERVED;
+                let count = (rings.slots(ring) / divisor).clamp(1, max);
                 slot = rings.next[ring].fetch_add(count, Relaxed);
                 end.store(slot.wrapping_add(count), Relaxed);
             }
@@ -117,8 +117,9 @@ impl Flows<'_> {
         }
     }
 
-    /// Evicts the oldest unconfirmed flow found within a bounded number of slots, else a reset one.
-    /// Returns `None` if neither was found.
+    /// Evicts the oldest unconfirmed flow of the two-way ring, else of the one-way ring, else a
+    /// reset flow. Each search examines a bounded number of slots or path records, so that `None`
+    /// does not mean that there is no such flow.
     #[cfg(not(target_arch = "bpf"))]
     pub fn evict_any(&self) -> Option<EndedFlow> {
         self.end_oldest(false).or_else(|| self.end_oldest(true)).or_else(|| self.end_reset())

@@ -46,7 +46,7 @@ pub(crate) fn word<T: Record>(record: &T, i: usize) -> u64 {
 pub const MAX_OPTIONS: usize = 252;
 
 /// Space for the longest options, in words: byte access is expensive in the BPF program.
-pub type OptionRoom = [u64; 32];
+pub type OptionWords = [u64; 32];
 
 /// Options of a gateway: bytes in processes. In the BPF program they are words with a zero-padded
 /// last word, because the verifier does not support slices.
@@ -57,7 +57,7 @@ pub type Options<'a> = &'a [u8];
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The words.
-    pub words: &'a OptionRoom,
+    pub words: &'a OptionWords,
     /// Length in bytes.
     pub len: usize,
 }
@@ -65,7 +65,7 @@ pub struct Options<'a> {
 /// Common access to both forms of options.
 pub(crate) trait Words {
     /// Length in bytes.
-    fn bytes(&self) -> usize;
+    fn byte_len(&self) -> usize;
     /// Returns word `i`; the last one is zero-padded.
     fn word(&self, i: usize) -> u64;
 }
@@ -73,7 +73,7 @@ pub(crate) trait Words {
 #[cfg(not(target_arch = "bpf"))]
 impl Words for Options<'_> {
     #[inline(always)]
-    fn bytes(&self) -> usize {
+    fn byte_len(&self) -> usize {
         self.len()
     }
 
@@ -92,7 +92,7 @@ impl Words for Options<'_> {
 #[cfg(target_arch = "bpf")]
 impl Words for Options<'_> {
     #[inline(always)]
-    fn bytes(&self) -> usize {
+    fn byte_len(&self) -> usize {
         self.len
     }
 
@@ -102,9 +102,9 @@ impl Words for Options<'_> {
     }
 }
 
-/// Copies the first `len` bytes of `from` in whole words, at most `N`.
+/// Copies the words that hold the first `len` bytes of `from`, at most `N` words, to plain words.
 #[inline(always)]
-pub(crate) fn load_bytes<const N: usize>(from: &[AtomicU64; N], len: usize, to: &mut OptionRoom) {
+pub(crate) fn load_bytes<const N: usize>(from: &[AtomicU64; N], len: usize, to: &mut OptionWords) {
     const { assert!(N <= 32) };
     for i in 0..N {
         if i * 8 >= len {
@@ -114,7 +114,7 @@ pub(crate) fn load_bytes<const N: usize>(from: &[AtomicU64; N], len: usize, to: 
     }
 }
 
-/// Copies the first `len` bytes of `from` in whole words, at most `N`.
+/// Copies the words that hold the first `len` bytes of `from`, at most `N` words, to shared words.
 #[inline(always)]
 pub(crate) fn copy<const N: usize>(from: &[AtomicU64; N], to: &[AtomicU64; 32], len: usize) {
     const { assert!(N <= 32) };
@@ -129,7 +129,7 @@ pub(crate) fn copy<const N: usize>(from: &[AtomicU64; N], to: &[AtomicU64; 32], 
 /// Writes `bytes` to the beginning of `to`, at most `N` words; the last word is zero-padded.
 #[inline(always)]
 pub(crate) fn store_bytes<const N: usize>(to: &[AtomicU64; N], bytes: &Options<'_>) {
-    let len = bytes.bytes();
+    let len = bytes.byte_len();
     for (i, to) in to.iter().enumerate() {
         if i * 8 >= len {
             break;

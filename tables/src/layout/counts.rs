@@ -28,17 +28,17 @@ pub const fn counter_page_words(services: u32, backends: u32) -> usize {
     COUNTER_WORDS + 2 * MAX_REASONS + objects * OBJECT_WORDS
 }
 
-/// Counters of a NIC's driver that are published by name. ENA and mlx5 have about 20 for each
-/// queue.
+/// Maximum number of a NIC driver's counters (DPDK's xstats) that are published by name. ENA and
+/// mlx5 have about 20 for each queue.
 pub const NIC_XSTATS: usize = 384;
 
-/// Words of a NIC's block before its driver's counters: see `nic`.
+/// Number of words of a NIC's block before its driver's counters: see `nic`.
 pub(crate) const NIC_HEADER_WORDS: usize = 64;
 
-/// Words of a driver's counter: 64 bytes of name, as in DPDK, and the value.
+/// Number of words of a driver's counter: 64 bytes of name, as in DPDK, and the value.
 pub(crate) const XSTAT_WORDS: usize = 9;
 
-/// Words of a NIC's block, a multiple of a page.
+/// Number of words of a NIC's block, rounded up to whole pages of 4 KiB.
 pub(super) const NIC_WORDS: usize =
     (NIC_HEADER_WORDS + NIC_XSTATS * XSTAT_WORDS).next_multiple_of(512);
 
@@ -49,8 +49,8 @@ pub const fn flow_entries(flows: u32) -> usize {
     if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
 }
 
-/// Returns the number of entries for `keys` datagrams or clients: load factor at most 4/5, a power
-/// of two.
+/// Returns the number of entries of the fragment or affinity table for `keys` datagrams or clients:
+/// load factor at most 4/5, a power of two.
 pub const fn single_entries(keys: u32) -> usize {
     let entries = (keys as usize * 5 / 4).next_power_of_two();
     if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }

@@ -3,7 +3,7 @@
 //! Texts, sorting and hashing dominate the cost of a table of many backends, and few backends
 //! change between two tables of a service. The result equals that of [`super::build`].
 
-use super::{MaglevBackend, Seed, Share, Start, Walk, fill, start, walks};
+use super::{MaglevBackend, Seed, Share, Start, Walk, fill, sorted_starts, start};
 
 /// Maximum number of new backends; above it, everything is recomputed.
 const MAX_NEW: usize = 32;
@@ -46,7 +46,7 @@ impl<K: Copy + Eq> Order<K> {
         self.starts = self.update_starts(keys, &text, size, seed).unwrap_or_else(|| {
             let backend = |key| MaglevBackend { text: text(key), weight: 1 };
             let backends: Vec<MaglevBackend> = keys.iter().map(backend).collect();
-            walks(&backends, u64::from(size), seed)
+            sorted_starts(&backends, u64::from(size), seed)
         });
         self.keys.clear();
         self.keys.extend_from_slice(keys);

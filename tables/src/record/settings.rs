@@ -31,8 +31,8 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Defaults of the clouds' gateways: AWS times out TCP after 350 s and other protocols after
-    /// 120 s.
+    /// Defaults. Those of confirmed flows are the idle timeouts of AWS's Gateway Load Balancer:
+    /// 350 s for TCP, 120 s for other protocols.
     pub const DEFAULT: Timeouts = Timeouts {
         tcp_embryonic_s: 20,
         tcp_established_s: 350,
@@ -73,14 +73,15 @@ pub struct NewFlowLimits {
     /// Flows that need their entry: NAT and proxies.
     pub translated: u32,
     /// Tunnel and direct-server-return flows, which can be forwarded without an entry.
-    pub tunnelled: u32,
+    pub tunneled: u32,
 }
 
 impl NewFlowLimits {
-    /// Returns whether flows that need their entry (`translated`), or the others, have a limit.
+    /// Returns whether there is a limit of `translated` flows if the argument is true, else of
+    /// `tunneled` flows.
     #[inline(always)]
-    pub const fn limit(&self, translated: bool) -> bool {
-        (if translated { self.translated } else { self.tunnelled }) != 0
+    pub const fn is_limited(&self, translated: bool) -> bool {
+        (if translated { self.translated } else { self.tunneled }) != 0
     }
 }
 
@@ -184,7 +185,7 @@ impl Settings {
             LOCAL_PORTS],
         neighbors: [Addr::UNSPECIFIED; NEIGHBORS],
         ipip_sources: [Prefix { addr: Addr::UNSPECIFIED, len: 0, pad: [0; 3] }; 2],
-        new_flow_limits: NewFlowLimits { translated: 0, tunnelled: 0 },
+        new_flow_limits: NewFlowLimits { translated: 0, tunneled: 0 },
     };
 
     /// Returns the outer source of IP-in-IP over IPv4 on this arm for a flow's hash, or `None` if
@@ -246,13 +247,13 @@ impl Settings {
         if at == 0 || port == 0 {
             return flags;
         }
-        for known in &self.local_ports {
-            if known.port == 0 {
+        for local_port in &self.local_ports {
+            if local_port.port == 0 {
                 break;
             }
-            let same = known.port == port && known.proto == proto;
-            if same && u32::from(known.locals) & at != 0 {
-                flags |= known.flags;
+            let same = local_port.port == port && local_port.proto == proto;
+            if same && u32::from(local_port.locals) & at != 0 {
+                flags |= local_port.flags;
             }
         }
         flags

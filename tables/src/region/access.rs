@@ -1,9 +1,10 @@
 //! Opening of a region's file and its lock files, and checks of the folder of its maps, with
 //! protection against other users of the machine.
 //!
-//! Weir's processes trust the contents of the region, and truncation of the file ends every process
-//! that has it mapped. Therefore the file and each folder in its path must belong to root, to the
-//! user of this process or to the user of the services, and no other user may have write access.
+//! A process that can write to the region decides where packets go, and truncation of the file ends
+//! every process that has it mapped. Therefore the file and each folder in its path must belong to
+//! root, to the user of this process or to the user of the services, and no other user may have
+//! write access.
 //! The same holds for the folders in the path of pinned maps, because write access to one of them
 //! is sufficient to replace the maps.
 //! `/dev/shm` is writable by all users; its sticky bit prevents them from replacing a file but not
@@ -183,8 +184,8 @@ pub(super) fn check_path(path: &Path, owners: Owners) -> Result<(), RegionError>
     let failed = |source| RegionError::open(path, source);
     let written = std::path::absolute(path).map_err(failed)?;
     let Some(folder) = written.parent() else { return Ok(()) };
-    let real = folder.canonicalize().map_err(failed)?;
-    for entry in folder.ancestors().chain(real.ancestors()) {
+    let resolved = folder.canonicalize().map_err(failed)?;
+    for entry in folder.ancestors().chain(resolved.ancestors()) {
         let about = entry.symlink_metadata().map_err(failed)?;
         check_folder(path, entry, &about, owners)?;
     }

@@ -18,15 +18,16 @@ const LINK_UPDATE: libc::c_int = 29;
 /// `BPF_PROG_TYPE_XDP`, and its attach type `BPF_XDP`.
 const XDP_PROGRAM: u32 = 6;
 const XDP_ATTACH: u32 = 37;
-/// Program flag: the program accepts packets of several buffers, which interfaces with a large MTU
-/// require.
+/// Program flag `BPF_F_XDP_HAS_FRAGS`: the program accepts packets of several buffers, which
+/// interfaces with a large MTU require.
 const HAS_FRAGMENTS: u32 = 1 << 5;
 /// The instructions `r0 = XDP_DROP; exit`.
 const DROP_ALL: [u64; 2] = [1 << 32 | 0xb7, 0x95];
 
+// Map types `BPF_MAP_TYPE_ARRAY` and `BPF_MAP_TYPE_ARRAY_OF_MAPS`.
 const ARRAY: u32 = 2;
 const ARRAY_OF_MAPS: u32 = 12;
-/// Map flag: user space can map the values.
+/// Map flag `BPF_F_MMAPABLE`: user space can map the values.
 const MMAPABLE: u32 = 1 << 10;
 
 /// Attributes of `BPF_MAP_CREATE`, as far as they are used.
@@ -179,8 +180,8 @@ pub(super) fn shape(map: &OwnedFd) -> io::Result<Shape> {
 }
 
 /// Replaces the program of each link pinned in the folder by one that drops all packets, and waits
-/// until no former program runs. Their region does not change any more, and the kernel answers no
-/// packet of a flow in their place.
+/// until no former program runs. From then on the region does not change, and no packet of a flow
+/// reaches the kernel, which might answer with a reset.
 pub(super) fn replace_by_drop_program(links: &Path) -> io::Result<()> {
     let mut name = [0; 16];
     name[..13].copy_from_slice(b"weir_drop_all");

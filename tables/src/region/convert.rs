@@ -1,10 +1,10 @@
 //! Conversion of a region to another format, for an upgrade and for the return from one.
 //!
 //! The converted region is a file of its own, the *converted copy*: complete or absent, whatever is
-//! killed meanwhile. The region itself is not changed. A program of the copy's format that finds
-//! none or another one in the region's place takes the copy over, as it takes over the region of
-//! the other plane, and then removes the copy. Once a data plane has a region of its own format, a
-//! copy is obsolete and removed.
+//! killed meanwhile. The region itself is not changed. A program of the copy's format that finds no
+//! region, or one of another format, takes the copy over, as it takes over the region of the other
+//! plane, and then removes the copy. Once a data plane has a region of its own format, a copy is
+//! obsolete and removed.
 
 use std::fs::File;
 use std::io;
@@ -87,7 +87,7 @@ impl DirectedStep {
     }
 }
 
-/// Returns the formats that this program converts a region of its own format from and to.
+/// Returns the other formats that this program can convert to its own, and from its own to them.
 pub fn convertible() -> impl Iterator<Item = u32> {
     STEPS.iter().map(|step| (step.before)().version)
 }
@@ -124,13 +124,13 @@ struct Head {
 }
 
 /// Length of the constant part in bytes.
-fn fixed_bytes(format: &Format) -> usize {
+fn constant_bytes(format: &Format) -> usize {
     PREFIX + (4 * format.sizes).next_multiple_of(8) + 16 * format.sections.len() + 8
 }
 
 /// Offset of what follows the constant part: a cache line of its own.
 fn rest_at(format: &Format) -> usize {
-    fixed_bytes(format).next_multiple_of(64)
+    constant_bytes(format).next_multiple_of(64)
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -140,8 +140,8 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 
 impl Head {
     fn read(page: &[u8], format: &Format, path: &Path) -> Result<Head, RegionError> {
-        let fixed = fixed_bytes(format);
-        let (found, wanted) = (checksum(MAGIC, &page[..fixed - 8]), word(page, fixed - 8));
+        let constant = constant_bytes(format);
+        let (found, wanted) = (checksum(MAGIC, &page[..constant - 8]), word(page, constant - 8));
         if found != wanted {
             let path = path.to_path_buf();
             return Err(RegionError::Checksum { path, part: "header", found, wanted });

@@ -31,11 +31,11 @@ pub enum Label {
     Fastpath = 3,
 }
 
-/// Part of the header that is constant after creation. The field `checksum` covers all fields
-/// before it.
+/// Part of the header that does not change after the region's creation. The field `checksum` covers
+/// all fields before it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Fixed {
+struct ConstantPart {
     magic: u64,
     version: u32,
     header_bytes: u32,
@@ -46,8 +46,8 @@ struct Fixed {
     checksum: u64,
 }
 
-/// Size of [`Fixed`] in bytes.
-pub(super) const FIXED_BYTES: usize = size_of::<Fixed>();
+/// Size of [`ConstantPart`] in bytes.
+pub(super) const CONSTANT_BYTES: usize = size_of::<ConstantPart>();
 
 /// Cache line that slowpath writes.
 #[repr(C, align(64))]
@@ -87,8 +87,8 @@ pub struct ProcessUsage {
 /// The header page.
 #[repr(C, align(4096))]
 pub(crate) struct Header {
-    /// [`Fixed`] as atomic words: reading it is sound even if a foreign process writes it.
-    fixed: [AtomicU64; FIXED_BYTES / 8],
+    /// [`ConstantPart`] as atomic words: reading it is sound even if a foreign process writes it.
+    constant: [AtomicU64; CONSTANT_BYTES / 8],
     pub(crate) slow: SlowLine,
     fast: FastLine,
     labels: [[AtomicU8; LABEL_BYTES]; 4],
@@ -96,13 +96,13 @@ pub(crate) struct Header {
 
 const _: () = assert!(size_of::<Header>() == 4096);
 const _: () = assert!(
-    FIXED_BYTES.is_multiple_of(8) && FIXED_BYTES == 8 + 8 + 8 + 64 + 16 * SECTIONS.len() + 8
+    CONSTANT_BYTES.is_multiple_of(8) && CONSTANT_BYTES == 8 + 8 + 8 + 64 + 16 * SECTIONS.len() + 8
 );
 
-impl Fixed {
-    fn new(layout: &Layout, hash_seed: u64) -> Fixed {
+impl ConstantPart {
+    fn new(layout: &Layout, hash_seed: u64) -> ConstantPart {
         let sections = layout.terms().map(|term| [term.offset as u64, term.bytes as u64]);
-        let mut fixed = Fixed {
+        let mut constant = ConstantPart {
             magic: MAGIC,
             version: VERSION,
             header_bytes: size_of::<Header>() as u32,
@@ -111,28 +111,28 @@ impl Fixed {
             sections,
             checksum: 0,
         };
-        fixed.checksum = fixed.sum();
-        fixed
+        constant.checksum = constant.sum();
+        constant
     }
 
     fn sum(&self) -> u64 {
-        let bytes: &[u8; FIXED_BYTES] = self.bytes();
-        checksum(MAGIC, &bytes[..FIXED_BYTES - 8])
+        let bytes: &[u8; CONSTANT_BYTES] = self.bytes();
+        checksum(MAGIC, &bytes[..CONSTANT_BYTES - 8])
     }
 
-    fn bytes(&self) -> &[u8; FIXED_BYTES] {
-        // SAFETY: `Fixed` is `repr(C)` integers without padding (asserted above).
+    fn bytes(&self) -> &[u8; CONSTANT_BYTES] {
+        // SAFETY: `ConstantPart` is `repr(C)` integers without padding (asserted above).
         #[expect(unsafe_code, reason = "the header's own bytes for its checksum")]
         unsafe {
             &*std::ptr::from_ref(self).cast()
         }
     }
 
-    fn from_bytes(bytes: &[u8; FIXED_BYTES]) -> Fixed {
-        // SAFETY: `Fixed` is `repr(C)` integers without padding: any bytes are a value.
+    fn from_bytes(bytes: &[u8; CONSTANT_BYTES]) -> ConstantPart {
+        // SAFETY: `ConstantPart` is `repr(C)` integers without padding: any bytes are a value.
         #[expect(unsafe_code, reason = "the header as read from the file")]
         unsafe {
-            bytes.as_ptr().cast::<Fixed>().read_unaligned()
+            bytes.as_ptr().cast::<ConstantPart>().read_unaligned()
         }
     }
 }
@@ -141,23 +141,23 @@ impl Header {
     /// Writes a new header except its magic number, while no other process has the region. If the
     /// creator is killed from now on, the region counts as unfinished.
     pub(super) fn begin(&self, layout: &Layout, hash_seed: u64) {
-        let unfinished = Fixed { magic: 0, ..Fixed::new(layout, hash_seed) };
+        let unfinished = ConstantPart { magic: 0, ..ConstantPart::new(layout, hash_seed) };
         let (words, _) = unfinished.bytes().as_chunks::<8>();
-        for (cell, word) in self.fixed.iter().zip(words) {
+        for (cell, word) in self.constant.iter().zip(words) {
             cell.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
         }
     }
 
     /// Writes the magic number, which makes the region available to other processes.
     pub(super) fn finish(&self) {
-        self.fixed[0].store(MAGIC, Ordering::Release);
+        self.constant[0].store(MAGIC, Ordering::Release);
     }
 
     /// Current bytes of the constant part.
-    fn head(&self) -> [u8; FIXED_BYTES] {
-        let mut head = [0; FIXED_BYTES];
+    fn head(&self) -> [u8; CONSTANT_BYTES] {
+        let mut head = [0; CONSTANT_BYTES];
         let (words, _) = head.as_chunks_mut::<8>();
-        for (word, cell) in words.iter_mut().zip(&self.fixed) {
+        for (word, cell) in words.iter_mut().zip(&self.constant) {
             *word = cell.load(Ordering::Acquire).to_ne_bytes();
         }
         head
@@ -212,15 +212,15 @@ impl Header {
 }
 
 /// Returns the first bytes of a file, padded with zeros.
-pub(super) fn head_of_file(file: &File, path: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
-    let mut raw = [0; FIXED_BYTES];
+pub(super) fn head_of_file(file: &File, path: &Path) -> Result<[u8; CONSTANT_BYTES], RegionError> {
+    let mut raw = [0; CONSTANT_BYTES];
     let read = raw.len().min(super::memory::file_bytes(file, path)?);
     file.read_exact_at(&mut raw[..read], 0).map_err(|source| RegionError::open(path, source))?;
     Ok(raw)
 }
 
 /// Returns the first bytes of mapped memory, which has at least one page.
-pub(super) fn head_of(memory: &Memory) -> [u8; FIXED_BYTES] {
+pub(super) fn head_of(memory: &Memory) -> [u8; CONSTANT_BYTES] {
     // SAFETY: the mapping is page-aligned and at least as long as a header, which consists of
     // atomics only: any bytes are valid, and other processes may change them concurrently.
     #[expect(unsafe_code, reason = "the header before its validation")]
@@ -230,37 +230,40 @@ pub(super) fn head_of(memory: &Memory) -> [u8; FIXED_BYTES] {
 
 /// Returns whether the magic number is missing: the file is empty, or its creator was killed before
 /// it finished.
-pub(super) fn is_unfinished(raw: &[u8; FIXED_BYTES]) -> bool {
+pub(super) fn is_unfinished(raw: &[u8; CONSTANT_BYTES]) -> bool {
     raw[..8] == [0; 8]
 }
 
 /// Verifies magic number, version, checksum and offsets, and returns layout and seed.
-pub(super) fn verify(raw: &[u8; FIXED_BYTES], path: &Path) -> Result<(Layout, u64), RegionError> {
-    let fixed = Fixed::from_bytes(raw);
+pub(super) fn verify(
+    raw: &[u8; CONSTANT_BYTES],
+    path: &Path,
+) -> Result<(Layout, u64), RegionError> {
+    let constant = ConstantPart::from_bytes(raw);
     let path = || path.to_path_buf();
-    if fixed.magic == 0 {
+    if constant.magic == 0 {
         return Err(RegionError::Unfinished { path: path() });
     }
-    if fixed.magic != MAGIC {
-        return Err(RegionError::NotARegion { path: path(), found: fixed.magic });
+    if constant.magic != MAGIC {
+        return Err(RegionError::NotARegion { path: path(), found: constant.magic });
     }
-    if fixed.version != VERSION {
-        let (found, known) = (fixed.version, VERSION);
+    if constant.version != VERSION {
+        let (found, known) = (constant.version, VERSION);
         return Err(RegionError::Version { path: path(), found, known });
     }
-    let (found, wanted) = (fixed.sum(), fixed.checksum);
+    let (found, wanted) = (constant.sum(), constant.checksum);
     if found != wanted {
         return Err(RegionError::Checksum { path: path(), part: "header", found, wanted });
     }
-    fixed.sizes.check()?;
-    let layout = Layout::new(&fixed.sizes);
-    if Fixed::new(&layout, fixed.hash_seed).sections != fixed.sections {
+    constant.sizes.check()?;
+    let layout = Layout::new(&constant.sizes);
+    if ConstantPart::new(&layout, constant.hash_seed).sections != constant.sections {
         // Equal version with other offsets: a development build between two versions created the
         // region.
-        let (found, known) = (fixed.version, VERSION);
+        let (found, known) = (constant.version, VERSION);
         return Err(RegionError::Version { path: path(), found, known });
     }
-    Ok((layout, fixed.hash_seed))
+    Ok((layout, constant.hash_seed))
 }
 
 /// Returns a random seed, for a region whose hashes need not equal those of other appliances.

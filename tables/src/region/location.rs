@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::access::{self, COPIES, LOCKS, Owners};
-use super::header::{self, FIXED_BYTES};
+use super::header::{self, CONSTANT_BYTES};
 use super::memory::{self, Memory};
 use super::role::is_locked;
 use super::{RegionError, Role, maps};
@@ -143,8 +143,8 @@ impl RegionLocation {
         }
     }
 
-    /// Returns the path of a file of this kind that belongs to the region. The file, like the
-    /// region, outlives processes but not a reboot.
+    /// Returns the path of a file that belongs to the region, in [`LOCKS`], with the extension
+    /// `kind`. The file, like the region, outlives processes but not a reboot.
     pub fn beside(&self, kind: &str) -> PathBuf {
         Path::new(LOCKS).join(format!("{}.{kind}", self.file_name()))
     }
@@ -174,7 +174,7 @@ impl RegionLocation {
 
     /// Returns the region's first bytes; zeros if its creation has not begun. `file` is the one
     /// with the locks.
-    pub(super) fn head(&self, file: &File) -> Result<[u8; FIXED_BYTES], RegionError> {
+    pub(super) fn head(&self, file: &File) -> Result<[u8; CONSTANT_BYTES], RegionError> {
         match self {
             RegionLocation::File { path, .. } => header::head_of_file(file, path),
             RegionLocation::Maps { path, .. } => maps::head(path),

@@ -16,7 +16,7 @@ use std::path::Path;
 use super::RegionError;
 use super::access::{self, LOCKS, Owners};
 use super::bpf::{self, Shape};
-use super::header::{self, FIXED_BYTES};
+use super::header::{self, CONSTANT_BYTES};
 use super::memory::{self, Memory};
 use crate::layout::{Layout, SECTION_ALIGN, SECTIONS, Section, Term};
 
@@ -31,11 +31,11 @@ fn shape(term: &Term) -> Shape {
 }
 
 /// Returns the first bytes of the region in a folder; zeros if its creation has not begun.
-pub(super) fn head(folder: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
+pub(super) fn head(folder: &Path) -> Result<[u8; CONSTANT_BYTES], RegionError> {
     let path = folder.join(Section::Header.map_name());
     let map = match bpf::get(&path) {
         Ok(map) => map,
-        Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok([0; FIXED_BYTES]),
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok([0; CONSTANT_BYTES]),
         Err(source) => return Err(kernel_error(&path, source)),
     };
     let mut page = Memory::reserve(SECTION_ALIGN).map_err(|e| RegionError::open(&path, e))?;
@@ -206,7 +206,7 @@ fn on_bpffs(folder: &Path) -> bool {
 }
 
 /// Returns whether this process may mount file systems (CAP_SYS_ADMIN). Without it, the call could
-/// end the process: the units forbid it.
+/// end the process, because the system call filters of the units forbid it.
 fn may_mount() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -15,7 +15,9 @@ use crate::layout::SECTION_ALIGN;
 pub(super) struct Memory {
     start: NonNull<u8>,
     bytes: usize,
+    /// Page size in bytes.
     page: usize,
+    /// Whether the memory is a mapping; else it was allocated from the heap.
     mapped: bool,
 }
 

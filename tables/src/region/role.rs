@@ -4,11 +4,13 @@ use std::fmt;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Role of a process. Each section has one role as its only writer.
+/// Role of a process. Each section has one role as its only writer, except those named at
+/// [`Section`](crate::layout::Section).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Role {
-    /// Forwards packets; writes flows, counters, events and lcore status.
+    /// The data plane: fastpath, or the loader of the XDP programs. Writes flows, counters, events
+    /// and lcore status.
     Fastpath = 0,
     /// Commits table sets.
     Slowpath = 1,

@@ -58,7 +58,7 @@ pub type OneSidedSection = (&'static str, OfSizes);
 /// A change of the format.
 #[derive(Debug)]
 pub struct Step {
-    /// The format before.
+    /// The format before the step.
     pub before: fn() -> Format,
     /// Sizes that the later format appends, with their values for a region that has none.
     pub appended_sizes: &'static [u32],

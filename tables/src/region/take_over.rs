@@ -72,8 +72,8 @@ impl TakeOver {
 }
 
 impl Region {
-    /// As [`Region::create_or_open`]. A new region takes over the state of the one at `other`, the
-    /// location of the other data plane's region, which is then removed.
+    /// As [`Region::create_or_open`]. A new region takes over the state of the one at `other`: the
+    /// other data plane's region, or a converted copy. That region is then removed.
     pub fn create_or_take_over(
         location: impl Into<RegionLocation>,
         other: Option<&RegionLocation>,

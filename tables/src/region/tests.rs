@@ -157,7 +157,7 @@ fn killed_creation_is_restarted() {
     Region::open(&file.0).unwrap();
 }
 
-/// Run by the test below in a process of its own, which is killed. (Miri cannot map files.)
+/// Run by the test below in a process of its own, which is killed.
 #[test]
 fn child_claims_role_and_waits() {
     let Some(path) = std::env::var_os("WEIR_TEST_CLAIM") else { return };

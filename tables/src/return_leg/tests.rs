@@ -85,13 +85,13 @@ fn reply_uses_leg_of_endpoint_and_node_with_own_port_and_cookie() {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(found.options(), bytes);
     }
-    assert_eq!(answer(&region, 6, &origin(2)), None, "that endpoint is not known by that node");
+    assert_eq!(answer(&region, 6, &origin(2)), None, "no leg of that endpoint and node");
     assert_eq!(answer(&region, 4, &origin(1)), None);
     assert_eq!(answer(&region, 5, &Origin { gateway: 8, ..origin(1) }), None);
 }
 
 #[test]
-fn leg_delivery_can_change_but_not_gateway_options() {
+fn delivery_can_change_but_another_attachment_or_vni_is_ambiguous() {
     let region = region(tunnel());
     let legs = ReturnLegs::new(&region);
     legs.record(5, 1, 7, &leg(1));
@@ -107,7 +107,7 @@ fn leg_delivery_can_change_but_not_gateway_options() {
         legs.record(5, attachment, 7, &other);
         assert_eq!(answer(&region, 5, &origin(n)), None, "{n}");
         legs.record(5, 1, 7, &leg(n));
-        assert_eq!(answer(&region, 5, &origin(n)), None, "{n}: it stays so");
+        assert_eq!(answer(&region, 5, &origin(n)), None, "{n}: stays ambiguous");
     }
 }
 
@@ -156,8 +156,8 @@ fn full_set_replaces_older_records() {
         legs.record(endpoint, endpoint, 7, &leg(1));
         assert!(answer(&region, endpoint, &origin(1)).is_some(), "{endpoint}");
     }
-    let known = (0..endpoints).filter(|e| answer(&region, *e, &origin(1)).is_some()).count();
-    assert_eq!(known, crate::layout::return_legs(Sizes::SMALL.scopes));
+    let found = (0..endpoints).filter(|e| answer(&region, *e, &origin(1)).is_some()).count();
+    assert_eq!(found, crate::layout::return_legs(Sizes::SMALL.scopes));
 }
 
 #[test]
@@ -183,10 +183,10 @@ fn readers_never_see_half_of_a_record() {
     let legs = ReturnLegs::new(&region);
     let rounds: u64 = if cfg!(miri) { 30 } else { 20_000 };
     // Few sets, so that records replace each other.
-    let note = |n: u64| legs.record(n % 97, n % 97 * 3, 7, &leg((n % 97) as u16));
+    let record = |n: u64| legs.record(n % 97, n % 97 * 3, 7, &leg((n % 97) as u16));
     std::thread::scope(|scope| {
         let writers =
-            [0, 1].map(|w| scope.spawn(move || (0..rounds).for_each(|n| note(n * 2 + w))));
+            [0, 1].map(|w| scope.spawn(move || (0..rounds).for_each(|n| record(n * 2 + w))));
         let mut n = 0;
         while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             n += 1;
@@ -198,6 +198,6 @@ fn readers_never_see_half_of_a_record() {
             }
         }
     });
-    let known = (0..97).filter(|e| answer(&region, *e, &origin(*e as u16)).is_some()).count();
-    assert!(known > 0);
+    let found = (0..97).filter(|e| answer(&region, *e, &origin(*e as u16)).is_some()).count();
+    assert!(found > 0);
 }

@@ -40,7 +40,7 @@ fn messages_are_in_order_and_full_ring_rejects() {
         assert_eq!(out[..3], all[1..4]);
         assert_eq!(rx.pop(), None);
     }
-    assert_eq!((tx.wild(), rx.wild()), (0, 0));
+    assert_eq!((tx.invalid_indices(), rx.invalid_indices()), (0, 0));
 }
 
 #[test]
@@ -72,18 +72,18 @@ fn invalid_peer_index_is_counted_and_ignored() {
     let mut memory = memory(4);
     let slots = ring(&mut memory, 4);
     let (mut tx, mut rx) = (Producer::attach(slots), Consumer::attach(slots));
-    for wild in [5, 1 << 40, u64::MAX] {
-        slots.set_tail(wild);
-        assert_eq!(rx.pop(), None, "tail {wild}");
-        slots.set_head(wild);
-        assert_eq!(tx.push_all(&[message(1); 5]).min(4), tx.tail as usize, "head {wild}");
-        tx = Producer { tail: 0, head: 0, wild: tx.wild, slots };
+    for invalid in [5, 1 << 40, u64::MAX] {
+        slots.set_tail(invalid);
+        assert_eq!(rx.pop(), None, "tail {invalid}");
+        slots.set_head(invalid);
+        assert_eq!(tx.push_all(&[message(1); 5]).min(4), tx.tail as usize, "head {invalid}");
+        tx = Producer { tail: 0, head: 0, invalid_indices: tx.invalid_indices, slots };
     }
-    assert_eq!(rx.wild(), 3);
+    assert_eq!(rx.invalid_indices(), 3);
     slots.set_head(1 << 40);
-    tx = Producer { tail: 4, head: 0, wild: 0, slots };
+    tx = Producer { tail: 4, head: 0, invalid_indices: 0, slots };
     assert!(!tx.push(&message(1)));
-    assert_eq!(tx.wild(), 1);
+    assert_eq!(tx.invalid_indices(), 1);
     // Attaching to such a ring empties it.
     slots.set_tail(77);
     let mut rx = Consumer::attach(slots);

@@ -186,7 +186,7 @@ fn readers_never_see_a_partial_table_set() {
                     UpdateError::Unacknowledged { .. } | UpdateError::Full { .. }
                 ));
                 if readers.iter().any(|reader| reader.is_finished()) {
-                    // The write failed; the scope reports the error.
+                    // A reader failed; the scope reports its panic.
                     return stop.store(true, Ordering::Relaxed);
                 }
                 std::thread::yield_now();
@@ -202,7 +202,7 @@ fn read_until(region: &Region, lcore: &LcoreStatus, epoch: u32, stop: &AtomicBoo
     while !stop.load(Ordering::Relaxed) {
         // There are more threads than cores, and a burst may coincide with any point of a commit.
         for _ in 0..3 {
-            look(&set, web);
+            assert_invariants(&set, web);
             std::thread::yield_now();
         }
         lcore.count_iteration();
@@ -234,7 +234,7 @@ fn change(writer: &mut Writer<'_>, web: u32, round: u32, size: u32) -> Result<()
 }
 
 /// Asserts the invariants of every generation.
-fn look(set: &crate::set::TableSet<'_>, web: u32) {
+fn assert_invariants(set: &crate::set::TableSet<'_>, web: u32) {
     let addr = frontend(1).addr;
     let found = set.frontend(0, &addr, 1, 6).expect("its key exists in every generation");
     let (one, two) = (set.service(found).unwrap(), set.service(web).unwrap());

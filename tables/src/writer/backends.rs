@@ -18,14 +18,14 @@ impl<'r> Writer<'r> {
     /// requests NAT port maps, which the writer assigns. A backend that is added again before its
     /// id was freed gets its former id and incarnation.
     pub fn put_backend(&mut self, requested: &Backend) -> Result<u32, UpdateError> {
-        let known = self.index.backend_ids.get(&(requested.addr, requested.port)).copied();
-        let id = known.or_else(|| self.index.backends.peek()).ok_or_else(|| {
+        let existing = self.index.backend_ids.get(&(requested.addr, requested.port)).copied();
+        let id = existing.or_else(|| self.index.backends.peek()).ok_or_else(|| {
             let (used, capacity, retired) = self.index.backends.usage();
             let setting = "region.max_backends";
             UpdateError::Full { what: "backends", setting, used, capacity, retired }
         })?;
         let before = self.prepared().backend(id).copied();
-        let incarnation = match known {
+        let incarnation = match existing {
             Some(_) => self.last_incarnation(id),
             None => self.last_incarnation(id).wrapping_add(1).max(1),
         };
@@ -43,10 +43,10 @@ impl<'r> Writer<'r> {
         self.index.backends.allocate(id);
         self.index.backend_ids.insert((backend.addr, backend.port), id);
         if let Some(before) = before {
-            self.count_hop(before.next_hop, false);
+            self.remove_hop_use(before.next_hop);
         }
-        self.count_hop(backend.next_hop, true);
-        self.put_versioned(Section::Backends, self.parts.backends, id, backend)?;
+        self.add_hop_use(backend.next_hop);
+        self.put_versioned(Section::Backends, self.views.backends, id, backend)?;
         Ok(id)
     }
 
@@ -61,8 +61,8 @@ impl<'r> Writer<'r> {
         let before = *self.prepared().backend(id).ok_or_else(|| self.no_backend(id))?;
         self.begin()?;
         self.put_probe(id, before.probe, Addr::UNSPECIFIED)?;
-        self.count_hop(before.next_hop, false);
-        self.remove_versioned(Section::Backends, self.parts.backends, id)?;
+        self.remove_hop_use(before.next_hop);
+        self.remove_versioned(Section::Backends, self.views.backends, id)?;
         self.index.backends.retire(id, self.next());
         Ok(())
     }
@@ -73,7 +73,7 @@ impl<'r> Writer<'r> {
 
     /// Returns the highest incarnation of this id in either version, whether visible or not.
     pub(super) fn last_incarnation(&self, id: u32) -> u32 {
-        let versions = self.parts.backends[id as usize].versions();
+        let versions = self.views.backends[id as usize].versions();
         versions.iter().map(|version| version.record().incarnation).max().unwrap_or(0)
     }
 
@@ -97,7 +97,7 @@ impl<'r> Writer<'r> {
         }
         if probe != Addr::UNSPECIFIED {
             let key = probe_mark(&probe);
-            if let Some(other) = self.parts.frontends.target(&key, self.next()) {
+            if let Some(other) = self.views.frontends.target(&key, self.next()) {
                 return Err(UpdateError::Probe { addr: IpAddr::from(probe), id: other });
             }
             self.reserve_entries(1)?;
@@ -105,16 +105,23 @@ impl<'r> Writer<'r> {
             self.link(key, (id, 0));
             self.index.kinds.add_probe(&probe);
         }
-        if before != Addr::UNSPECIFIED && self.unlink_from(&probe_mark(&before)).is_some() {
+        if before != Addr::UNSPECIFIED && self.end_entry(&probe_mark(&before)).is_some() {
             self.index.kinds.remove_probe(&before);
         }
         Ok(())
     }
 
-    /// Increments (`more`) or decrements the number of backends that use a next hop.
-    pub(super) fn count_hop(&mut self, hop: u32, more: bool) {
+    /// Increments the number of backends that use a next hop ([`NONE`] for none).
+    pub(super) fn add_hop_use(&mut self, hop: u32) {
         if let Some(uses) = self.index.hop_uses.get_mut(hop as usize) {
-            *uses = if more { *uses + 1 } else { uses.saturating_sub(1) };
+            *uses += 1;
+        }
+    }
+
+    /// Decrements the number of backends that use a next hop ([`NONE`] for none).
+    fn remove_hop_use(&mut self, hop: u32) {
+        if let Some(uses) = self.index.hop_uses.get_mut(hop as usize) {
+            *uses = uses.saturating_sub(1);
         }
     }
 
@@ -134,8 +141,8 @@ impl<'r> Writer<'r> {
         })?;
         self.index.next_hops.allocate(id);
         self.index.next_hop_ids.insert((*addr, arm), id);
-        self.parts.next_hops[id as usize].assign(&self.region_writer, addr, &NextHop::unknown(arm));
-        chain::link(self.parts.next_hops, &self.region_writer, id);
+        self.views.next_hops[id as usize].assign(&self.region_writer, addr, &NextHop::unknown(arm));
+        chain::link(self.views.next_hops, &self.region_writer, id);
         Ok(id)
     }
 
@@ -172,8 +179,8 @@ impl<'r> Writer<'r> {
             return;
         }
         for id in &freed {
-            chain::unlink(self.parts.next_hops, &self.region_writer, *id);
-            self.parts.next_hops[*id as usize].free(&self.region_writer);
+            chain::unlink(self.views.next_hops, &self.region_writer, *id);
+            self.views.next_hops[*id as usize].free(&self.region_writer);
         }
         // In one pass, since many may be freed together.
         let freed: HashSet<u32> = freed.into_iter().collect();
@@ -181,8 +188,8 @@ impl<'r> Writer<'r> {
     }
 
     fn existing_hop(&self, id: u32) -> Result<&'r NextHopCell, UpdateError> {
-        let known = self.parts.next_hops.get(id as usize).filter(|hop| hop.load().is_some());
+        let hop = self.views.next_hops.get(id as usize).filter(|hop| hop.load().is_some());
         let count = self.region.sizes().next_hops;
-        known.ok_or(UpdateError::NoSuchId { what: "next hops", id, count })
+        hop.ok_or(UpdateError::NoSuchId { what: "next hops", id, count })
     }
 }

@@ -169,7 +169,7 @@ pub(super) struct FreeEntries {
     /// Still linked; the next generation does not see them.
     pub(super) ending: Vec<u32>,
     /// Unlinked, but a reader may be visiting them.
-    pub(super) limbo: Vec<Unlinked>,
+    pub(super) unlinked: Vec<Unlinked>,
 }
 
 /// Entries that were unlinked together.

@@ -24,8 +24,10 @@ fn marks_of(key: &FrontendKey) -> impl Iterator<Item = FrontendKey> {
 }
 
 impl Writer<'_> {
-    /// Assigns a frontend to a service, replacing any earlier assignment. The note is stored for
-    /// lists of frontends.
+    /// Assigns a frontend to a service, replacing any earlier assignment. `note` is any number that
+    /// the caller needs in its lists of frontends ([`TableSet::frontend_notes`]).
+    ///
+    /// [`TableSet::frontend_notes`]: crate::set::TableSet::frontend_notes
     pub fn put_noted_frontend(
         &mut self,
         key: &FrontendKey,
@@ -72,7 +74,7 @@ impl Writer<'_> {
 
     /// Returns service and note of a frontend in the next generation.
     pub fn frontend(&self, key: &FrontendKey) -> Option<(u32, u32)> {
-        let (_, entry) = self.parts.frontends.find(key, self.next())?;
+        let (_, entry) = self.views.frontends.find(key, self.next())?;
         Some((entry.target(), entry.note()))
     }
 
@@ -109,7 +111,7 @@ impl Writer<'_> {
 
     /// Removes a frontend, if it exists.
     pub fn remove_frontend(&mut self, key: &FrontendKey) -> Result<(), UpdateError> {
-        if self.parts.frontends.find(key, self.next()).is_none() {
+        if self.views.frontends.find(key, self.next()).is_none() {
             return Ok(());
         }
         self.begin()?;
@@ -119,7 +121,7 @@ impl Writer<'_> {
 
     /// Removes a frontend from the next generation, with the marks that no other frontend requires.
     fn end_frontend(&mut self, key: &FrontendKey) {
-        let Some(service) = self.unlink_from(key) else { return };
+        let Some(service) = self.end_entry(key) else { return };
         self.index.kinds.remove(key);
         self.index.frontends -= 1;
         if let Some(uses) = self.index.service_uses.get_mut(service as usize) {
@@ -133,7 +135,7 @@ impl Writer<'_> {
             if left == Some(0) {
                 self.index.marks.remove(&mark);
                 self.index.kinds.scopes -= u32::from(is_scope_mark(&mark));
-                self.unlink_from(&mark);
+                self.end_entry(&mark);
             }
         }
     }
@@ -141,7 +143,7 @@ impl Writer<'_> {
     /// Adds an entry that the next generation sees. The caller has ensured that one is free.
     pub(super) fn link(&mut self, key: FrontendKey, (target, note): (u32, u32)) {
         let Some(number) = self.index.entries.free.pop() else { return };
-        let frontends = self.parts.frontends;
+        let frontends = self.views.frontends;
         let head = frontends.head(&key);
         let first = head.load(Ordering::Relaxed);
         frontends.entries[number as usize].fill(
@@ -153,17 +155,17 @@ impl Writer<'_> {
         );
         frontends.set_chain_bit(&self.region_writer, &key, true);
         if key.prefix_len == 128 {
-            self.parts.addresses.write(&self.region_writer, &key.addr);
+            self.views.addresses.write(&self.region_writer, &key.addr);
         }
         self.region_writer.store_word(head, number + 1);
         self.sum ^= entry_sum(&frontends.entries[number as usize]);
     }
 
-    /// Ends the entry of `key` from the next generation on and returns its target. The entry stays
-    /// in its chain until no reader sees it.
-    pub(super) fn unlink_from(&mut self, key: &FrontendKey) -> Option<u32> {
+    /// Ends the entry of `key` from the next generation on and returns its target. The entry is
+    /// unlinked from its chain when no reader sees it any more ([`Writer::reuse_entries`]).
+    pub(super) fn end_entry(&mut self, key: &FrontendKey) -> Option<u32> {
         let next = self.next();
-        let (number, entry) = self.parts.frontends.find(key, next)?;
+        let (number, entry) = self.views.frontends.find(key, next)?;
         self.sum ^= entry_sum(entry);
         entry.lifetime.end(&self.region_writer, next);
         self.index.entries.ending.push(number);
@@ -176,7 +178,7 @@ impl Writer<'_> {
             // With XDP programs as readers, one more grace period frees entries that they may be
             // visiting.
             if let Some(grace) =
-                self.grace.as_ref().filter(|_| !self.index.entries.limbo.is_empty())
+                self.grace.as_ref().filter(|_| !self.index.entries.unlinked.is_empty())
             {
                 grace.wait().map_err(|e| UpdateError::Kernel(e.to_string()))?;
             }
@@ -194,8 +196,9 @@ impl Writer<'_> {
     /// still see or visit.
     pub(super) fn entry_usage(&self) -> (u32, u32, u32) {
         let entries = &self.index.entries;
-        let capacity = self.parts.frontends.entries.len() as u32;
-        let unlinked = entries.limbo.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
+        let capacity = self.views.frontends.entries.len() as u32;
+        let unlinked =
+            entries.unlinked.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
         let retired = (entries.ending.len() + unlinked) as u32;
         (capacity - retired - entries.free.len() as u32, capacity, retired)
     }
@@ -203,7 +206,7 @@ impl Writer<'_> {
     /// Checks that the chain of `key` stays within the length that readers walk if entries are
     /// added.
     pub(super) fn check_chain(&self, key: &FrontendKey) -> Result<(), UpdateError> {
-        let frontends = &self.parts.frontends;
+        let frontends = &self.views.frontends;
         let mut link = frontends.head(key).load(Ordering::Relaxed);
         // Up to three entries may be added: the frontend and its two marks may hash to one chain.
         for _ in 0..MAX_CHAIN - 3 {
@@ -227,11 +230,11 @@ impl Writer<'_> {
     /// Frees entries that were unlinked long enough ago.
     fn free_unlinked(&mut self) {
         let now = self.ticks();
-        for unlinked in std::mem::take(&mut self.index.entries.limbo) {
+        for unlinked in std::mem::take(&mut self.index.entries.unlinked) {
             if unlinked.is_unvisited(&now) {
                 self.index.entries.free.extend(unlinked.entries);
             } else {
-                self.index.entries.limbo.push(unlinked);
+                self.index.entries.unlinked.push(unlinked);
             }
         }
     }
@@ -245,7 +248,7 @@ impl Writer<'_> {
         if ticks.is_empty() {
             self.index.entries.free.extend(entries);
         } else if !entries.is_empty() {
-            self.index.entries.limbo.push(Unlinked { entries, ticks });
+            self.index.entries.unlinked.push(Unlinked { entries, ticks });
         }
     }
 
@@ -260,7 +263,7 @@ impl Writer<'_> {
 
     /// Removes an entry from its chain by one store.
     pub(super) fn unlink(&self, number: u32) {
-        let frontends = &self.parts.frontends;
+        let frontends = &self.views.frontends;
         let gone = &frontends.entries[number as usize];
         let mut link = frontends.head(gone.key());
         for _ in 0..=frontends.entries.len() {

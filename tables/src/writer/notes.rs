@@ -25,7 +25,7 @@ impl Writer<'_> {
         let words: Vec<u32> = members.iter().flat_map(|member| member.words()).collect();
         let run = self.put_run(SECTION, id, before.members, &words)?;
         let note = ServiceNote { members: run, ranges: before.ranges, ..*note };
-        let cell = &self.parts.notes[id as usize];
+        let cell = &self.views.notes[id as usize];
         self.put_record(SECTION, &cell.note, id, note)
     }
 
@@ -73,7 +73,7 @@ impl Writer<'_> {
         let before = self.prepared().service_note(id).copied().unwrap_or_default();
         self.release_run(SECTION, id, before.members);
         self.release_run(RANGES, id, before.ranges);
-        let cell = &self.parts.notes[id as usize];
+        let cell = &self.views.notes[id as usize];
         self.remove_record(SECTION, &cell.note, id)
     }
 }

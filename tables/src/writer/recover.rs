@@ -1,8 +1,9 @@
 //! Recovery at attach: verifies the committed tables, rolls back what was only prepared, and
 //! rebuilds the index of free space by walking the tables.
 //!
-//! Nothing is written before everything that is committed has been verified. The rollback is
-//! idempotent, so a writer may be killed during recovery as well.
+//! Nothing is written before the committed tables' checksum and the frontend chains have been
+//! verified; that no two services share slots is verified last. The rollback is idempotent, so a
+//! writer may be killed during recovery as well.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -47,7 +48,7 @@ impl Writer<'_> {
         if stored != UNVERIFIED_SUM {
             self.check_equal("table set", self.sum, stored)?;
         }
-        let frontends = &self.parts.frontends;
+        let frontends = &self.views.frontends;
         let mut linked = vec![false; frontends.entries.len()];
         let mut visible = 0;
         for head in frontends.heads {
@@ -82,25 +83,25 @@ impl Writer<'_> {
         fn all<T: Record>(records: &[Versioned<T>], mut each: impl FnMut(&Versioned<T>)) {
             records.iter().for_each(&mut each);
         }
-        all(self.parts.tunnels, |versioned| versioned.recover(region_writer, committed));
-        all(self.parts.settings, |versioned| versioned.recover(region_writer, committed));
-        all(self.parts.services, |versioned| versioned.recover(region_writer, committed));
-        self.parts.notes.iter().for_each(|cell| cell.note.recover(region_writer, committed));
-        all(self.parts.kinds, |versioned| versioned.recover(region_writer, committed));
-        all(self.parts.backends, |versioned| versioned.recover(region_writer, committed));
-        for entry in self.parts.frontends.entries {
+        all(self.views.tunnels, |versioned| versioned.recover(region_writer, committed));
+        all(self.views.settings, |versioned| versioned.recover(region_writer, committed));
+        all(self.views.services, |versioned| versioned.recover(region_writer, committed));
+        self.views.notes.iter().for_each(|cell| cell.note.recover(region_writer, committed));
+        all(self.views.kinds, |versioned| versioned.recover(region_writer, committed));
+        all(self.views.backends, |versioned| versioned.recover(region_writer, committed));
+        for entry in self.views.frontends.entries {
             entry.lifetime.recover(region_writer, committed);
         }
-        self.parts.frontends.rebuild_chain_bits(region_writer);
+        self.views.frontends.rebuild_chain_bits(region_writer);
         let tables = self.committed();
         let single = tables.entries().filter(|(key, _)| key.prefix_len == 128);
-        self.parts.addresses.rebuild_with(region_writer, single.map(|(key, _)| key.addr));
+        self.views.addresses.rebuild_with(region_writer, single.map(|(key, _)| key.addr));
     }
 
     /// Adds all entries of the frontend hash to the index: as visible, ending, unlinked or unused.
     fn learn_entries(&mut self, linked: &[bool]) {
         let mut unlinked = Vec::new();
-        for (number, entry) in self.parts.frontends.entries.iter().enumerate() {
+        for (number, entry) in self.views.frontends.entries.iter().enumerate() {
             let number = number as u32;
             if entry.lifetime.sees(self.committed) {
                 self.learn_entry(number);
@@ -118,7 +119,7 @@ impl Writer<'_> {
     }
 
     fn learn_entry(&mut self, number: u32) {
-        let entry = &self.parts.frontends.entries[number as usize];
+        let entry = &self.views.frontends.entries[number as usize];
         let (key, target) = (entry.key(), entry.target());
         if is_mark(key) {
             self.learn_mark(key);
@@ -131,7 +132,7 @@ impl Writer<'_> {
     fn learn_services(&mut self) -> Result<(), RegionError> {
         let tables = self.committed();
         for id in 0..self.region.sizes().services {
-            let name = self.parts.notes[id as usize].name();
+            let name = self.views.notes[id as usize].name();
             let Some(service) = tables.service(id) else {
                 if !name.is_empty() {
                     self.index.services.add_retired(id);
@@ -160,7 +161,7 @@ impl Writer<'_> {
 
     fn learn_backends(&mut self) {
         let tables = self.committed();
-        chain::rebuild(self.parts.next_hops, &self.region_writer);
+        chain::rebuild(self.views.next_hops, &self.region_writer);
         for (id, addr, hop) in tables.next_hops() {
             self.index.next_hops.allocate(id);
             self.index.next_hop_ids.insert((addr, hop.arm), id);
@@ -169,7 +170,7 @@ impl Writer<'_> {
             if let Some(backend) = tables.backend(id) {
                 self.index.backends.allocate(id);
                 self.index.backend_ids.insert((backend.addr, backend.port), id);
-                self.count_hop(backend.next_hop, true);
+                self.add_hop_use(backend.next_hop);
             } else if self.last_incarnation(id) > 0 {
                 self.index.backends.add_retired(id);
                 self.learn_retired(id);
@@ -180,7 +181,7 @@ impl Writer<'_> {
     /// Restores the address of a removed backend from its latest version, so that it gets its
     /// former id if it is added again.
     fn learn_retired(&mut self, id: u32) {
-        let versions = self.parts.backends[id as usize].versions();
+        let versions = self.views.backends[id as usize].versions();
         let born = |version: &&_| -> u32 {
             let version: &crate::versioned::Version<crate::record::Backend> = version;
             version.lifetime.born.load(Ordering::Relaxed)
@@ -202,14 +203,14 @@ fn tables_sum(tables: &TableSet<'_>) -> u64 {
             .filter_map(|(id, versioned)| Some(sum(section, id as u32, versioned.get(at)?)));
         sums.fold(0, |a, b| a ^ b)
     }
-    let (parts, at) = (&tables.parts, tables.generation());
-    let mut total = all(Section::Tunnels, parts.tunnels, at)
-        ^ all(Section::Settings, parts.settings, at)
-        ^ all(Section::Services, parts.services, at)
-        ^ all(Section::FrontendKinds, parts.kinds, at)
-        ^ all(Section::Backends, parts.backends, at);
+    let (views, at) = (&tables.views, tables.generation());
+    let mut total = all(Section::Tunnels, views.tunnels, at)
+        ^ all(Section::Settings, views.settings, at)
+        ^ all(Section::Services, views.services, at)
+        ^ all(Section::FrontendKinds, views.kinds, at)
+        ^ all(Section::Backends, views.backends, at);
     for (id, service) in tables.services() {
-        total ^= name_sum(id, &parts.notes[id as usize].name());
+        total ^= name_sum(id, &views.notes[id as usize].name());
         let runs = [
             (Section::Slots, service.slots),
             (BOUNDS, service.ranges),

@@ -34,8 +34,8 @@ impl Writer<'_> {
         let words: Vec<u32> = ranges.iter().flat_map(Prefix::words).collect();
         service.ranges = self.put_run(BOUNDS, id, service.ranges, bounds)?;
         note.ranges = self.put_run(RANGES, id, note.ranges, &words)?;
-        self.put_versioned(Section::Services, self.parts.services, id, service)?;
-        self.put_record(Section::ServiceNotes, &self.parts.notes[id as usize].note, id, note)
+        self.put_versioned(Section::Services, self.views.services, id, service)?;
+        self.put_record(Section::ServiceNotes, &self.views.notes[id as usize].note, id, note)
     }
 
     /// Sets the backends to which clients of a service may have affinity; ids in ascending order.
@@ -43,7 +43,7 @@ impl Writer<'_> {
         let mut service = self.existing_service(id)?;
         service.affinity_backends =
             self.put_run(AFFINITY_BACKENDS, id, service.affinity_backends, ids)?;
-        self.put_versioned(Section::Services, self.parts.services, id, service)
+        self.put_versioned(Section::Services, self.views.services, id, service)
     }
 
     /// Returns a run with these words: `before` if it is equal, else a new one that replaces it.
@@ -75,7 +75,7 @@ impl Writer<'_> {
         }
         let count = words.len() as u32;
         let first = self.index.arena.allocate_last(count).ok_or_else(|| self.no_slots(count))?;
-        self.region_writer.store_words(&self.parts.slots[first as usize..][..words.len()], words);
+        self.region_writer.store_words(&self.views.slots[first as usize..][..words.len()], words);
         let run = SlotArray { first, count };
         self.sum ^= array_sum(&self.prepared(), section, id, &run);
         Ok(run)

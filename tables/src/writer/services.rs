@@ -15,8 +15,8 @@ impl Writer<'_> {
         if name.is_empty() || name.len() > NAME_BYTES {
             return Err(UpdateError::Name { name: name.to_owned() });
         }
-        let known = self.index.names.get(name).copied();
-        let id = known.or_else(|| self.index.services.peek()).ok_or_else(|| {
+        let existing = self.index.names.get(name).copied();
+        let id = existing.or_else(|| self.index.services.peek()).ok_or_else(|| {
             let (used, capacity, retired) = self.index.services.usage();
             let setting = "region.max_services";
             UpdateError::Full { what: "services", setting, used, capacity, retired }
@@ -24,14 +24,14 @@ impl Writer<'_> {
         let now = self.prepared().service(id).copied().unwrap_or(Service::EMPTY);
         let Service { slots, single, ranges, affinity_backends, .. } = now;
         let service = Service { slots, single, ranges, affinity_backends, ..*policy };
-        if known.is_none() {
+        if existing.is_none() {
             self.begin()?;
             self.index.services.allocate(id);
-            self.parts.notes[id as usize].rename(&self.region_writer, name);
+            self.views.notes[id as usize].rename(&self.region_writer, name);
             self.index.names.insert(name.to_owned(), id);
             self.sum ^= name_sum(id, name);
         }
-        self.put_versioned(Section::Services, self.parts.services, id, service)?;
+        self.put_versioned(Section::Services, self.views.services, id, service)?;
         Ok(id)
     }
 
@@ -52,8 +52,8 @@ impl Writer<'_> {
         self.release_run(BOUNDS, id, service.ranges);
         self.release_run(AFFINITY_BACKENDS, id, service.affinity_backends);
         self.remove_note(id)?;
-        self.remove_versioned(Section::Services, self.parts.services, id)?;
-        let name = self.parts.notes[id as usize].name();
+        self.remove_versioned(Section::Services, self.views.services, id)?;
+        let name = self.views.notes[id as usize].name();
         self.sum ^= name_sum(id, &name);
         self.index.names.remove(&name);
         self.index.services.retire(id, self.next());
@@ -95,7 +95,7 @@ impl Writer<'_> {
         service.single = single;
         service.slots = self.fill_array(id, &slots)?;
         self.release_run(Section::Slots, id, before);
-        self.put_versioned(Section::Services, self.parts.services, id, service)
+        self.put_versioned(Section::Services, self.views.services, id, service)
     }
 
     pub(super) fn existing_service(&self, id: u32) -> Result<Service, UpdateError> {
@@ -106,14 +106,14 @@ impl Writer<'_> {
         UpdateError::NoSuchId { what: "services", id, count: self.region.sizes().services }
     }
 
-    /// Writes a new run of the arena, to which nothing refers yet.
+    /// Allocates and writes a Maglev array in the arena, to which nothing refers yet.
     fn fill_array(&mut self, service: u32, slots: &[u32]) -> Result<SlotArray, UpdateError> {
         if slots.is_empty() {
             return Ok(SlotArray::default());
         }
         let count = slots.len() as u32;
         let first = self.index.arena.allocate(count).ok_or_else(|| self.no_slots(count))?;
-        let run = &self.parts.slots[first as usize..][..slots.len()];
+        let run = &self.views.slots[first as usize..][..slots.len()];
         self.region_writer.store_words(run, slots);
         let array = SlotArray { first, count };
         self.sum ^= array_sum(&self.prepared(), Section::Slots, service, &array);

@@ -284,7 +284,7 @@ fn table_uses_count_what_cannot_be_reused_yet() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
     let capacities: Vec<_> = writer.table_uses().map(|row| (row.table, row.capacity)).into();
-    let entries = writer.parts.frontends.entries.len() as u32;
+    let entries = writer.views.frontends.entries.len() as u32;
     let expected = [
         ("services", 16),
         ("backends", 32),
@@ -385,16 +385,16 @@ fn next_hops_change_at_once_and_live_as_long_as_backends_need_them() {
     assert_ne!(writer.put_next_hop(&addr("10.0.2.1"), 0).unwrap(), hop);
     let set = region.tables(0);
     assert_eq!(set.next_hop(hop), Some(NextHop::unknown(1)));
-    let known =
+    let resolved =
         NextHop { mac: [1, 2, 3, 4, 5, 6], src_mac: [7; 6], mtu: 9001, arm: 1, known: true };
-    writer.set_next_hop(hop, &known).unwrap();
-    assert_eq!(set.next_hop(hop), Some(known));
+    writer.set_next_hop(hop, &resolved).unwrap();
+    assert_eq!(set.next_hop(hop), Some(resolved));
     let id = writer.put_backend(&Backend { next_hop: hop, ..backend(1) }).unwrap();
     writer.commit().unwrap();
     assert!(matches!(writer.remove_next_hop(hop), Err(UpdateError::InUse { uses: 1, .. })));
     writer.remove_backend(id).unwrap();
     writer.remove_next_hop(hop).unwrap();
-    assert_eq!(set.next_hop(hop), Some(known), "the committed generation still uses it");
+    assert_eq!(set.next_hop(hop), Some(resolved), "the committed generation still uses it");
     writer.commit().unwrap();
     writer.put_backend(&backend(2)).unwrap();
     assert_eq!(set.next_hop(hop), None);
@@ -428,7 +428,7 @@ fn a_next_hop_is_found_by_its_address_and_arm_as_long_as_it_lives() {
     assert!((0..count).all(|n| found(n) == left(n)));
     // After a writer was killed in an update, the next one rebuilds all chains.
     drop(writer);
-    for cell in crate::set::Parts::new(&region).next_hops {
+    for cell in crate::set::TableViews::new(&region).next_hops {
         cell.tear_chain();
     }
     assert!((1..count).step_by(3).any(|n| found(n) != left(n)));
@@ -487,7 +487,7 @@ fn each_backend_has_port_maps_of_its_own() {
 }
 
 #[test]
-fn hundred_thousand_changes_leak_no_space() {
+fn twenty_thousand_commits_leak_no_space() {
     let region = region();
     let claim = region.claim(Role::Fastpath).unwrap();
     let lcore = &region.lcores()[0];
@@ -516,8 +516,8 @@ fn address_with_frontend_passes_the_filter() {
     let region = region();
     let (web, mail, unused) = (addr("203.0.113.1"), addr("2001:db8::25"), addr("198.51.100.7"));
     let are_unmatched = |one: &Addr, other: &Addr| {
-        let known = region.tables(region.generation()).address_filter();
-        known.is_some_and(|known| !known.may_contain(one) && !known.may_contain(other))
+        let filter = region.tables(region.generation()).address_filter();
+        filter.is_some_and(|filter| !filter.may_contain(one) && !filter.may_contain(other))
     };
     assert!(are_unmatched(&web, &unused), "no frontends, no matching address");
     let mut writer = Writer::attach(&region).unwrap();
@@ -525,8 +525,8 @@ fn address_with_frontend_passes_the_filter() {
     writer.put_frontend(&key("203.0.113.1", 80, 6), service).unwrap();
     writer.put_frontend(&key("2001:db8::25", 25, 6), service).unwrap();
     writer.commit().unwrap();
-    for known in [&web, &mail] {
-        assert!(!are_unmatched(known, &unused) && !are_unmatched(&unused, known), "{known}");
+    for matched in [&web, &mail] {
+        assert!(!are_unmatched(matched, &unused) && !are_unmatched(&unused, matched), "{matched}");
     }
     assert!(are_unmatched(&unused, &addr("198.51.100.8")));
     // The next writer clears the bits of removed addresses, and no others.

@@ -77,7 +77,8 @@ impl Loaded {
         let (setup, target) = (setup.clone(), Some(target));
         let store = Arc::new(open_store(None).expect("a store without persistence"));
         let desired = Desired::new(&config, store, &[], SystemTime::UNIX_EPOCH);
-        let reconciler = Reconciler::new(Settings { at_once: usize::MAX, ..Settings::default() });
+        let reconciler =
+            Reconciler::new(Settings { frontends_per_step: usize::MAX, ..Settings::default() });
         let slowpath_clock = Instant::now();
         let mut loaded = Loaded {
             region,

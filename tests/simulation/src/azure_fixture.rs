@@ -148,7 +148,7 @@ impl AzureAppliance for Recorder<Member> {
         self.probes.tunnel_updates.send_modify(|times| *times += 1);
     }
 
-    fn preboot(&self, pass: bool) {
+    fn set_preboot_pass(&self, pass: bool) {
         self.probes.passes.store(pass, Ordering::Relaxed);
     }
 }

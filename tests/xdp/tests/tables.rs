@@ -400,7 +400,7 @@ fn kernel_and_host_agree_on_scopes_counters_and_address_filter() {
         (host.more[0], host.more[1], host.addr) = (service, backend, v4(rng.u32(..)));
         kernel.run("count", &host);
         if let Some(page) = region.counters().lcore(lcore) {
-            page.passage(service, backend, host.hash);
+            page.forwarded(service, backend, host.hash);
             page.drop(arm, DropReason::NoFlow);
         }
         AddressFilter::of_flows(&region).add(&host.addr);

@@ -19,12 +19,12 @@ fn shared() -> Subject {
     let text = "[fastpath]\nlcores = [2, 3]\n[ingress]\n\
                 device = \"net_af_packet0,iface=ens6\"\naddress = \"10.0.1.10/24\"\n";
     let subject = Subject::new(Fake::aws(), text);
-    subject.equip();
+    subject.add_system_files();
     subject
 }
 
 #[test]
-fn a_shared_interface_is_hidden_from_the_kernel() {
+fn a_shared_interface_that_the_kernel_sees_is_reported() {
     let with_chains = |line: &str| {
         let text = format!("table netdev weir {{\n\tchain a {{\n\t\t{line}\n\t}}\n}}\n");
         let commands = FakeCommands::default().with(CHAINS, &text);
@@ -85,7 +85,8 @@ fn rules_of_the_older_iptables_are_read_too() {
     subject.assert_among("firewall", Severity::Warning, &["-A INPUT -j REJECT"]);
 }
 
-/// The rules of the kernel, in a network namespace, as the checks of a subject.
+/// Runs the commands of `script` in a new network namespace, and returns the findings of `check`
+/// about the kernel's rules there.
 fn rules_of_the_kernel(
     subject: fn() -> Subject,
     script: &'static str,

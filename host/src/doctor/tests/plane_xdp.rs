@@ -38,7 +38,7 @@ fn native_mode_depends_on_queues_mtu_and_offloads() {
 }
 
 #[test]
-fn interfaces_are_there_and_large_enough() {
+fn missing_interfaces_and_small_mtus_are_reported() {
     let subject = with_ethtool(Subject::xdp(""), "2", "off");
     subject.assert_found("device", Severity::Ok, &["ens6"]);
     subject.assert_found("binding", Severity::Ok, &["the kernel has it as ens6"]);
@@ -50,7 +50,7 @@ fn interfaces_are_there_and_large_enough() {
     let text =
         "plane = \"xdp\"\n[ingress]\ndevice = \"0000:00:06.0\"\naddress = \"10.0.1.10/24\"\n";
     let bound = Subject::new(Fake::aws(), text);
-    bound.equip();
+    bound.add_system_files();
     bound.remove("sys/class/net/ens6");
     bound.remove("sys/devices/pci0000:00/0000:00:06.0/net");
     let parts = ["is bound to ena", "| weir nic unbind 0000:00:06.0"];
@@ -67,7 +67,7 @@ fn interfaces_are_there_and_large_enough() {
 }
 
 #[test]
-fn no_cpu_polls_and_all_forward() {
+fn lcores_are_not_checked_but_the_governors_of_all_cpus_are() {
     let subject = Subject::xdp("");
     subject.assert_found("lcores", Severity::Info, &["polls on no CPU"]);
     assert_eq!(subject.found("isolated CPUs"), Vec::<String>::new());
@@ -83,7 +83,7 @@ fn no_cpu_polls_and_all_forward() {
 }
 
 #[test]
-fn features_of_virtio_decide() {
+fn virtio_offloads_that_prevent_native_mode_are_reported() {
     let mut fake = Fake::new();
     let device = fake.pci("0000:00:03.0", "1af4:1041", "virtio-pci");
     let virtio = format!("{device}/virtio0");
@@ -91,7 +91,8 @@ fn features_of_virtio_decide() {
     fake.driver("virtio", "virtio_net");
     fake.link(&format!("{virtio}/driver"), "sys/bus/virtio/drivers/virtio_net");
     fake.default_route("lo", "10.0.0.1");
-    // Bits 1 and 7, checksum and TSO, and not 2, which would allow to change them.
+    // The features GUEST_CSUM (bit 1) and GUEST_TSO4 (bit 7) without CTRL_GUEST_OFFLOADS (bit 2),
+    // with which a driver could switch them off.
     fake.file(&format!("{virtio}/features"), "01000001000000000000000000000000");
     let text = "plane = \"xdp\"\n[ingress]\ndevice = \"eth1\"\naddress = \"10.0.1.10/24\"\n";
     let subject = Subject::new(fake, text);

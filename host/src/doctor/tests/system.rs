@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 #[test]
-fn reverse_path_filters_are_not_strict() {
+fn strict_reverse_path_filters_are_reported() {
     let subject = Subject::aws("");
     subject.assert_found("rp_filter", Severity::Ok, &["0 on weir-in"]);
     subject.fake.file("proc/sys/net/ipv4/conf/default/rp_filter", "1");
@@ -22,7 +22,7 @@ fn reverse_path_filters_are_not_strict() {
 }
 
 #[test]
-fn nat_ports_do_not_overlap_those_of_the_kernel() {
+fn nat_ports_that_overlap_the_ephemeral_ports_are_reported() {
     let subject = Subject::aws("[nat]\naddresses = \"10.0.1.10\"\n");
     subject.assert_found("NAT ports", Severity::Ok, &["32768-60999"]);
     subject.fake.file("proc/sys/net/ipv4/ip_local_port_range", "20000\t60999");
@@ -35,7 +35,7 @@ fn nat_ports_do_not_overlap_those_of_the_kernel() {
 }
 
 #[test]
-fn the_time_is_read_without_a_system_call() {
+fn clock_sources_that_need_a_system_call_are_reported() {
     let subject = Subject::aws("");
     subject.assert_found("clock source", Severity::NotChecked, &["current_clocksource"]);
     let directory = "sys/devices/system/clocksource/clocksource0";
@@ -53,7 +53,7 @@ fn line(address: u32, port: u16, state: &str, inode: u32) -> String {
 }
 
 #[test]
-fn ports_are_free_or_slowpaths() {
+fn ports_in_use_by_other_programs_are_reported() {
     let subject = Subject::aws("");
     let loopback = u32::from_ne_bytes([127, 0, 0, 1]);
     let listening = line(0, 22, "0A", 1) + "\n" + &line(0, 8080, "01", 2);
@@ -99,7 +99,7 @@ fn ports_are_free_or_slowpaths() {
 }
 
 #[test]
-fn a_daemon_synchronizes_the_clock() {
+fn a_clock_that_is_not_synchronized_is_reported() {
     let mut subject = Subject::aws("");
     let missing = ["timedatectl is not installed", "apt-get install chrony"];
     subject.assert_found("time", Severity::NotChecked, &missing);
@@ -129,7 +129,7 @@ fn a_daemon_synchronizes_the_clock() {
 }
 
 #[test]
-fn units_start_the_programs_of_the_plane() {
+fn missing_disabled_and_wrong_units_are_reported() {
     let subject = Subject::aws("");
     subject.assert_found("units", Severity::NotChecked, &["systemd is not the init system"]);
     subject.fake.directory("run/systemd/system");
@@ -154,7 +154,7 @@ fn units_start_the_programs_of_the_plane() {
 }
 
 #[test]
-fn weirs_target_starts_the_units_it_names_once_it_is_enabled() {
+fn units_of_an_enabled_target_start_at_boot() {
     let subject = Subject::aws("");
     subject.fake.directory("run/systemd/system");
     let directory = "usr/lib/systemd/system";
@@ -194,7 +194,7 @@ fn weirs_target_starts_the_units_it_names_once_it_is_enabled() {
 }
 
 #[test]
-fn programs_beside_each_other_are_of_one_version() {
+fn other_versions_and_replaced_programs_are_reported() {
     let mut subject = Subject::aws("");
     subject.assert_found("versions", Severity::NotChecked, &["directory of weir"]);
     subject.programs = Some("/opt/weir");
@@ -217,7 +217,7 @@ fn programs_beside_each_other_are_of_one_version() {
 }
 
 #[test]
-fn other_settings_of_tune_are_named() {
+fn settings_of_tune_that_are_not_in_force_are_reported() {
     let subject = Subject::aws("");
     subject.fake.file("proc/cmdline", "irqaffinity=0-1 hugepages=999");
     subject.assert_found("tuning", Severity::Ok, &["in force"]);

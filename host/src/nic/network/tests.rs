@@ -26,7 +26,8 @@ fn in_namespace(test: impl FnOnce(&Root) + Send + 'static) {
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("run the tests as root");
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-        // Unique: a directory that another namespace removes takes the mounts on it along.
+        // A directory for this thread alone: removing a directory in another mount namespace
+        // detaches what is mounted on it here.
         let fake = Fake::new();
         let sys = fake.path.join("sys");
         // The interfaces in sysfs are those of the namespace in which it is mounted.

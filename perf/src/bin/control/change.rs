@@ -179,9 +179,9 @@ fn request_changes(
     shared: &Shared,
     (orders, answers): (&Sender<ChangeRequest>, &Receiver<Answer>),
 ) -> Result<Vec<Step>, String> {
-    let over = |_| "the control loop has ended".to_owned();
+    let ended = |_| "the control loop has ended".to_owned();
     let mut steps = Vec::new();
-    answers.recv().map_err(|_| over(()))??;
+    answers.recv().map_err(|_| ended(()))??;
     for n in 0..changes {
         // The changed backends are spread over all of them. Each one goes into maintenance with one
         // change, and leaves it with the next.
@@ -193,16 +193,16 @@ fn request_changes(
         let started = Instant::now();
         commit_batch(store, vec![change.clone()])?;
         let persisted = Instant::now();
-        orders.send((change, persisted)).map_err(|_| over(()))?;
+        orders.send((change, persisted)).map_err(|_| ended(()))?;
         shared.wake();
-        let (committed, done, cpu) = answers.recv().map_err(|_| over(()))??;
+        let (committed, done, cpu) = answers.recv().map_err(|_| ended(()))??;
         steps.push(Step {
             disk: persisted - started,
             committed: committed - persisted,
             cpu,
             done: done - persisted,
         });
-        // Lets the control loop fall asleep, as it is when a change arrives.
+        // Lets the control loop go to sleep first, as it sleeps when a change arrives.
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(steps)

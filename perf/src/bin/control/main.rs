@@ -62,19 +62,19 @@ struct Args {
     changes: u32,
     /// Run only these measurements
     #[arg(long, value_delimiter = ',')]
-    only: Vec<What>,
+    only: Vec<Measurement>,
 }
 
 /// A measurement.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum What {
+enum Measurement {
     /// Insert and delete all, in-memory map plane
     Memory,
     /// Insert and delete all, region
     Region,
     /// Insert and delete all, region in kernel maps (root)
     Maps,
-    /// Change one backend, until it is acknowledged
+    /// Change one backend and wait until the lcore has acknowledged it
     Change,
     /// Start over tables that are up to date
     Restart,
@@ -121,8 +121,8 @@ fn show_changes(changes: &Changes) {
     println!("one backend of {backends}, {services} services, {} changes:", changes.steps.len());
     let row = |what: &str, of: &dyn Fn(&Step) -> Duration| {
         let ms = || changes.steps.iter().map(|step| of(step).as_secs_f64() * 1e3);
-        let (middle, late) = (quantile(ms(), 0.5), quantile(ms(), 0.99));
-        println!("  {what:<44} {middle:>8.3} ms median {late:>8.3} ms p99");
+        let (median, p99) = (quantile(ms(), 0.5), quantile(ms(), 0.99));
+        println!("  {what:<44} {median:>8.3} ms median {p99:>8.3} ms p99");
     };
     row("on disk (append and sync)", &|step| step.disk);
     row("from disk: committed, lcores notified", &|step| step.committed);
@@ -162,9 +162,12 @@ fn show_scrapes(scrapes: &Scrapes) {
 }
 
 fn measure(args: &Args) -> Result<(), String> {
-    let selected = |what: What| args.only.is_empty() || args.only.contains(&what);
-    let planes =
-        [(What::Memory, Plane::Memory), (What::Region, Plane::Region), (What::Maps, Plane::Maps)];
+    let selected = |what: Measurement| args.only.is_empty() || args.only.contains(&what);
+    let planes = [
+        (Measurement::Memory, Plane::Memory),
+        (Measurement::Region, Plane::Region),
+        (Measurement::Maps, Plane::Maps),
+    ];
     println!(
         "per service      services  backends    us in   us out  together      in/s     out/s     \
          heap  objects    plane"
@@ -180,13 +183,13 @@ fn measure(args: &Args) -> Result<(), String> {
         "us: CPU time, median of {} rounds; heap: maximum in bytes; plane: bytes",
         args.rounds
     );
-    if selected(What::Change) {
+    if selected(Measurement::Change) {
         change::measure(args.services, args.changes)?.iter().for_each(show_changes);
     }
-    if selected(What::Restart) {
+    if selected(Measurement::Restart) {
         show_restart(args.services, &restart::measure(args.services)?);
     }
-    if selected(What::Scrape) {
+    if selected(Measurement::Scrape) {
         for backends in args.backends.iter().copied() {
             let services = args.services.min(SCRAPED_SERVICES);
             let load = Load { services, backends, table: args.table, tunnel: true };
@@ -218,7 +221,7 @@ mod tests {
         let load = Load { services: 2_000, backends: 1, table: 0, tunnel: false };
         let rounds = rounds::measure(Plane::Memory, load, 12, 500).expect("it runs").rounds;
         let heaps: Vec<f64> = rounds.iter().map(|round| round.heap_bytes).collect();
-        // From the second round on there is the room that deletions need as well.
+        // From the second round on, the maps have the capacity that deletions need as well.
         let grown = heaps[2..].iter().copied().fold(0.0, f64::max);
         // The tolerance permits one map of a batch to double.
         assert!(grown < heaps[1] * 1.05, "bytes per service in each round: {heaps:?}");

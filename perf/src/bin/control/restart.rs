@@ -54,10 +54,10 @@ pub fn measure(services: u32) -> Result<Restart, String> {
     control.finish()?;
     let done = Instant::now();
 
-    let (after, lines) = (region.generation(), control.harness.row_count());
-    if after != before || lines != services as usize {
+    let (after, found) = (region.generation(), control.harness.row_count());
+    if after != before || found != services as usize {
         return Err(format!(
-            "a restart with the same tables wrote generation {after} after {before}; {lines} of \
+            "a restart with the same tables wrote generation {after} after {before}; {found} of \
              {services} services exist"
         ));
     }

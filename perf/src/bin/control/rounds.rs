@@ -101,9 +101,9 @@ pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Ro
     for _ in 0..rounds {
         let inserted = time_phase(|| control.run(&puts, batch))?;
         let reachable = heap();
-        let lines = control.harness.row_count();
-        if lines < load.services as usize {
-            return Err(format!("the plane has only {lines} records"));
+        let rows = control.harness.row_count();
+        if rows < load.services as usize {
+            return Err(format!("the plane has only {rows} rows"));
         }
         let mut empty = false;
         let deleted = time_phase(|| {

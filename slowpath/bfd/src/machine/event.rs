@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::packet::{Diagnostic, Packet, State};
 
-/// Why a session is down.
+/// Reason for a change to Down or AdminDown. It determines the diagnostic in sent packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
@@ -22,8 +22,9 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns whether the reason indicates a failure of the path. AdminDown indicates none, so
-    /// users of the session must not react to it as to a failure (RFC 5882 section 3.2).
+    /// Returns whether the reason indicates a failure of the path. AdminDown does not indicate a
+    /// failure, so that users of the session, such as BGP, must not react to it as to one (RFC 5882
+    /// section 3.2).
     pub fn is_failure(self) -> bool {
         matches!(self, Reason::Expired | Reason::NeighborDown)
     }
@@ -59,7 +60,8 @@ pub enum Change {
     Down(Reason),
     /// The session is not up and the neighbor now reports AdminDown: users must not wait for the
     /// session (RFC 5882 section 3.2).
-    Held,
+    #[serde(rename = "held")]
+    NeighborAdminDown,
 }
 
 /// Actions that result from a received packet or a timer.

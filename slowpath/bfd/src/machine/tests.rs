@@ -35,11 +35,11 @@ fn up(now: Instant) -> Machine {
 fn section_6_8_6_transition_of_each_state_by_each_received_state() {
     use State::{AdminDown, Down, Init, Up};
     let table = [
-        (Down, AdminDown, Down, Some(Change::Held)),
+        (Down, AdminDown, Down, Some(Change::NeighborAdminDown)),
         (Down, Down, Init, None),
         (Down, Init, Up, Some(Change::Up)),
         (Down, Up, Down, None),
-        (Init, AdminDown, Down, Some(Change::Held)),
+        (Init, AdminDown, Down, Some(Change::NeighborAdminDown)),
         (Init, Down, Init, None),
         (Init, Init, Up, Some(Change::Up)),
         (Init, Up, Up, Some(Change::Up)),
@@ -62,10 +62,10 @@ fn section_6_8_6_transition_of_each_state_by_each_received_state() {
     // AdminDown of the neighbor is reported once, and again only after another state.
     let mut machine = Machine::new(settings(), 1, 0, now);
     for (received, change) in [
-        (AdminDown, Some(Change::Held)),
+        (AdminDown, Some(Change::NeighborAdminDown)),
         (AdminDown, None),
         (Down, None),
-        (AdminDown, Some(Change::Held)),
+        (AdminDown, Some(Change::NeighborAdminDown)),
         (Init, Some(Change::Up)),
         (AdminDown, Some(Change::Down(Reason::NeighborAdminDown))),
         (AdminDown, None),

@@ -61,7 +61,7 @@ fn bird_loss_expires_and_bird_receives_admin_down() -> Outcome {
 
     let cut = Instant::now();
     bird.kill()?;
-    local.expires_each(&[&keys[0], &keys[1]], &before, cut);
+    local.assert_each_expires(&[&keys[0], &keys[1]], &before, cut);
     bird.restart()?;
     up(&mut local)?;
 

@@ -111,7 +111,9 @@ fn admin_down_is_no_failure_at_either_end() -> Outcome {
     frr.configure(&["bfd", "peer 10.0.0.1", "shutdown"])?;
     let change = local.event(&four)?.change;
     assert_eq!(change, Change::Down(Reason::NeighborAdminDown));
-    let status = local.wait(&four, "held", |status| status.remote_state == State::AdminDown)?;
+    let status = local.wait(&four, "AdminDown of the neighbor", |status| {
+        status.remote_state == State::AdminDown
+    })?;
     assert_eq!(status.diagnostic, Diagnostic::NeighborSignaledDown);
     frr.configure(&["bfd", "peer 10.0.0.1", "no shutdown"])?;
     local.wait_until_up(&four)?;
@@ -147,13 +149,13 @@ fn killed_neighbor_and_link_loss_are_detected_in_time() -> Outcome {
     let before = up(&mut local)?;
     let cut = Instant::now();
     frr.kill(Daemon::Bfdd)?;
-    local.expires_each(&[&four, &six], &before, cut);
+    local.assert_each_expires(&[&four, &six], &before, cut);
 
     frr.restart(Daemon::Bfdd)?;
     let before = up(&mut local)?;
     let cut = Instant::now();
     remote_ns.ip(&["link set dev there down"])?;
-    local.expires_each(&[&four, &six], &before, cut);
+    local.assert_each_expires(&[&four, &six], &before, cut);
     let status = local.session_status(&four);
     assert_eq!((status.downs, status.diagnostic), (2, Diagnostic::DetectionTimeExpired));
 

@@ -1,4 +1,5 @@
-//! Tests of BFD against FRR and BIRD in network namespaces.
+//! Tests of the BFD driver in network namespaces: with FRR and BIRD as neighbors, and without a
+//! neighbor.
 
 mod bird;
 mod frr;

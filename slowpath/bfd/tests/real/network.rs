@@ -110,7 +110,7 @@ impl LocalDriver {
         Ok(self.pending.remove(found.expect("wait_for found it")))
     }
 
-    /// Takes all events that no test has consumed yet.
+    /// Returns all events that no test has consumed yet.
     pub fn events(&mut self) -> Vec<Event> {
         self.pending.extend(std::iter::from_fn(|| self.events.try_recv().ok()));
         std::mem::take(&mut self.pending)
@@ -120,7 +120,7 @@ impl LocalDriver {
     /// last packet arrived at most one interval before `cut`) nor more than [`DEFAULT_TIMEOUT`]
     /// late.
     #[track_caller]
-    pub fn expires_each(&mut self, keys: &[&Key], before: &[SessionStatus], cut: Instant) {
+    pub fn assert_each_expires(&mut self, keys: &[&Key], before: &[SessionStatus], cut: Instant) {
         for (key, before) in keys.iter().zip(before) {
             let event = self.event(key).expect("the session goes down");
             assert_eq!(event.change, Change::Down(Reason::Expired), "{key}");

@@ -67,8 +67,8 @@ impl Neighbor {
     }
 
     /// Returns whether the initial exchange of routes is complete in both directions, and what was
-    /// observed. Only FRR is asked: with BIRD, BFD may come up at the same time as BGP, because its
-    /// BFD session has the source address from the start.
+    /// observed. Only FRR is queried: with BIRD, BFD may come up at the same time as BGP, because
+    /// its BFD session has the source address from the start.
     fn exchanged(&self) -> routers::Result<(bool, String)> {
         match self {
             Neighbor::Frr(frr) => frr.exchanged("10.0.0.1"),

@@ -1,4 +1,4 @@
-//! Tests of the format: every byte, every length, versions, and files that were made to deceive.
+//! Tests of the format: each byte damaged, each length truncated, versions, and crafted files.
 
 use serde_json::json;
 
@@ -33,23 +33,23 @@ fn bytes() -> Vec<u8> {
     encode(manifest, &contents).unwrap()
 }
 
-/// Returns a file with these lines and a correct sum of the whole.
-fn with_sum(content: &[u8]) -> Vec<u8> {
+/// Returns a file with these lines and a correct checksum of the whole.
+fn with_checksum(content: &[u8]) -> Vec<u8> {
     let mut file = content.to_vec();
-    file.extend(lines(&[Sum { sha256: sum(content) }]).unwrap());
+    file.extend(lines(&[Checksum { sha256: checksum(content) }]).unwrap());
     file
 }
 
-/// Returns the example with an edited manifest and a correct sum of the whole.
+/// Returns the example with an edited manifest and a correct checksum of the whole.
 fn with_manifest(edit: impl FnOnce(&mut Value)) -> Vec<u8> {
     let file = bytes();
-    let (content, _) = split_sum(&file).unwrap();
+    let (content, _) = split_checksum(&file).unwrap();
     let (first, rest) = split_line(content).unwrap();
     let mut value: Value = serde_json::from_slice(first).unwrap();
     edit(&mut value);
     let mut content = lines(&[value]).unwrap();
     content.extend(rest);
-    with_sum(&content)
+    with_checksum(&content)
 }
 
 fn error(bytes: &[u8]) -> String {
@@ -95,9 +95,9 @@ fn every_damaged_byte_and_every_truncation_is_noticed() {
 }
 
 #[test]
-fn a_damaged_part_is_named_although_the_sum_of_the_whole_is_correct() {
+fn an_error_names_the_damaged_part_if_only_the_checksum_of_the_whole_is_correct() {
     for (number, name) in PARTS.iter().enumerate() {
-        let wrong = format!("the part `{name}` is not as the manifest says");
+        let wrong = format!("the part `{name}` does not match the manifest");
         let file = with_manifest(|value| {
             value["parts"][number]["sha256"] = "0".repeat(64).into();
         });
@@ -123,7 +123,7 @@ fn parts_have_one_order_and_known_names() {
     }
     let twice = with_manifest(|value| {
         let parts = value["parts"].as_array_mut().unwrap();
-        let empty = json!({ "name": "state", "bytes": 0, "sha256": sum(b"") });
+        let empty = json!({ "name": "state", "bytes": 0, "sha256": checksum(b"") });
         parts.push(empty);
     });
     assert!(error(&twice).contains("the part `state` is unknown, or not in its order"));
@@ -131,11 +131,11 @@ fn parts_have_one_order_and_known_names() {
     assert!(error(&unknown).contains("`../../etc/shadow` is unknown"), "{}", error(&unknown));
     let (first, _) = split_line(&bytes()).map(|(a, b)| (a.to_vec(), b.len())).unwrap();
     let more = [&first[..], b"\n{}\n"].concat();
-    assert!(decode(&with_sum(&more)).is_err());
+    assert!(decode(&with_checksum(&more)).is_err());
 }
 
 #[test]
-fn a_newer_format_is_refused_with_its_version_and_the_oldest_is_read() {
+fn a_newer_format_is_rejected_with_its_version_and_the_first_format_is_read() {
     let newer = with_manifest(|value| {
         *value = json!({ "weir_backup": 2, "weir": "9.1.0", "something": ["new"] });
     });
@@ -150,8 +150,8 @@ fn a_newer_format_is_refused_with_its_version_and_the_oldest_is_read() {
     let text = "{\"weir_backup\":1,\"weir\":\"0.1.0\",\"appliance\":\"a\",\"created\":\
                 \"2026-11-27T08:00:00Z\",\"revision\":2,\"secrets\":[],\"parts\":[{\"name\":\
                 \"objects\",\"bytes\":15,\"sha256\":\"1e6f7e2d\"}]}\n{\"name\":\"web\"}\n";
-    let text = text.replace("1e6f7e2d", &sum(b"{\"name\":\"web\"}\n"));
-    let archive = decode(&with_sum(text.as_bytes())).unwrap();
+    let text = text.replace("1e6f7e2d", &checksum(b"{\"name\":\"web\"}\n"));
+    let archive = decode(&with_checksum(text.as_bytes())).unwrap();
     assert_eq!(archive.contents.objects, Some(vec![json!({ "name": "web" })]));
     assert_eq!(archive.manifest.revision, Some(2));
 }
@@ -169,15 +169,15 @@ fn other_files_are_not_backups() {
         let text = error(text.as_bytes());
         assert!(text.contains("not a backup") || text.contains("damaged"), "{text}");
     }
-    assert!(error(&with_sum(b"{}\n")).contains("not a backup"));
-    assert!(error(&with_sum(b"name: a\n")).contains("not a backup"));
-    assert!(error(&with_sum(&[0xff, b'\n'])).contains("not a backup"));
+    assert!(error(&with_checksum(b"{}\n")).contains("not a backup"));
+    assert!(error(&with_checksum(b"name: a\n")).contains("not a backup"));
+    assert!(error(&with_checksum(&[0xff, b'\n'])).contains("not a backup"));
     let deep = [&b"["[..], &b"[".repeat(100_000)[..], b"\n"].concat();
-    assert!(error(&with_sum(&deep)).contains("not a backup"));
+    assert!(error(&with_checksum(&deep)).contains("not a backup"));
     let fields = with_manifest(|value| value["more"] = true.into());
     assert!(error(&fields).contains("its first line: unknown field"), "{}", error(&fields));
-    let mode = with_manifest(|value| value["revision"] = (-1).into());
-    assert!(error(&mode).contains("its first line"), "{}", error(&mode));
+    let negative = with_manifest(|value| value["revision"] = (-1).into());
+    assert!(error(&negative).contains("its first line"), "{}", error(&negative));
 }
 
 #[test]

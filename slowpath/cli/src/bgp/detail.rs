@@ -43,7 +43,7 @@ fn time(of: &Value, path: &str) -> String {
     seconds.map(|seconds| span(seconds as u64)).unwrap_or_default()
 }
 
-/// Formats the details of one neighbor: a sentence, and a line for each property.
+/// Formats the details of one neighbor: a line with its state, and a line for each property.
 pub fn peer(peer: &Value) -> String {
     let (field, time) = (|path: &str| field(peer, path), |path: &str| time(peer, path));
     let mut text = format!(

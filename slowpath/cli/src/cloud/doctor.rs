@@ -49,7 +49,7 @@ fn interface(config: &Config) -> (Option<[u8; 6]>, Option<(String, u32)>) {
         let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{what}")).ok()?;
         Some(text.trim().to_owned())
     };
-    let mac = of_kernel("address").and_then(|text| aws::imds::mac(&text));
+    let mac = of_kernel("address").and_then(|text| aws::imds::parse_mac(&text));
     let mtu = of_kernel("mtu").and_then(|text| text.parse().ok());
     (mac, mtu.map(|mtu| (interface, mtu)))
 }
@@ -77,6 +77,7 @@ async fn diagnose_aws(
 ) -> Result<Vec<Check>, String> {
     let check_config = aws::doctor::CheckConfig::of(config, settings);
     let (_cancel_sender, cancel) = watch::channel(false);
+    // The seed of the jitter between retries is 0: only fleets need different ones.
     let metadata = Metadata::new(None, 0, cancel).map_err(|e| e.to_string())?;
     let identity = metadata.with_policy(RETRY_POLICY).identity().await;
     let region = identity.as_ref().ok().map(|identity| identity.region.clone());

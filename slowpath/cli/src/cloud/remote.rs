@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::super::offline;
 use super::super::options::{GlobalOptions, Output};
-use super::super::output::{print, put};
+use super::super::output::{print, write_stdout};
 use super::super::request;
 use super::account::{account, block_on};
 
@@ -58,7 +58,7 @@ pub(super) fn exec(options: &GlobalOptions, args: &ExecArgs) -> Result<ExitCode,
     let truncated = output >= OUTPUT_MAX || errors >= ERRORS_MAX;
     match options.output() {
         Output::Table => {
-            put(&done.output);
+            write_stdout(&done.output);
             eprint!("{}", done.errors);
         }
         _ => print(
@@ -136,7 +136,8 @@ impl WaitTimeout {
         Duration::from_secs(self.timeout)
     }
 
-    /// Returns the timeout of a single request: at most the whole wait, but at least 1 s.
+    /// Returns the timeout of a single request: the whole wait, but at least 1 s and at most
+    /// [`REQUEST_TIMEOUT`].
     fn per_request(self) -> Duration {
         self.total().clamp(Duration::from_secs(1), REQUEST_TIMEOUT)
     }

@@ -1,4 +1,4 @@
-//! What `weir plane` prints.
+//! Tests of the output of `weir plane`.
 
 use super::*;
 
@@ -40,13 +40,13 @@ fn a_selection_is_shown_with_its_reasons_and_what_changes_it() {
     let none = report("auto", None, &dpdk);
     assert!(none.contains("none is selected (/run/weir/plane does not exist)"), "{none}");
     assert!(none.contains("type: weir plane decide\n"), "{none}");
-    let fixed = report("dpdk", None, &xdp);
-    assert!(fixed.starts_with("plane = \"dpdk\" is configured\nnow, xdp would be selected:\n"));
-    assert!(fixed.contains("set plane = \"auto\" or \"xdp\" in the configuration"), "{fixed}");
+    let text = report("dpdk", None, &xdp);
+    assert!(text.starts_with("plane = \"dpdk\" is configured\nnow, xdp would be selected:\n"));
+    assert!(text.contains("set plane = \"auto\" or \"xdp\" in the configuration"), "{text}");
 }
 
 #[test]
-fn a_changed_selection_says_what_it_was_before() {
+fn a_changed_selection_shows_the_previous_one() {
     let before = decision(Plane::Dpdk, &["net_ena drives it"]);
     let now = decision(Plane::Xdp, &["ingress.device = \"eth1\": no network device eth1"]);
     let text = selected_text(&now, Some(&before));

@@ -1,18 +1,18 @@
-//! Why a restore did not succeed.
+//! The failures of a restore.
 
 /// Why a restore did not succeed. Except after [`Failure::Incomplete`], nothing was restored.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// The backup is not accepted here.
+    /// The backup is not valid, or not on this machine.
     Rejected(String),
-    /// It could not be tried, or what was done is undone.
+    /// An operation failed (a file, a request); the changes before it are undone.
     Failed(String),
-    /// Some of it may be restored. The text says what, and what to do.
+    /// Some files or objects may be restored. The text says which, and what to do.
     Incomplete(String),
 }
 
 impl Failure {
-    /// Returns the failure with a text after that of a rejected backup.
+    /// Appends `note` to the text of a rejected backup; other failures stay as they are.
     pub fn with_note(self, note: &str) -> Failure {
         match self {
             Failure::Rejected(text) => Failure::Rejected(text + note),

@@ -4,15 +4,16 @@
 //!   begin    copies the old files to the journal's directory, writes the note, creates
 //!            directories, then stages the new files beside their paths
 //!   replace  moves the new files to their paths
-//!   commit   removes the note: from here on the new files count
+//!   commit   removes the note, after which the new files are never undone
 //!   undo     puts the copies back and removes the note
 //! ```
-//! A process that is killed before the note exists or after it is gone leaves only files that no
-//! program reads. In between, the next restore or `weir restore --undo` puts the old files back
-//! first. Each step is durable before the next, so that this also holds when the machine crashes.
+//! The note is a file of the journal, which lists the files that are being replaced. A process that
+//! is killed before the note exists or after it is gone leaves only files that no program reads. In
+//! between, the next restore or `weir restore --undo` puts the old files back first. Each step is
+//! durable before the next, so that this also holds when the machine crashes.
 //!
 //! The note has a checksum of each new file. A file that is neither the old nor the new one was
-//! changed by someone else since, and is not overwritten without a request.
+//! changed by another program since, and is overwritten only with `--force`.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -20,11 +21,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use config::atomic_file::{self, Access, Staged, create_folder, folder_of, sync_folder};
-use config::restore_journal::{self, NOTE};
+use config::restore_journal::{self, JOURNAL};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
-use crate::archive::sum;
+use crate::archive::checksum;
 use crate::file_error::text as failed;
 
 #[cfg(test)]
@@ -83,8 +84,8 @@ struct Entry {
     copy: Option<usize>,
     /// SHA-256 of the new contents.
     sha256: String,
-    /// Whether the file is created only if there is none. One with other contents is then that of
-    /// another program, and stays.
+    /// Whether the file is created only if there is none. A file with other contents was then
+    /// created by another program, and an undo keeps it.
     is_created: bool,
 }
 
@@ -100,7 +101,7 @@ pub struct Journal {
 pub struct Undone {
     /// The files that are as before; `None` if no replacement was interrupted.
     pub files: Option<Vec<PathBuf>>,
-    /// Warning about what is left.
+    /// Warning that the journal's directory could not be removed.
     pub warning: Option<String>,
 }
 
@@ -136,9 +137,10 @@ impl Journal {
     /// # Errors
     /// Describes which file was changed, or cannot be written; the journal stays then.
     pub fn undo_interrupted(&self, force: bool) -> Result<Undone, String> {
-        let path = self.folder.join(NOTE);
+        let path = self.folder.join(JOURNAL);
         let text = match std::fs::read_to_string(&path) {
-            // Copies without a note are left by a process that was killed before or after.
+            // Copies without a note are those of a process that was killed before it wrote the note
+            // or after it removed it.
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => {
                 return Ok(Undone {
                     files: None,
@@ -148,7 +150,7 @@ impl Journal {
             text => text.map_err(|e| failed(&path, &e))?,
         };
         let note: Note = serde_json::from_str(&text).map_err(|e| {
-            format!("{}: {e}; a version of Weir that knows it has to undo it", path.display())
+            format!("{}: {e}; undo it with the version of Weir that wrote it", path.display())
         })?;
         if !force {
             self.check_unchanged(&note)?;
@@ -172,7 +174,7 @@ impl Journal {
             Ok(note) => note,
             Err(error) => {
                 // The error to report is the first one; the next run clears what is left.
-                let _ = remove(&self.folder.join(NOTE)).and_then(|()| self.clear());
+                let _ = remove(&self.folder.join(JOURNAL)).and_then(|()| self.clear());
                 return Err(Failure::Failed(error));
             }
         };
@@ -192,11 +194,11 @@ impl Journal {
         let mut note = Note { process: std::process::id(), files: Vec::new(), folders };
         for (number, file) in files.iter().enumerate() {
             let copy = self.copy(number, &file.path).map_err(|e| failed(&file.path, &e))?;
-            let sha256 = sum(file.text.as_bytes());
+            let sha256 = checksum(file.text.as_bytes());
             let (path, is_created) = (absolute(&file.path)?, file.is_created);
             note.files.push(Entry { path, copy, sha256, is_created });
         }
-        let path = self.folder.join(NOTE);
+        let path = self.folder.join(JOURNAL);
         let text = serde_json::to_vec(&note).map_err(|e| in_folder(e.into()))?;
         atomic_file::stage(&path, &text, PRIVATE)
             .and_then(Staged::replace)
@@ -250,7 +252,7 @@ impl Journal {
     }
 
     /// Puts the copies back and removes the note. May be repeated after an interruption. Returns a
-    /// warning about what is left.
+    /// warning if the journal's directory could not be removed.
     fn undo(&self, note: &Note) -> Result<Option<String>, String> {
         for entry in &note.files {
             let path = &entry.path;
@@ -273,13 +275,13 @@ impl Journal {
     /// Returns whether a file is neither the old nor the new one.
     fn is_changed(&self, entry: &Entry) -> io::Result<bool> {
         let contents = match std::fs::read(&entry.path) {
-            // Nothing is lost if the old file is put there. The path may be a directory by now,
-            // which the undo reports.
+            // No contents are lost if the old file is put back. The path may have become a
+            // directory, which the undo reports.
             Err(gone) if is_missing(&gone) => return Ok(false),
             contents => contents?,
         };
         let old = entry.copy.map(|number| std::fs::read(self.copy_path(number))).transpose()?;
-        Ok(sum(&contents) != entry.sha256 && old.is_none_or(|old| old != contents))
+        Ok(checksum(&contents) != entry.sha256 && old.is_none_or(|old| old != contents))
     }
 
     fn undo_one(&self, entry: &Entry) -> io::Result<()> {
@@ -304,10 +306,10 @@ impl Journal {
         self.folder.join(number.to_string())
     }
 
-    /// Removes the note, after which the files at their paths count, and then the copies. What
-    /// fails after the note is gone changes nothing about that, and is returned as a warning.
+    /// Removes the note, after which the files at their paths are final, and then the copies.
+    /// Returns a warning if only the latter fails.
     fn end(&self) -> Result<Option<String>, String> {
-        let path = self.folder.join(NOTE);
+        let path = self.folder.join(JOURNAL);
         remove(&path).map_err(|e| failed(&path, &e))?;
         // Without the copies, a note that is back after a power failure could not be undone.
         let cleared = sync_folder(&path).and_then(|()| self.clear());
@@ -316,13 +318,13 @@ impl Journal {
 
     fn left(&self, error: &io::Error) -> String {
         format!(
-            "{}: {error}; the directory is of no use and could not be removed, which the next \
+            "{}: {error}; the directory is no longer needed and could not be removed; the next \
              restore tries again",
             self.folder.display()
         )
     }
 
-    /// Removes the directory with what is in it, but not a note.
+    /// Removes the journal's directory with its files. Fails if there is a note.
     fn clear(&self) -> io::Result<()> {
         let entries = match std::fs::read_dir(&self.folder) {
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -330,7 +332,7 @@ impl Journal {
         };
         for entry in entries {
             let path = entry?.path();
-            if !path.ends_with(NOTE) {
+            if !path.ends_with(JOURNAL) {
                 std::fs::remove_file(path)?;
             }
         }
@@ -376,7 +378,8 @@ impl Transaction<'_> {
         sync(&self.note).map_err(|error| self.undone(error))
     }
 
-    /// Ends the transaction: the new files count. Returns a warning about what is left.
+    /// Ends the transaction: the new files are final. Returns a warning if the journal's directory
+    /// could not be removed.
     ///
     /// # Errors
     /// Describes why the note cannot be removed; the old files are back then, unless it is
@@ -385,7 +388,8 @@ impl Transaction<'_> {
         self.journal.end().map_err(|error| self.undone(error))
     }
 
-    /// Puts the old files back, and returns the failure with what came of that.
+    /// Puts the old files back after an error. Returns [`Failure::Failed`], or
+    /// [`Failure::Incomplete`] if that fails, too.
     pub fn undone(&self, error: String) -> Failure {
         let undone = self.journal.check_unchanged(&self.note);
         match undone.and_then(|()| self.journal.undo(&self.note)) {
@@ -401,7 +405,7 @@ impl Transaction<'_> {
 fn sync(note: &Note) -> Result<(), String> {
     let folders: BTreeSet<&Path> = note.files.iter().map(|entry| folder_of(&entry.path)).collect();
     for folder in folders {
-        // Without a directory there is no file in it that could be lost.
+        // A directory that was removed has no file whose move could be lost.
         let synced = missing_is_fine(File::open(folder).and_then(|folder| folder.sync_all()));
         synced.map_err(|e| failed(folder, &e))?;
     }

@@ -1,9 +1,9 @@
 //! Plans the restore of the configuration: where each file of a backup goes on this machine, and
 //! whether it is valid here.
 //!
-//! Only the configuration file of this machine and the services files that it names are written.
-//! The paths in a backup are not used: a file of a directory has a name of one part, which is one
-//! that slowpath reads.
+//! Only the configuration file of this machine, the services files that it names and the generated
+//! seed are written. The paths in a backup are not used. The name of a file in the directory of
+//! services files has a single component, with an extension that slowpath reads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -24,8 +24,8 @@ use crate::archive::{ConfigurationFile, Role, StateValue};
 use crate::file_error;
 use crate::options::GlobalOptions;
 
-/// Address in the configuration that the package installs. It is one for documentation (RFC 5737),
-/// and no machine has it.
+/// Address in the configuration that the package installs: one for documentation (RFC 5737), which
+/// no machine has.
 const PLACEHOLDER: &str = "\"192.0.2.10/24\"";
 
 /// Mode of a directory of services files that the backup does not describe.
@@ -95,8 +95,8 @@ pub struct ConfigurationPlan {
     pub changes: Vec<NewFile>,
     /// Values that belong to one machine and are not those of this one.
     pub machine_values: Vec<MachineValue>,
-    /// Whether this machine has values to compare with. Otherwise nothing says whose values the
-    /// backup has.
+    /// Whether this machine has values to compare with. Otherwise it is unknown which machine's
+    /// values the backup has.
     pub is_compared: bool,
     /// Keys whose change takes effect at a restart, each with the processes to restart. `None` if
     /// the current configuration cannot be read.
@@ -132,7 +132,7 @@ pub fn plan(
     for (path, file) in written.get(1..).unwrap_or_default() {
         texts.push((path.display().to_string(), file.text.clone()));
     }
-    let left = left(&config, &written)?;
+    let left = files_not_in_backup(&config, &written)?;
     for path in &left {
         let text = sources::read_regular(path).map_err(|e| failed(path, &e))?;
         texts.push((path.display().to_string(), text));
@@ -156,14 +156,14 @@ pub fn plan(
     }
     check_distinct(&planned)?;
     planned.extend(left.into_iter().map(|path| PlannedFile { path, action: FileAction::Left }));
-    let current = current(target)?;
+    let current = read_if_exists(target)?;
     let restarts = current.as_ref().and_then(|text| {
         let current = config::load_text(target, text, &options.set).ok()?;
         let keys = current.changes_requiring_restart(&config);
         Some(keys.into_iter().map(|one| format!("{}: {}", one.key, one.restart)).collect())
     });
-    let here = here(options, target, current.as_deref());
-    let machine_values = differing(options, target, &main.text, here.as_ref())?;
+    let here = values_of_this_machine(options, target, current.as_deref());
+    let machine_values = differing_values(options, target, &main.text, here.as_ref())?;
     let seed = plan_seed(&config, state, &mut folders, &mut changes)?;
     Ok(ConfigurationPlan {
         config,
@@ -232,7 +232,7 @@ fn services<'f>(
 fn services_folder(config: &Config, files: &[ConfigurationFile]) -> Option<NewFolder> {
     let path = config.services.clone().filter(|path| !path.exists())?;
     if let Some(folder) = files.iter().find(|file| file.role == Role::Folder) {
-        // The owner lists and changes it, and other users have no business writing it.
+        // The owner may always use the directory, and users outside of its group never write it.
         return Some(NewFolder { path, mode: folder.mode & 0o775 | 0o700 });
     }
     let has_entries = files.iter().any(|file| matches!(file.role, Role::Entry(_)));
@@ -282,7 +282,7 @@ fn entry(name: &str) -> Result<&str, String> {
 }
 
 /// Returns the files of the directory `services` that the backup does not have.
-fn left(
+fn files_not_in_backup(
     config: &Config,
     written: &[(PathBuf, &ConfigurationFile)],
 ) -> Result<Vec<PathBuf>, Failure> {
@@ -295,7 +295,7 @@ fn left(
 }
 
 /// Returns the path to write, which is that of the file behind a symbolic link, and what is done.
-/// The directory `folder` is created before.
+/// The directory `folder`, which is created first, counts as existing.
 fn compare(
     path: &Path,
     file: &ConfigurationFile,
@@ -332,8 +332,9 @@ fn compare(
     }
 }
 
-/// Returns the permissions of a file: those that it has, or for a new one the mode of the backup
-/// and the owner of its directory, as the services read `/etc/weir` through its group.
+/// Returns the permissions of a file: those that it has, or for a new one the mode in the backup
+/// and the owner and group of its directory, because the services read `/etc/weir` through its
+/// group.
 fn access(
     path: &Path,
     action: FileAction,
@@ -348,11 +349,11 @@ fn access(
         _ => folder_of(path),
     };
     let folder = Access::of(existing).map_err(|e| failed(path, &e))?;
-    // No file of the configuration is a program, and other users have no business writing it.
+    // No file of the configuration is executable or writable for users outside of its group.
     Ok(Access { mode: mode & 0o664, owner: folder.owner })
 }
 
-fn current(target: &Path) -> Result<Option<String>, Failure> {
+fn read_if_exists(target: &Path) -> Result<Option<String>, Failure> {
     match sources::read_regular(target) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -360,9 +361,9 @@ fn current(target: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Returns the values of this machine; `None` if there is no configuration, if it cannot be parsed,
-/// or if it is the one that the package installs.
-fn here(
+/// Returns the machine-specific values of this machine's configuration; `None` if there is no
+/// configuration, if it cannot be parsed, or if it is the one that the package installs.
+fn values_of_this_machine(
     options: &GlobalOptions,
     target: &Path,
     current: Option<&str>,
@@ -373,8 +374,9 @@ fn here(
     (!is_placeholder).then_some(values)
 }
 
-/// Returns the values of a machine that the backup sets and that are not those of this machine.
-fn differing(
+/// Returns the machine-specific values that the backup sets and that differ from those of this
+/// machine.
+fn differing_values(
     options: &GlobalOptions,
     target: &Path,
     backup: &str,
@@ -437,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_services_files_have_one_part_that_slowpath_reads() {
+    fn names_of_services_files_have_one_component_and_a_known_extension() {
         for name in ["a.toml", "a b.yaml", "ü.yml", "a..b.json"] {
             assert_eq!(entry(name), Ok(name));
         }

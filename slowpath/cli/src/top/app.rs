@@ -14,13 +14,13 @@ use super::theme::Theme;
 /// What the caller does after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Draw, and go on.
+    /// Draw, and continue.
     Continue,
-    /// End, as the operator wishes.
+    /// End with success: the operator pressed `q`.
     Quit,
-    /// End, as after SIGINT.
+    /// End as after SIGINT.
     Interrupt,
-    /// Stop the process, as after SIGTSTP.
+    /// Stop the process as after SIGTSTP.
     Suspend,
     /// Draw the whole screen again.
     Redraw,
@@ -29,7 +29,7 @@ pub enum Action {
 /// What the operator types on the last line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input {
-    /// A filter, and the one before.
+    /// A filter, and the one before, which Esc restores.
     Filter(String, String),
     /// The name of a view.
     Command(String),
@@ -40,7 +40,7 @@ pub enum Input {
 pub struct Failure {
     /// What failed, and why.
     pub text: String,
-    /// Since when.
+    /// Time of the first failure after the last success.
     pub since: Instant,
 }
 
@@ -51,13 +51,13 @@ pub struct App {
     pub theme: Theme,
     /// Data and what was computed from it.
     pub data: Data,
-    /// Time between two samples, as the sampler keeps it.
+    /// Time between two samples, as set by the sampler.
     pub interval: Duration,
-    /// The present time.
+    /// The current time, set by the caller.
     pub now: Instant,
     /// Why the last sample failed; `None` if it did not.
     pub failure: Option<Failure>,
-    /// Why the last query of the page failed.
+    /// The last query of a page that failed, and why.
     pub extra_failure: Option<(Query, String)>,
     /// Whether samples are ignored.
     pub paused: bool,
@@ -67,6 +67,7 @@ pub struct App {
     pub input: Option<Input>,
     /// A message for the operator, until the next key.
     pub message: String,
+    /// Index of the view in [`View::ALL`].
     view: usize,
     /// The first page of each view.
     pages: Vec<Page>,
@@ -139,8 +140,9 @@ impl App {
             let page = self.details.last_mut().unwrap_or(&mut self.pages[self.view]);
             let found = page.key.as_ref().and_then(|key| {
                 // Usually the order has not changed.
-                let same = rows.get(page.selected).filter(|row| row.key.is(key));
-                same.map(|_| page.selected).or_else(|| rows.iter().position(|row| row.key.is(key)))
+                let same = rows.get(page.selected).filter(|row| row.key.is_same_row(key));
+                same.map(|_| page.selected)
+                    .or_else(|| rows.iter().position(|row| row.key.is_same_row(key)))
             });
             page.selected = found.unwrap_or(page.selected).min(rows.len().saturating_sub(1));
             if page.key.is_some() && found.is_none() {
@@ -155,7 +157,8 @@ impl App {
         &self.content
     }
 
-    /// Sets what fits on the screen, and moves the offset so that the selection is visible.
+    /// Sets the number of rows or lines that fit on the screen and the number of lines of the page,
+    /// and moves the offset so that the selection is visible.
     pub fn fit(&mut self, visible: usize, lines: usize) {
         (self.visible, self.lines) = (visible.max(1), lines);
         let (visible, rows) = (self.visible, self.content.rows.len());
@@ -170,7 +173,7 @@ impl App {
         }
     }
 
-    /// Takes a sample, or the reason why there is none.
+    /// Processes a sample, or the reason why there is none. Ignores both while paused.
     pub fn accept(&mut self, sample: Result<Sample, String>) {
         if self.paused {
             return;
@@ -188,8 +191,8 @@ impl App {
         }
     }
 
-    /// Takes a response to the query of a page, or the reason why there is none. Responses to other
-    /// pages' queries are ignored.
+    /// Processes a response to the query of the shown page, or the reason why there is none.
+    /// Ignores responses to other pages' queries.
     pub fn accept_extra(&mut self, query: Query, extra: Result<Extra, String>) {
         if query != self.query() {
             return;
@@ -204,9 +207,9 @@ impl App {
         }
     }
 
-    /// Returns whether samples are wanted, and which query; a paused view asks only for what its
-    /// page does not have yet.
-    pub fn wants(&self) -> (bool, Query) {
+    /// Returns whether samples are needed, and the query of the page. A paused view needs no
+    /// samples, and a query only if its page has no response to it yet.
+    pub fn needs(&self) -> (bool, Query) {
         let query = self.query();
         match self.paused && self.data.extra(&query).is_some() {
             true => (false, Query::None),
@@ -214,7 +217,7 @@ impl App {
         }
     }
 
-    /// Takes a key.
+    /// Processes a key.
     pub fn press(&mut self, key: KeyEvent) -> Action {
         self.message.clear();
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -230,8 +233,11 @@ impl App {
         }
         if self.help {
             self.help = false;
-            // The key that opened the help closes it; any other one also has its effect.
-            if matches!(key.code, KeyCode::Char('?') | KeyCode::Esc | KeyCode::Enter) {
+            // Any key closes the help; those other than `?`, F1, Esc and Enter also have their effect.
+            if matches!(
+                key.code,
+                KeyCode::Char('?') | KeyCode::F(1) | KeyCode::Esc | KeyCode::Enter
+            ) {
                 return Action::Continue;
             }
         }
@@ -271,7 +277,7 @@ impl App {
             Input::Filter(text, _) | Input::Command(text) => text,
         };
         match code {
-            // A longer filter cannot match anything.
+            // The length in bytes is bounded, because no useful filter or command is longer.
             KeyCode::Char(c) if text.len() < 256 => text.push(c),
             KeyCode::Backspace => {
                 text.pop();
@@ -330,20 +336,20 @@ impl App {
         let from = page.sort.map_or(0, |(column, _)| column + 1);
         page.sort = (from..columns.len()).find(sortable).map(|column| {
             let cell = first_row.as_ref().and_then(|cells| cells.get(column));
-            // Numbers begin with the largest, texts with A.
+            // By default, numbers are sorted with the largest first, and texts in alphabetic order.
             (column, !matches!(cell, Some(super::page::Cell::Text(..))))
         });
-        self.sorted();
+        self.select_first_row();
     }
 
     fn reverse(&mut self) {
         let page = self.page_mut();
         page.sort = page.sort.map(|(column, descending)| (column, !descending));
-        self.sorted();
+        self.select_first_row();
     }
 
-    /// Follows a change of the order: the selection goes to the first row.
-    fn sorted(&mut self) {
+    /// Selects the first row after a change of the order.
+    fn select_first_row(&mut self) {
         let page = self.page_mut();
         (page.selected, page.offset, page.key) = (0, 0, None);
         self.stale = true;
@@ -362,7 +368,7 @@ impl App {
         self.stale = true;
     }
 
-    /// Goes back: first the filter is cleared, then the page above is shown.
+    /// Clears the filter, or if there is none, shows the page from which this one was opened.
     fn back(&mut self) {
         if !self.page().filter.is_empty() {
             self.filter(String::new());
@@ -396,7 +402,7 @@ impl App {
         }
         let selected = self.page().selected.saturating_add_signed(step);
         let selected = selected.min(rows.saturating_sub(1));
-        // At the top the selection stays there when the order changes.
+        // The first row has no key: the selection stays at the top when the order changes.
         let row = self.content.rows.get(selected).filter(|_| selected > 0);
         let key = row.map(|row| row.key.clone());
         let page = self.page_mut();

@@ -9,7 +9,8 @@ mod traffic;
 use super::data::Data;
 use super::page::{Content, Kind, Page, View};
 
-/// Returns the first order of a page: the most traffic first, where the rows have traffic.
+/// Returns the initial order of a page: the index of the column with packets or drops per second,
+/// and `true` for the largest first. Returns `None` if the rows have no such rate.
 pub fn first_order(kind: &Kind) -> Option<(usize, bool)> {
     let columns = match kind {
         Kind::View(View::Overview | View::Services) => services::SERVICES,

@@ -25,7 +25,7 @@ impl Data {
         data
     }
 
-    /// Takes a sample.
+    /// Stores a sample, and computes rates and histories from it.
     pub fn accept(&mut self, sample: Sample) {
         let reports = Reports {
             status: &sample.status,

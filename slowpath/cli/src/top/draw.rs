@@ -12,15 +12,16 @@ use super::page::{Cell, Column, Line, View};
 use super::theme::{Role, Theme};
 use crate::table::{count, span};
 
-/// Smallest terminal that is drawn completely.
+/// Columns and lines of the smallest terminal in which pages are drawn.
 const MIN_SIZE: (u16, u16) = (40, 10);
 /// Lines below the table for the meaning of the selected row.
 const MEANING_LINES: u16 = 3;
-/// Maximum number of characters of a text that are looked at.
+/// Maximum number of characters of a text that are drawn; bounds the time to measure widths.
 const MAX_TEXT: usize = 4096;
-/// Maximum width of labels.
+/// Maximum width of labels in columns.
 const MAX_LABEL: usize = 20;
 
+/// The last line, unless something is typed on it.
 const KEYS: &str = "1-8 views  Enter details  Esc back  / filter  s sort  p pause  ? help  q quit";
 
 /// Keys and what they do; texts fit into terminals of 80 columns.
@@ -38,20 +39,20 @@ const HELP: &[(&str, &str)] = &[
     ("", "protocol= select in the whole flow table"),
     ("s", "sort by the next column"),
     ("S, r", "reverse the order"),
-    ("p, Space", "pause: keep what is shown, ask for nothing"),
+    ("p, Space", "pause: keep what is shown, take no samples"),
     ("Ctrl-L, Ctrl-Z", "draw again, suspend"),
     ("?", "this help"),
     ("q, Ctrl-C", "quit"),
 ];
 
-/// Writes texts into the buffer. All that is drawn passes here, without control characters.
+/// Writes texts into the buffer. All drawn text passes through it, and loses control characters.
 struct Painter<'b> {
     buffer: &'b mut Buffer,
     theme: Theme,
 }
 
 impl Painter<'_> {
-    /// Writes a text into `width` columns, truncated if need be; returns the column after it.
+    /// Writes a text into `width` columns, truncated if necessary; returns the column after it.
     fn put(&mut self, (x, y): (u16, u16), width: u16, text: &str, style: Style) -> u16 {
         let area = *self.buffer.area();
         if y < area.top() || y >= area.bottom() || x >= area.right() {
@@ -76,6 +77,7 @@ impl Painter<'_> {
         self.put((x + blank, y), width - blank, text, style);
     }
 
+    /// Writes a text like [`Painter::put`], in the style of a role.
     fn role(&mut self, at: (u16, u16), width: u16, text: &str, role: Role) -> u16 {
         let style = self.theme.style(role);
         self.put(at, width, text, style)
@@ -142,7 +144,8 @@ fn tabs(painter: &mut Painter<'_>, width: u16, shown: View) {
     }
 }
 
-/// Draws the most important message.
+/// Draws the most important message: a failed sample, else a message for the operator, else a
+/// failed query, else the pause, else the caption.
 fn message(painter: &mut Painter<'_>, width: u16, app: &App) {
     let age = |since| span(app.now.saturating_duration_since(since).as_secs());
     let extra_failure = app.extra_failure.as_ref().filter(|(query, _)| *query == app.query());
@@ -170,7 +173,7 @@ fn help(painter: &mut Painter<'_>, body: Rect) {
     }
 }
 
-/// A line as it is drawn: a [`Line`] may be several of them.
+/// A line as it is drawn. A wrapped [`Line`] is several of them.
 struct DrawnLine<'l> {
     label: &'l str,
     text: String,
@@ -381,7 +384,7 @@ fn draw_table(painter: &mut Painter<'_>, area: Rect, app: &mut App) {
     }
     if meaning > 0 {
         let row = &content.rows[page.selected.min(content.rows.len() - 1)];
-        let found = content.meanings.iter().find(|(key, _)| key.is(&row.key));
+        let found = content.meanings.iter().find(|(key, _)| key.is_same_row(&row.key));
         let text = found.map(|(_, text)| text.as_str()).unwrap_or_default();
         let lines = wrapped(text, usize::from(area.width), painter.theme);
         for (line, y) in lines.iter().zip(area.bottom() - meaning..area.bottom()) {
@@ -390,7 +393,8 @@ fn draw_table(painter: &mut Painter<'_>, area: Rect, app: &mut App) {
     }
 }
 
-/// Draws where the page is, its filter, what it shows, and the selected row's number.
+/// Draws the titles of the page and those above it, its filter and note, and the number of the
+/// selected row.
 fn note(painter: &mut Painter<'_>, (width, y): (u16, u16), app: &App) {
     let (content, page) = (app.content(), app.page());
     let position = match content.columns.is_empty() || content.rows.is_empty() || app.help {

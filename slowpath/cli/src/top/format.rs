@@ -1,6 +1,6 @@
 //! Short numbers and times for narrow columns.
 
-/// Formats a number with three significant digits and a decimal prefix, in at most five
+/// Formats a number with at most three significant digits and a decimal prefix, in at most five
 /// characters: `0`, `0.3`, `12`, `999`, `1.23k`, `45.6M`.
 pub fn short(value: f64) -> String {
     const PREFIXES: [&str; 6] = ["k", "M", "G", "T", "P", "E"];

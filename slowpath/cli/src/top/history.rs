@@ -10,7 +10,7 @@ pub const HISTORY: usize = 60;
 /// Maximum number of rows with a series (240 bytes each). Further rows have rates only.
 pub const MAX_SERIES: usize = 8192;
 
-/// The last values of one number.
+/// The last [`HISTORY`] values of a rate or share.
 #[derive(Clone, Debug)]
 pub struct Series {
     values: Box<[f32; HISTORY]>,
@@ -58,8 +58,10 @@ pub struct Counts<T> {
 pub type Rates = Counts<f64>;
 
 impl Counts<u64> {
-    fn of_packets(packets: u64) -> Counts<u64> {
-        Counts { packets, ..Counts::default() }
+    /// Returns the counts of a row with a single counter of any unit, which takes the place of
+    /// `packets`.
+    fn of_one(value: u64) -> Counts<u64> {
+        Counts { packets: value, ..Counts::default() }
     }
 
     fn as_array(self) -> [u64; 4] {
@@ -85,14 +87,14 @@ struct Track {
     rates: Option<Rates>,
     /// Rates of packets; `None` beyond [`MAX_SERIES`].
     series: Option<Series>,
-    /// Round in which the row was last seen.
+    /// The last round (call of [`Tracks::advance`]) whose sample contained the row.
     round: u64,
 }
 
 /// Rates over the whole appliance.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Sum of all services, and all drops; `None` until the second sample.
+    /// Packets, bytes and new flows of all services, and all drops; `None` until the second sample.
     pub rates: Option<Rates>,
     /// Packets per second.
     pub packets: Series,
@@ -116,6 +118,7 @@ pub struct Tracks {
     backends: HashMap<u32, Track>,
     /// Drops and counters of NICs, by arm and name.
     counters: HashMap<String, Track>,
+    /// Lcores by id: the last round that contained it, and its busy share.
     lcores: HashMap<u32, (u64, Series)>,
     /// The whole appliance.
     pub totals: Totals,
@@ -134,7 +137,8 @@ pub struct Reports<'a> {
 }
 
 impl Tracks {
-    /// Takes the counters of a sample. Rows that it does not contain are forgotten.
+    /// Computes rates from the counters of a sample and those before. Removes the rows that the
+    /// sample does not contain.
     pub fn advance(&mut self, at: Instant, reports: &Reports<'_>) {
         let seconds = self.at.map(|before| at.saturating_duration_since(before).as_secs_f64());
         let seconds = seconds.filter(|seconds| *seconds > 0.0);
@@ -143,17 +147,17 @@ impl Tracks {
         let round = self.round;
         let mut step = Step { round, seconds, series: &mut self.series };
         let mut sum = Rates::default();
-        // Drops and NICs come first: they are few, and have a series in any case.
+        // Drops and NICs come first: they are few, and so always get a series.
         for drop in reports.drops {
             let key = counter_key(&drop.arm, &drop.reason);
-            let counts = Counts::of_packets(drop.packets);
+            let counts = Counts::of_one(drop.packets);
             let rates = step.follow(&mut self.counters, key.as_str(), counts);
             sum.drops += rates.map_or(0.0, |rates| rates.packets);
         }
         for nic in reports.nics {
             for (name, value) in nic_counters(nic) {
                 let key = nic_key(&nic.arm, name);
-                step.follow(&mut self.counters, key.as_str(), Counts::of_packets(value));
+                step.follow(&mut self.counters, key.as_str(), Counts::of_one(value));
             }
         }
         for service in reports.services {
@@ -247,9 +251,9 @@ impl Tracks {
     }
 }
 
-/// Names that [`NicReport`] has as fields, followed like its counters.
+/// Name under which the field [`NicReport::arrived`] is followed, like a counter.
 pub const ARRIVED: &str = "arrived";
-/// As [`ARRIVED`].
+/// Name under which the field [`NicReport::taken`] is followed, like a counter.
 pub const TAKEN: &str = "taken";
 
 /// Returns all counters of a NIC by name.
@@ -276,7 +280,7 @@ struct Step<'s> {
 }
 
 impl Step<'_> {
-    /// Takes the counters of a row, and returns its rates.
+    /// Stores the counters of a row, and returns its rates.
     fn follow<K, Q>(
         &mut self,
         tracks: &mut HashMap<K, Track>,
@@ -311,7 +315,7 @@ impl Step<'_> {
     }
 }
 
-/// Removes the rows that this round did not see.
+/// Removes the rows that the sample of this round does not contain.
 fn forget<K: Eq + std::hash::Hash>(tracks: &mut HashMap<K, Track>, round: u64, series: &mut usize) {
     tracks.retain(|_, track| {
         let seen = track.round == round;
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_rows_that_disappear_are_forgotten() {
+    fn series_are_bounded_and_rows_that_disappear_are_removed() {
         let (mut tracks, start) = (Tracks::default(), Instant::now());
         let all: Vec<_> = (0..MAX_SERIES + 100).map(|n| service(&format!("s{n}"), 5)).collect();
         advance(&mut tracks, start, &all, 0);

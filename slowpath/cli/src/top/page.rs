@@ -160,7 +160,7 @@ pub enum RowKey {
 
 impl RowKey {
     /// Returns whether two keys are of the same row.
-    pub fn is(&self, other: &RowKey) -> bool {
+    pub fn is_same_row(&self, other: &RowKey) -> bool {
         match (self, other) {
             (RowKey::Flow(one), RowKey::Flow(other)) => {
                 (one.path, &one.client, &one.frontend)
@@ -185,7 +185,7 @@ impl RowKey {
     }
 }
 
-/// A page and what the operator did on it.
+/// A page, with the selection, order and filter that the operator set.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// What is shown.
@@ -194,7 +194,7 @@ pub struct Page {
     pub selected: usize,
     /// The selected row; `None` before the first selection.
     pub key: Option<RowKey>,
-    /// Index of the first row or line on the screen.
+    /// Index of the first row on the screen, or of the first line of a page without a table.
     pub offset: usize,
     /// Column by which the rows are sorted, and whether the largest comes first; `None` is the
     /// order of the response.
@@ -203,11 +203,11 @@ pub struct Page {
     pub filter: String,
 }
 
-/// Conditions of a filter that slowpath checks: `weir flows` has the same ones.
+/// Names of the conditions in a filter of flows, which slowpath applies; those of `weir flows`.
 const CONDITIONS: [&str; 5] = ["client", "frontend", "backend", "service", "protocol"];
 
 impl Page {
-    /// Creates a page; `sort` is its first order.
+    /// Creates a page; `sort` is its initial order.
     pub fn new(kind: Kind, sort: Option<(usize, bool)>) -> Page {
         Page { kind, selected: 0, key: None, offset: 0, sort, filter: String::new() }
     }
@@ -305,11 +305,11 @@ pub enum Cell {
     Count(u64),
     /// A number per second; `None` if it is not known.
     Rate(Option<f64>),
-    /// A share of 1.
+    /// A share, 0 to 1; shown in percent.
     Share(f64),
     /// Seconds.
     Span(u64),
-    /// How many of how many.
+    /// A number of items, and the number of all; shown as `2/3`.
     Of(usize, usize),
     /// The sparkline of the row.
     History,
@@ -425,9 +425,9 @@ pub struct Content {
     pub all_rows: usize,
     /// Shown in place of a table without rows.
     pub empty: String,
-    /// What the table shows, if it is not everything.
+    /// Note about the table, for example how many of all rows it shows.
     pub note: String,
-    /// Meaning of the selected row, by key; shown below the table.
+    /// Meanings of rows by key; that of the selected row is shown below the table.
     pub meanings: Vec<(RowKey, String)>,
 }
 
@@ -492,7 +492,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_found_by_the_begin_of_their_name() {
+    fn views_are_found_by_a_prefix_of_their_name() {
         assert_eq!(View::from_prefix("fl"), Some(View::Flows));
         assert_eq!(View::from_prefix(" BGP"), Some(View::Bgp));
         assert_eq!((View::from_prefix(""), View::from_prefix("flowss")), (None, None));
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_compared_with_their_numbers() {
+    fn numbers_in_texts_are_compared_in_numeric_order() {
         let sorted =
             ["", "10.0.0.2:80", "10.0.0.2:8080", "10.0.0.10:80", "10.0.0.010:81", "a", "b2"];
         for (index, one) in sorted.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::options::{GlobalOptions, Output};
-use crate::output::{print_next, put};
+use crate::output::{print_next, write_stdout};
 use crate::request::get;
 use crate::table::{Table, count, span};
 use slowpath::control::report::{DropReport, ServiceReport, Status};
@@ -68,8 +68,8 @@ pub fn run(
         match redraw {
             _ if options.output() != Output::Table => {}
             // Home, each line cleared to its end, the rest of the screen cleared.
-            true => put(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
-            false => put(&format!("{text}\n")),
+            true => write_stdout(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
+            false => write_stdout(&format!("{text}\n")),
         }
         done += 1;
         if samples.is_none_or(|samples| done < samples) {
@@ -80,7 +80,7 @@ pub fn run(
 }
 
 /// Counters of the previous sample, from which rates per second are computed.
-struct Rates<'a> {
+struct PreviousCounters<'a> {
     /// Seconds between the two samples; 0 for the first sample.
     seconds: f64,
     /// Packets by service name and backend id.
@@ -89,8 +89,8 @@ struct Rates<'a> {
     drops: HashMap<(&'a str, &'a str), u64>,
 }
 
-impl<'a> Rates<'a> {
-    fn new(now: &Sample, before: Option<&'a Sample>) -> Rates<'a> {
+impl<'a> PreviousCounters<'a> {
+    fn new(now: &Sample, before: Option<&'a Sample>) -> PreviousCounters<'a> {
         let seconds = before.map_or(0.0, |b| now.at.duration_since(b.at).as_secs_f64());
         let services = before.iter().flat_map(|b| &b.services);
         let backends = services.flat_map(|service| {
@@ -98,7 +98,7 @@ impl<'a> Rates<'a> {
         });
         let drops = before.iter().flat_map(|b| &b.drops);
         let drops = drops.map(|d| ((d.arm.as_str(), d.reason.as_str()), d.packets));
-        Rates { seconds, backends: backends.collect(), drops: drops.collect() }
+        PreviousCounters { seconds, backends: backends.collect(), drops: drops.collect() }
     }
 
     fn rate(&self, now: u64, before: Option<&u64>) -> String {
@@ -114,7 +114,7 @@ impl<'a> Rates<'a> {
 /// Formats the whole view.
 pub fn render(now: &Sample, before: Option<&Sample>) -> String {
     let status = &now.status;
-    let rates = Rates::new(now, before);
+    let previous = PreviousCounters::new(now, before);
     let able = if status.able { "able to serve" } else { "UNABLE to serve" };
     let busy = status.lcores.iter().map(|l| format!("{:.0} %", l.busy * 100.0));
     let mut text = format!(
@@ -144,6 +144,7 @@ pub fn render(now: &Sample, before: Option<&Sample>) -> String {
         table.row(vec![service.name.clone()]);
         for b in &service.backends {
             let own = |text: String| if b.in_others { OTHERS.to_owned() } else { text };
+            let packets = previous.backends.get(&(service.name.as_str(), b.id));
             table.row(vec![
                 String::new(),
                 address_port(&b.address, b.port),
@@ -152,7 +153,7 @@ pub fn render(now: &Sample, before: Option<&Sample>) -> String {
                 own(count(b.flows)),
                 own(count(b.new_flows)),
                 own(count(b.packets)),
-                own(rates.rate(b.packets, rates.backends.get(&(service.name.as_str(), b.id)))),
+                own(previous.rate(b.packets, packets)),
             ]);
         }
     }
@@ -160,8 +161,8 @@ pub fn render(now: &Sample, before: Option<&Sample>) -> String {
     text.push('\n');
     let mut table = Table::new(&["DROPS", "REASON", ">PACKETS", ">PACKETS/S"]);
     for d in now.drops.iter().filter(|d| d.packets > 0) {
-        let before = rates.drops.get(&(d.arm.as_str(), d.reason.as_str()));
-        let rate = rates.rate(d.packets, before);
+        let before = previous.drops.get(&(d.arm.as_str(), d.reason.as_str()));
+        let rate = previous.rate(d.packets, before);
         table.row(vec![d.arm.clone(), d.reason.clone(), count(d.packets), rate]);
     }
     if table.is_empty() {

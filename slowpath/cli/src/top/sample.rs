@@ -1,4 +1,4 @@
-//! What the live view asks slowpath for.
+//! The data that the live view requests from slowpath.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use slowpath::control::report::{DropReport, FlowPage, NicReport, ServiceReport, 
 
 use crate::request::{escaped, get};
 
-/// Maximum number of flows and of routes that a view asks for and shows.
+/// Maximum number of flows that a page requests, and of flows and routes that it shows.
 pub const MAX_LISTED: usize = 500;
 
-/// What every view needs; each sample has it.
+/// The data that every view needs.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Time of the sample.
     pub at: Instant,
-    /// Time until all responses had arrived.
+    /// Time from `at` until all responses had arrived.
     pub took: Duration,
     /// Response of `GET /status`.
     pub status: Status,
@@ -34,7 +34,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Asks slowpath for a sample.
+    /// Requests a sample from slowpath.
     pub fn fetch(socket: &Path, caption: Option<&Path>) -> Result<Sample, String> {
         let at = Instant::now();
         let text = caption.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
@@ -92,8 +92,8 @@ pub struct Extra {
 }
 
 impl Query {
-    /// Returns the shortest time between two requests: responses that need much work of slowpath
-    /// are asked for less often than counters.
+    /// Returns the shortest time between two requests. Responses that are expensive for slowpath
+    /// are requested less often than counters.
     pub fn min_interval(&self) -> Duration {
         match self {
             Query::None | Query::Bgp | Query::Cloud => Duration::ZERO,
@@ -102,7 +102,7 @@ impl Query {
         }
     }
 
-    /// Asks slowpath.
+    /// Sends the requests of this query to slowpath, and returns the responses.
     pub fn fetch(&self, socket: &Path) -> Result<Extra, String> {
         let mut extra = Extra::default();
         match self {
@@ -137,7 +137,7 @@ fn flows(socket: &Path, filter: &str) -> Result<FlowPage, String> {
     get(socket, &format!("/flows?from=0&limit={MAX_LISTED}{filter}"))
 }
 
-/// Where samples come from.
+/// Source of samples.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Control socket of slowpath.
@@ -149,8 +149,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Returns the time between the starts of two samples. It is at least four times what the
-    /// responses take, so that a large appliance is not busy with being watched.
+    /// Returns the time between the starts of two samples. It is at least four times as long as the
+    /// responses `took`, so that the live view occupies slowpath for at most a quarter of the time.
     pub fn interval(&self, took: Duration) -> Duration {
         self.every.max(took * 4)
     }

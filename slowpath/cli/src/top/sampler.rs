@@ -1,18 +1,19 @@
-//! A thread that asks slowpath for samples and for what the shown page needs.
+//! A thread that requests samples, and the data that the shown page needs, from slowpath.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::sample::{Extra, Query, Sample, Source};
 
-/// What the view wants, and what the thread has for it. Newer responses replace older ones that
-/// were not taken, so that a slow terminal does not let them accumulate.
+/// State shared by the view and the thread: the data that the view needs, and the responses that it
+/// has not taken yet. A newer response replaces an older one, so that responses do not accumulate
+/// while the terminal is slow.
 #[derive(Debug, Default)]
 struct Exchange {
-    /// Whether samples are wanted.
+    /// Whether samples are needed.
     samples: bool,
     query: Query,
-    /// Whether the thread ends.
+    /// Whether the thread must end.
     end: bool,
     sample: Option<Result<Sample, String>>,
     extra: Option<(Query, Result<Extra, String>)>,
@@ -53,8 +54,8 @@ impl Sampler {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what is wanted. A new query is sent at once.
-    pub fn want(&self, (samples, query): (bool, Query)) {
+    /// Sets whether samples are needed, and the query. A new query is sent at once.
+    pub fn request(&self, (samples, query): (bool, Query)) {
         let mut exchange = self.lock();
         if (exchange.samples, &exchange.query) != (samples, &query) {
             (exchange.samples, exchange.query) = (samples, query);
@@ -69,7 +70,7 @@ impl Sampler {
         Responses { sample, extra, interval: exchange.interval }
     }
 
-    /// Ends the thread after its present request.
+    /// Ends the thread after its current request.
     pub fn end(&self) {
         self.lock().end = true;
         self.0.1.notify_one();
@@ -78,7 +79,8 @@ impl Sampler {
     fn serve(&self, source: &Source, notify: &mut impl FnMut()) {
         // The caller has the first sample.
         let mut next_sample = Instant::now() + self.lock().interval;
-        let mut asked: Option<(Query, Instant)> = None;
+        // The last query, and when it is repeated.
+        let mut last_query: Option<(Query, Instant)> = None;
         loop {
             let mut exchange = self.lock();
             let (wants_sample, query) = loop {
@@ -87,7 +89,7 @@ impl Sampler {
                 }
                 let now = Instant::now();
                 let wants_sample = exchange.samples && next_sample <= now;
-                let next_query = match &asked {
+                let next_query = match &last_query {
                     _ if exchange.query == Query::None => None,
                     Some((query, next)) if *query == exchange.query => Some(*next),
                     _ => Some(now),
@@ -107,9 +109,10 @@ impl Sampler {
                 let began = Instant::now();
                 let extra = query.fetch(&source.socket);
                 let pause = source.interval(began.elapsed()).max(query.min_interval());
-                // A slow response is requested less often still: it may need a scan of all flows.
+                // Requests with slow responses take at most 5 % of the time: they may need a scan
+                // of all flows.
                 let pause = pause.max(began.elapsed() * 20);
-                asked = Some((query.clone(), began + pause));
+                last_query = Some((query.clone(), began + pause));
                 self.lock().extra = Some((query, extra));
                 notify();
             }
@@ -120,7 +123,8 @@ impl Sampler {
                     Ok(sample) => source.interval(sample.took),
                     Err(_) => source.every,
                 };
-                // Samples are equidistant unless responses are slow.
+                // The interval is counted from the time for which the last sample was due, so that
+                // delays do not add up, but at least half of it passes between two samples.
                 next_sample = (next_sample + interval).max(began + interval / 2);
                 let mut exchange = self.lock();
                 (exchange.sample, exchange.interval) = (Some(sample), interval);

@@ -1,4 +1,4 @@
-//! The terminal of the live view: modes, signals, keys, and the loop that draws.
+//! The terminal of the live view: its modes, signals and keys, and the loop that draws.
 
 use std::io::{self, BufWriter, Stdout};
 use std::process::ExitCode;
@@ -29,13 +29,13 @@ use super::sampler::Sampler;
 const TICK: Duration = Duration::from_millis(500);
 /// Time after which a signal ends the process although the terminal accepts no output.
 const STUCK: Duration = Duration::from_secs(2);
-/// Size of the output buffer: a frame is one write.
+/// Size of the output buffer in bytes, so that most frames are a single write.
 const BUFFER: usize = 1 << 16;
 
-/// Whether the terminal is in the modes of the live view.
+/// Whether the terminal is in raw mode and shows the alternate screen.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the modes of the live view.
+/// Sets raw mode and shows the alternate screen.
 fn enter() -> io::Result<()> {
     enable_raw_mode()?;
     ENTERED.store(true, Ordering::SeqCst);
@@ -52,8 +52,8 @@ fn restore() {
     }
 }
 
-/// Lets a panic restore the terminal before its message, and end the process: in one thread it
-/// would leave the others drawing.
+/// Makes a panic restore the terminal before its message is printed, and end the process; otherwise
+/// the other threads would continue after a panic in one.
 fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -100,7 +100,7 @@ pub fn run(app: App, source: Source) -> Result<ExitCode, String> {
     let guard = RestoreOnDrop;
     enter().map_err(failed)?;
     let notify = sender.clone();
-    // If the queue is full, the loop is about to look for responses anyway.
+    // If the queue is full, the loop takes the responses with what is in it.
     let notify = move || drop(notify.try_send(Event::Responses));
     let sampler = Sampler::start(source, app.interval, notify).map_err(failed)?;
     let keys = std::thread::Builder::new().name("keys".into());
@@ -111,7 +111,7 @@ pub fn run(app: App, source: Source) -> Result<ExitCode, String> {
     match ended? {
         End::Quit => Ok(ExitCode::SUCCESS),
         End::Interrupted => {
-            // In raw mode the terminal does not do that.
+            // In raw mode, Ctrl-C does not make the terminal send SIGINT to the process group.
             kill_current_process_group(Signal::INT).map_err(|e| failed(e.into()))?;
             emulate_default_handler(SIGINT).map_err(failed)?;
             Ok(ExitCode::from(128 + SIGINT as u8))
@@ -168,7 +168,7 @@ fn serve(mut app: App, sampler: &Sampler, events: &Receiver<Event>) -> io::Resul
     let mut terminal = screen()?;
     loop {
         app.now = Instant::now();
-        sampler.want(app.wants());
+        sampler.request(app.needs());
         terminal.draw(|frame| draw(frame, &mut app))?;
         let mut next = match events.recv_timeout(TICK) {
             Ok(event) => Some(event),
@@ -178,7 +178,7 @@ fn serve(mut app: App, sampler: &Sampler, events: &Receiver<Event>) -> io::Resul
         app.now = Instant::now();
         // All events that have arrived are handled before the next drawing.
         while let Some(event) = next {
-            match handle(&mut app, sampler, event) {
+            match handle(&mut app, event) {
                 Ok(Action::Continue) => {}
                 Ok(Action::Redraw) => {
                     restore();
@@ -195,10 +195,22 @@ fn serve(mut app: App, sampler: &Sampler, events: &Receiver<Event>) -> io::Resul
             }
             next = events.try_recv().ok();
         }
+        take_responses(&mut app, sampler);
     }
 }
 
-fn handle(app: &mut App, sampler: &Sampler, event: Event) -> Result<Action, End> {
+fn take_responses(app: &mut App, sampler: &Sampler) {
+    let responses = sampler.take();
+    app.interval = responses.interval;
+    if let Some(sample) = responses.sample {
+        app.accept(sample);
+    }
+    if let Some((query, extra)) = responses.extra {
+        app.accept_extra(query, extra);
+    }
+}
+
+fn handle(app: &mut App, event: Event) -> Result<Action, End> {
     match event {
         Event::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
             let action = app.press(key);
@@ -215,17 +227,8 @@ fn handle(app: &mut App, sampler: &Sampler, event: Event) -> Result<Action, End>
         }
         // A new size is read when the screen is drawn.
         Event::Terminal(_) => Ok(Action::Continue),
-        Event::Responses => {
-            let responses = sampler.take();
-            app.interval = responses.interval;
-            if let Some(sample) = responses.sample {
-                app.accept(sample);
-            }
-            if let Some((query, extra)) = responses.extra {
-                app.accept_extra(query, extra);
-            }
-            Ok(Action::Continue)
-        }
+        // Responses are taken before each drawing.
+        Event::Responses => Ok(Action::Continue),
         Event::Signal(SIGTSTP) => Ok(Action::Suspend),
         // A shell may have changed the terminal while this process was stopped.
         Event::Signal(SIGCONT) => Ok(Action::Redraw),

@@ -397,7 +397,7 @@ fn monochrome_terminals_get_no_color_and_no_other_characters_than_ascii() {
 }
 
 #[test]
-fn an_empty_appliance_says_what_is_missing() {
+fn an_empty_appliance_shows_what_is_missing() {
     let start = Instant::now();
     let empty = || Sample {
         at: start,
@@ -566,7 +566,7 @@ fn hostile_and_long_names_cannot_control_the_terminal() {
 }
 
 #[test]
-fn data_stay_while_slowpath_is_gone() {
+fn data_and_their_age_are_shown_while_slowpath_does_not_respond() {
     let mut screen = Screen::new(COLOR, (120, 24));
     screen.second(2);
     let before = screen.after("2");
@@ -581,13 +581,13 @@ fn data_stay_while_slowpath_is_gone() {
     screen.app.now += Duration::from_secs(60);
     let text = screen.after("6");
     assert!(text.contains("data of 1 min 12 s ago") && text.contains("lcore 1"), "{text}");
-    // A view whose response did not arrive says so.
+    // A view without a response shows that it waits for it.
     screen.press("7");
     let query = screen.app.query();
     screen.app.accept_extra(query, Err("no slowpath listens".into()));
     let text = screen.draw_without_response();
     assert!(text.contains("waiting for slowpath's response"), "{text}");
-    // It is back: rates are those of the whole gap.
+    // slowpath responds again: rates are averages over the whole gap.
     screen.second(92);
     let text = screen.after("2");
     assert!(!text.contains("data of") && text.contains("9.00k"), "{text}");
@@ -672,7 +672,7 @@ fn reset_counters_have_no_rate() {
 }
 
 #[test]
-fn views_have_numbers_names_and_neighbors() {
+fn views_are_selected_by_number_by_name_and_with_tab() {
     let mut screen = Screen::new(COLOR, (80, 24));
     for (index, view) in View::ALL.into_iter().enumerate() {
         screen.press(&(index + 1).to_string());
@@ -697,7 +697,7 @@ fn views_have_numbers_names_and_neighbors() {
 }
 
 #[test]
-fn details_open_and_close_and_a_page_keeps_its_place() {
+fn details_open_and_close_and_a_page_keeps_its_selection_and_filter() {
     let mut screen = Screen::new(COLOR, (120, 30));
     let text = screen.after("2j\n");
     assert!(text.contains("services > shop/quiet") && text.contains("10.0.3.11:8080"), "{text}");
@@ -719,7 +719,7 @@ fn details_open_and_close_and_a_page_keeps_its_place() {
     // A filter that is given up leaves the one before.
     screen.press("/web\n/quiet\x1b");
     assert_eq!(screen.app.page().filter, "web");
-    // What was removed meanwhile is said.
+    // A service that was removed meanwhile is shown as removed.
     screen.press("\x1b\n");
     let mut without = sample(screen.start, 2);
     without.services.clear();
@@ -768,10 +768,10 @@ fn rows_are_sorted_and_the_selection_follows_its_row() {
 }
 
 #[test]
-fn a_paused_view_stays_and_asks_for_nothing() {
+fn a_paused_view_ignores_samples_and_requests_only_missing_responses() {
     let mut screen = Screen::new(COLOR, (120, 24));
     let before = screen.after("2");
-    assert_eq!(screen.app.wants(), (true, Query::None));
+    assert_eq!(screen.app.needs(), (true, Query::None));
     screen.press("p");
     assert!(screen.app.paused);
     screen.second(9);
@@ -779,14 +779,14 @@ fn a_paused_view_stays_and_asks_for_nothing() {
     assert!(text.contains("PAUSED") && text.contains("paused: data of 8 s ago"), "{text}");
     let table = |text: &str| text.lines().skip(3).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(table(&text), table(&before));
-    // A page without data asks for them once.
+    // A page without a response requests it once.
     screen.press("4");
     let query = Query::Flows(String::new());
-    assert_eq!(screen.app.wants(), (false, query.clone()));
+    assert_eq!(screen.app.needs(), (false, query.clone()));
     screen.draw();
-    assert_eq!(screen.app.wants(), (false, Query::None));
+    assert_eq!(screen.app.needs(), (false, Query::None));
     screen.press(" ");
-    assert_eq!(screen.app.wants(), (true, query));
+    assert_eq!(screen.app.needs(), (true, query));
     screen.second(10);
     assert!(!screen.draw().contains("PAUSED"));
 }
@@ -802,7 +802,7 @@ fn keys_quit_interrupt_suspend_and_draw_again() {
     assert_eq!((screen.press("/q"), screen.control('c')), (Action::Continue, Action::Interrupt));
     assert_eq!(screen.app.page().filter, "q");
     screen.press("\x1b");
-    // The help goes with any key; those of the view have their effect.
+    // Most keys close the help; those other than `?`, Esc and Enter also have their effect.
     assert!(screen.after("?").contains("Shift-Tab"));
     assert!(!screen.after("?").contains("Shift-Tab"));
     screen.press("?3");
@@ -811,7 +811,7 @@ fn keys_quit_interrupt_suspend_and_draw_again() {
 }
 
 #[test]
-fn flows_are_limited_and_their_part_is_shown() {
+fn flows_are_limited_and_the_number_of_all_is_shown() {
     let mut screen = Screen::new(COLOR, (80, 24));
     screen.press("4");
     let mut many = extra();
@@ -835,7 +835,7 @@ fn flows_are_limited_and_their_part_is_shown() {
 }
 
 #[test]
-fn a_caption_is_shown_and_a_failure_is_more_important() {
+fn a_failure_is_shown_in_place_of_the_caption() {
     let mut screen = Screen::new(COLOR, (80, 24));
     let mut captioned = sample(screen.start, 2);
     captioned.caption = "web-4 was added".into();
@@ -847,7 +847,7 @@ fn a_caption_is_shown_and_a_failure_is_more_important() {
 }
 
 #[test]
-fn slow_responses_are_asked_for_less_often() {
+fn samples_are_less_frequent_if_responses_are_slow() {
     let source = Source { socket: "/".into(), caption: None, every: Duration::from_secs(1) };
     assert_eq!(source.interval(Duration::from_millis(100)), Duration::from_secs(1));
     assert_eq!(source.interval(Duration::from_secs(2)), Duration::from_secs(8));

@@ -93,8 +93,8 @@ impl Theme {
         }
     }
 
-    /// Draws values as a line of bars, one character each: the newest at the right, the largest of
-    /// them at full height. A value that is not a number (no rate is known) is a blank.
+    /// Draws values as a line of bars, one character each, in their order; the largest has full
+    /// height. A value that is not finite, such as an unknown rate, is a blank.
     pub fn sparkline(&self, values: &[f32]) -> String {
         const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const MARKS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
@@ -103,7 +103,7 @@ impl Theme {
         let bar = |value: &f32| match value {
             value if !value.is_finite() => ' ',
             value if *value <= 0.0 || max <= 0.0 => bars[0],
-            // The lowest bar is that of zero, so that a little is more than nothing.
+            // Only zero has the lowest bar, so that it differs from small values.
             value => bars[((value / max * 7.0).ceil() as usize).clamp(1, 7)],
         };
         values.iter().map(bar).collect()
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_decides_on_colors_and_characters() {
+    fn the_environment_determines_colors_and_characters() {
         let utf8 = ("LANG", "C.UTF-8");
         let xterm = ("TERM", "xterm-256color");
         assert_eq!(theme(&[utf8, xterm]), Theme { color: true, unicode: true });

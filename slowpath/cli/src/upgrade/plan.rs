@@ -1,5 +1,4 @@
-//! What an upgrade has to do, decided from the installed version, the region and the version
-//! before.
+//! Plans an upgrade from the installed version, the previous version and the format of the region.
 
 use hugepages::bytes_text;
 use hugepages::upgrade::Version;
@@ -41,9 +40,9 @@ pub struct Facts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tool {
-    /// The installed version's.
+    /// The `weir` of the installed version.
     Installed,
-    /// That of the previous version, which is the newer one: this is the way back.
+    /// The `weir` of the previous version, which is newer than the installed one: a downgrade.
     Previous,
 }
 
@@ -71,7 +70,7 @@ pub enum Action {
         /// Format of the installed version.
         to: u32,
     },
-    /// Nothing is stopped.
+    /// Stops nothing, because the switch is not possible.
     Refuse {
         /// Why, and what to do.
         reason: String,
@@ -137,11 +136,11 @@ impl Facts {
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     /// The installed version.
-    installed: Named,
+    installed: ShownVersion,
     /// The previous version, if its programs are there.
-    previous: Option<Named>,
+    previous: Option<ShownVersion>,
     /// The version to which the appliance was committed.
-    committed: Option<Named>,
+    committed: Option<ShownVersion>,
     /// Format of the region; `None` if there is none.
     region_format: Option<u32>,
     /// Format of the store of objects; `None` if nothing is persisted.
@@ -150,7 +149,7 @@ pub struct Plan {
     outdated: Vec<String>,
     /// Number of flows, if slowpath answers.
     flows: Option<u64>,
-    /// What is done.
+    /// What `weir upgrade apply` does.
     #[serde(flatten)]
     action: Action,
     /// Size of a converted copy in bytes.
@@ -161,15 +160,15 @@ pub struct Plan {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Named {
+struct ShownVersion {
     version: String,
     region_format: u32,
     store_format: u32,
 }
 
-impl From<&Version> for Named {
-    fn from(version: &Version) -> Named {
-        Named {
+impl From<&Version> for ShownVersion {
+    fn from(version: &Version) -> ShownVersion {
+        ShownVersion {
             version: version.version.clone(),
             region_format: version.format,
             store_format: version.store,
@@ -177,9 +176,9 @@ impl From<&Version> for Named {
     }
 }
 
-impl Named {
+impl ShownVersion {
     fn text(&self) -> String {
-        let Named { version, region_format, store_format } = self;
+        let ShownVersion { version, region_format, store_format } = self;
         format!("{version} (region format {region_format}, store format {store_format})")
     }
 }
@@ -188,9 +187,9 @@ impl Plan {
     /// Makes the plan for these facts.
     pub fn new(facts: &Facts) -> Plan {
         Plan {
-            installed: Named::from(&facts.installed),
-            previous: facts.previous.as_ref().map(|(version, _)| Named::from(version)),
-            committed: facts.committed.as_ref().map(Named::from),
+            installed: ShownVersion::from(&facts.installed),
+            previous: facts.previous.as_ref().map(|(version, _)| ShownVersion::from(version)),
+            committed: facts.committed.as_ref().map(ShownVersion::from),
             region_format: facts.region,
             store_format: facts.store,
             outdated: facts.outdated.clone(),
@@ -201,7 +200,7 @@ impl Plan {
         }
     }
 
-    /// What is done.
+    /// Returns what `weir upgrade apply` does.
     pub fn action(&self) -> &Action {
         &self.action
     }
@@ -210,7 +209,10 @@ impl Plan {
     pub fn text(&self) -> String {
         let mut text = format!("installed   {}\n", self.installed.text());
         let none = || "none".to_owned();
-        text += &format!("previous    {}\n", self.previous.as_ref().map_or_else(none, Named::text));
+        text += &format!(
+            "previous    {}\n",
+            self.previous.as_ref().map_or_else(none, ShownVersion::text)
+        );
         if let Some(committed) = &self.committed {
             text += &format!("committed   {}\n", committed.text());
         }
@@ -262,6 +264,8 @@ impl Plan {
 mod tests {
     use super::*;
 
+    /// Returns a version with a region of `format`. Region format 13 comes with store format 2, and
+    /// 14 with 3.
     fn version(version: &str, format: u32) -> Version {
         Version { version: version.to_owned(), format, store: format - 11 }
     }

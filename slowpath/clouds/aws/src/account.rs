@@ -13,7 +13,7 @@ use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use tokio::sync::watch;
 
-use super::call::Call;
+use super::call::AwsFuture;
 use super::connect::{CONNECT, connector, http_client};
 use super::signed::{CachedCredentials, RequestBody, SignedClient};
 use super::types::{CallError, Failure};
@@ -157,7 +157,8 @@ impl Account {
     }
 
     /// Makes one attempt of a request that Weir signs itself, limited to the timeout, and counts
-    /// it. Public because the tests against moto need operations that `Aws` does not have.
+    /// it. Public because the tests against moto (an independent emulator of AWS) need operations
+    /// that [`Aws`](super::call::Aws) does not have.
     pub async fn signed(
         &self,
         operation: Operation,
@@ -171,7 +172,7 @@ impl Account {
     pub(super) fn with_retries<'a, T, F>(
         &'a self,
         request: impl FnMut() -> F + Send + 'a,
-    ) -> Call<'a, T>
+    ) -> AwsFuture<'a, T>
     where
         T: Send + 'a,
         F: Future<Output = Result<T, AttemptError>> + Send + 'a,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use config::checked::{Config, Lifecycle};
+use config::checked::{AwsLifecycleSettings, Config};
 
 use clouds::report::Finding;
 
@@ -10,21 +10,22 @@ use super::types::{Attributes, Group, HealthCheck, Stickiness};
 
 pub mod permissions;
 
-/// Maximum time for the detection of a failed target, above which a finding is reported.
+/// Time for the detection of a failed target above which a finding is reported.
 const MAX_DETECTION_TIME: Duration = Duration::from_secs(30);
 /// Idle timeout of non-TCP flows at the gateway, in seconds; AWS has no setting for it.
-const OTHER_IDLE_S: u32 = 120;
+const NON_TCP_IDLE_S: u32 = 120;
 
 /// The part of Weir's configuration that must fit the settings at AWS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalSettings {
     /// Lifecycle settings.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: AwsLifecycleSettings,
     /// Ports that answer HTTP probes.
     pub http: Vec<u16>,
     /// Ports that answer TCP probes.
     pub tcp: Vec<u16>,
-    /// Number of networks from which AWS gateways may send.
+    /// Number of networks in `gateway.sources` of AWS gateways: those from which the gateway may
+    /// send.
     pub sources: usize,
     /// Idle timeout of non-TCP flows, in seconds.
     pub udp_s: u32,
@@ -32,7 +33,7 @@ pub struct LocalSettings {
 
 impl LocalSettings {
     /// Extracts the settings from the configuration.
-    pub fn of(config: &Config, lifecycle: Lifecycle) -> LocalSettings {
+    pub fn of(config: &Config, lifecycle: AwsLifecycleSettings) -> LocalSettings {
         let gateways = config.gateways.iter();
         let aws = gateways.filter(|g| g.kind == config::checked::GatewayKind::Aws);
         let tunnels = aws.flat_map(|gateway| &gateway.tunnels);
@@ -137,12 +138,12 @@ fn timeouts(attributes: &Attributes, local: &LocalSettings, found: &mut Vec<Find
             "raise deregistration_delay.timeout_seconds, to 300 for instance",
         ));
     }
-    if local.udp_s < OTHER_IDLE_S {
+    if local.udp_s < NON_TCP_IDLE_S {
         found.push(finding(
             "udp-forgotten-early",
             format!(
-                "flows.udp_s is {}, but the gateway keeps UDP flows for {OTHER_IDLE_S} s: an idle \
-                 flow may change its backend",
+                "flows.udp_s is {}, but the gateway keeps UDP flows for {NON_TCP_IDLE_S} s: an \
+                 idle flow may change its backend",
                 local.udp_s
             ),
             "raise flows.udp_s to 120",

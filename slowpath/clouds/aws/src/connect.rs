@@ -19,7 +19,7 @@ pub fn connector() -> SharedHttpConnector {
     SharedHttpConnector::new(builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).build())
 }
 
-/// Wraps a connector in the form that the SDKs take.
+/// Wraps a connector as the HTTP client type of the SDKs.
 pub fn http_client(connector: SharedHttpConnector) -> SharedHttpClient {
     http_client_fn(move |_, _| connector.clone())
 }

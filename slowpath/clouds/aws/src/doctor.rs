@@ -21,7 +21,8 @@ pub use collect::{Observations, TriedOperations, collect};
 use collect::own_target;
 pub use security::admits;
 
-/// Size in bytes of the gateway's largest packet: its MTU of 8,500 and 68 of encapsulation.
+/// Size in bytes of the largest packet that a gateway load balancer sends: an inner packet of its
+/// MTU of 8,500, and 68 of encapsulation.
 const MTU: u32 = 8_568;
 
 /// Returns all checks, in the order in which to troubleshoot.
@@ -67,10 +68,11 @@ fn metadata(observed: &Observations) -> Check {
 }
 
 fn credentials(observed: &Observations) -> Check {
-    let of_all = |error: &&CallError| error.code == "NoCredentials" || is_rejected(error);
+    let concerns_credentials =
+        |error: &&CallError| error.code == "NoCredentials" || is_rejected(error);
     let mut errors = observed.tried.values().filter_map(|tried| tried.as_ref().err());
     let remedy = "give the instance a profile with the role of config/aws/policy.json";
-    match (&observed.account, errors.find(of_all)) {
+    match (&observed.account, errors.find(concerns_credentials)) {
         (Some(error), _) => {
             let remedy = "see the message for the remedy";
             Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
@@ -88,7 +90,8 @@ fn credentials(observed: &Observations) -> Check {
     }
 }
 
-/// Returns true if AWS does not accept the credentials: a change of the policy would not help.
+/// Returns true if AWS does not accept the credentials, so that a change of the policy would not
+/// help.
 fn is_rejected(error: &CallError) -> bool {
     error.kind == Failure::Denied && super::failure::is_unauthenticated(&error.code)
 }

@@ -49,7 +49,7 @@ async fn all<P: Page + DeserializeOwned>(
     }
 }
 
-/// Performs a change; with `dry_run`, AWS only checks whether it is permitted.
+/// Performs a change; with `dry_run`, AWS only checks whether the change is permitted.
 async fn change(
     account: &Account,
     operation: Operation,

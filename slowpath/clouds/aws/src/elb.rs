@@ -26,7 +26,7 @@ const REGISTER: Operation = elbv2("RegisterTargets");
 const DEREGISTER: Operation = elbv2("DeregisterTargets");
 
 /// Resource type of target groups in the tagging API.
-const KIND: &str = "elasticloadbalancing:targetgroup";
+const RESOURCE_TYPE: &str = "elasticloadbalancing:targetgroup";
 /// Error code for a target that is not in the group, of both DescribeTargetHealth and
 /// DeregisterTargets.
 const NO_SUCH_TARGET: &str = "InvalidTarget";
@@ -39,8 +39,11 @@ pub(super) async fn groups_by_tag(
     let (mut found, mut token) = (Vec::new(), None::<String>);
     loop {
         let filter = TagFilter::builder().key(key).values(value).build();
-        let request =
-            account.tagging.get_resources().tag_filters(filter).resource_type_filters(KIND);
+        let request = account
+            .tagging
+            .get_resources()
+            .tag_filters(filter)
+            .resource_type_filters(RESOURCE_TYPE);
         let request = request.set_pagination_token(token.clone());
         let answer = account.sdk(GET_RESOURCES, request.send()).await?;
         let page = answer.resource_tag_mapping_list();
@@ -226,7 +229,7 @@ fn target(item: &elb::TargetHealthDescription) -> Option<Target> {
             Some(E::UnhealthyDraining) => TargetState::UnhealthyDraining,
             Some(E::Unused) => TargetState::Unused,
             Some(E::Draining) => TargetState::Draining,
-            // Also for states that AWS may add later.
+            // `unavailable`, no state, or a state that AWS may add later.
             _ => TargetState::Unavailable,
         },
         reason: health.and_then(|h| h.reason()).map(|r| r.as_str().to_owned()),

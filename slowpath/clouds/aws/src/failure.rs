@@ -70,7 +70,7 @@ pub trait ErrorMapping {
     fn sdk<E>(self, error: SdkError<E, HttpResponse>) -> AttemptError
     where
         E: ProvideErrorMetadata + Error + 'static;
-    /// Returns the error for missing credentials.
+    /// Returns the error for credentials that are missing or cannot be loaded.
     fn without_credentials(self, why: &CredentialsError) -> AttemptError;
 }
 
@@ -150,8 +150,8 @@ pub fn is_unauthenticated(code: &str) -> bool {
     UNAUTHENTICATED.contains(&without_side(code))
 }
 
-/// Returns the code without the side that caused the error, `Client.` or `Server.`, with which
-/// services with the query protocol may prefix it.
+/// Returns the code without the prefix `Client.` or `Server.`, by which services with the query
+/// protocol may state the side that caused the error.
 fn without_side(code: &str) -> &str {
     let stripped = code.strip_prefix("Client.").or_else(|| code.strip_prefix("Server."));
     stripped.unwrap_or(code)

@@ -18,7 +18,8 @@ use clouds::failure::{AttemptError, Operation};
 use clouds::requests::Requests;
 use clouds::retry::{Pause, Policy};
 
-/// Time limit of one attempt; IMDS runs on the instance's host and answers quickly or not at all.
+/// Time limit of one attempt; IMDS is local to the instance's host, so a slow response is not
+/// expected.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Operation name for errors; IMDS has paths instead of operations, and no permissions.
@@ -126,7 +127,7 @@ impl Metadata {
             GET.malformed(format!("invalid {name} of interface {mac_text}: `{found}`")).error
         };
         let of = |name: &str| format!("{MACS}{mac_text}/{name}");
-        let mac = mac(mac_text).ok_or_else(|| invalid("MAC address", mac_text))?;
+        let mac = parse_mac(mac_text).ok_or_else(|| invalid("MAC address", mac_text))?;
         let number = self.require(&of("device-number")).await?;
         let mut addresses = Vec::new();
         for name in ["local-ipv4s", "ipv6s"] {
@@ -146,7 +147,7 @@ impl Metadata {
         })
     }
 
-    /// Reads the networks of an interface's subnet, with prefix lengths, and that of IPv4 first.
+    /// Reads the networks of an interface's subnet as address and prefix length, IPv4 first.
     pub async fn subnets(&self, interface: &Interface) -> Result<Vec<(IpAddr, u8)>, CallError> {
         let mac = interface.mac.map(|byte| format!("{byte:02x}")).join(":");
         let mut subnets = Vec::new();
@@ -264,7 +265,7 @@ fn read_rebalance(text: &str) -> Result<String, AttemptError> {
 }
 
 /// Parses a MAC address as AWS writes it: six hexadecimal bytes, separated by colons.
-pub fn mac(text: &str) -> Option<[u8; 6]> {
+pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut bytes {

@@ -56,7 +56,11 @@ pub enum LeaderError {
     },
 }
 
-/// Returns the running instances of a cluster in one VPC.
+/// Returns the running instances of a cluster in one VPC: those whose tag `PREFIX:cluster` has the
+/// cluster's name.
+///
+/// # Errors
+/// Fails if there are none.
 pub fn peers<'a>(
     instances: &'a [Peer],
     prefix: &str,
@@ -76,8 +80,11 @@ pub fn peers<'a>(
     Ok(found)
 }
 
-/// Elects the leader by the tag `PREFIX:leader`. The result does not depend on the order of
-/// `peers`.
+/// Elects the leader: the peer with the highest number in the tag `PREFIX:leader`, and among equals
+/// the one with the lowest id. The result does not depend on the order of `peers`.
+///
+/// # Errors
+/// Fails if no peer has a number in that tag.
 pub fn elect<'a>(peers: &[&'a Peer], prefix: &str) -> Result<Election<'a>, LeaderError> {
     let tag = format!("{prefix}:leader");
     let mut unfit = Vec::new();

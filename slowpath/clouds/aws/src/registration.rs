@@ -22,7 +22,7 @@ mod shutdown;
 
 use std::time::{Duration, Instant};
 
-use config::checked::{Lifecycle, OnLost};
+use config::checked::{AwsLifecycleSettings, OnLost};
 
 pub use event::{Answer, Call, DrainReason, Effect, Event, Exit, Notices};
 
@@ -31,8 +31,9 @@ use clouds::lifecycle::{Machine, Never};
 use clouds::report::Finding;
 use drain::Drain;
 
-/// Interval of target health queries while the target is healthy; the second one applies otherwise.
+/// Interval of target health queries while the target is healthy.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of target health queries while the target is not healthy, or absent.
 const PENDING_HEALTH_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of attribute queries.
 const ATTRIBUTES_INTERVAL: Duration = Duration::from_secs(300);
@@ -40,16 +41,16 @@ const ATTRIBUTES_INTERVAL: Duration = Duration::from_secs(300);
 const NOTICES_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of heartbeats; the minimum heartbeat timeout of a hook is 30 s.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
-/// Delay before repeating a call that failed after all its retries; the second one applies after a
-/// permanent error.
+/// Delay before repeating a call that failed with a temporary error after all its retries.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Delay before repeating a call that failed with a permanent error.
 const PERMANENT_ERROR_DELAY: Duration = Duration::from_secs(300);
 /// Maximum time for which an unanswered health query makes the probe fail. It must be shorter than
-/// the time in which a gateway marks a target unhealthy (2 probes, 10 s apart).
+/// the time in which a gateway marks a target unhealthy (by default 2 probes, 10 s apart).
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after the target became healthy within which a packet is expected.
 const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long AWS's view of the health may differ from the appliance's before that is reported.
+/// How long AWS may report an able appliance as unhealthy before that is a finding.
 const DIFFERS_AFTER: Duration = Duration::from_secs(60);
 
 /// What is known about this appliance's entry in the target group.
@@ -101,13 +102,13 @@ struct CallState {
 /// State machine of the registration with an AWS target group.
 #[derive(Debug)]
 pub struct Registration {
-    settings: Lifecycle,
+    settings: AwsLifecycleSettings,
     able: Result<Instant, Vec<String>>,
     calls: [CallState; Call::COUNT],
     entry: Entry,
     /// The probe reflects the appliance's ability. Set when the target is registered or found
-    /// registered, and when the health query fails or stays unanswered; a failed registration of a
-    /// target that was never a member clears it.
+    /// registered, and, unless a registration has failed, when the health query fails or stays
+    /// unanswered. Cleared by the failed registration of a target that was never a member.
     admitted: bool,
     /// Why the last registration failed.
     registration_error: Option<String>,
@@ -176,7 +177,7 @@ impl Machine for Registration {
 
 impl Registration {
     /// Returns the initial state: not able, entry unknown.
-    pub fn new(settings: Lifecycle, now: Instant) -> Registration {
+    pub fn new(settings: AwsLifecycleSettings, now: Instant) -> Registration {
         Registration {
             settings,
             able: Err(vec!["starting".to_owned()]),
@@ -247,8 +248,7 @@ impl Registration {
                 (true, _) => PERMANENT_ERROR_DELAY,
             };
             call_state.not_before = Some(now + pause);
-            // For notices, `Absent` is not reported: the instance may be in no Auto Scaling
-            // group.
+            // For notices, `Absent` is no finding: the instance may be in no Auto Scaling group.
             if call != Call::ReadNotices || error.kind != Failure::Absent {
                 self.report(findings::failed(error, permanent));
             }
@@ -331,8 +331,9 @@ impl Registration {
         self.admitted |= silent && self.able.is_ok();
     }
 
-    /// Compares AWS's view of the target's health with the appliance's own, and checks that a
-    /// healthy target receives packets.
+    /// Reports that AWS's state of the target has contradicted the appliance's ability for
+    /// [`DIFFERS_AFTER`], and that a target has been healthy for [`FIRST_PACKET_TIMEOUT`] without a
+    /// packet.
     fn compare(&mut self, now: Instant) {
         let state = self.entry.state().filter(|_| self.admitted && self.leaving.is_none());
         let since = self.healthy_since.filter(|_| state == Some(TargetState::Healthy));
@@ -395,6 +396,7 @@ impl Registration {
         self.calls[call as usize].in_progress
     }
 
+    /// Sets the earliest time of the next call of this kind.
     fn schedule(&mut self, call: Call, at: Instant) {
         self.calls[call as usize].not_before = Some(at);
     }

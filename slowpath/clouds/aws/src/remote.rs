@@ -9,8 +9,8 @@ use clouds::retry::Pause;
 
 /// Interval of status queries.
 const POLL: Duration = Duration::from_secs(1);
-/// Time beyond the command's own limit that is waited for its end: the agent on the instance has to
-/// fetch the command first, for which AWS's minimum limit is 30 s.
+/// How long the wait for a command's end continues beyond the command's own time limit. The agent
+/// on the instance first has to fetch the command, for which AWS allows it at least 30 s.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Characters of standard output that AWS keeps.
 pub const OUTPUT_MAX: usize = 24_000;
@@ -66,7 +66,7 @@ pub enum NextStep {
 }
 
 /// Decides what to do after a status query with this result. `since` is the time since the command
-/// was sent; waiting ends 30 s after `timeout`, the time for which the command may run.
+/// was sent, `timeout` the time for which the command may run; the wait ends 30 s after that.
 pub fn next(result: Result<Invocation, CallError>, since: Duration, timeout: Duration) -> NextStep {
     let last = match result {
         Ok(invocation) if invocation.done => return NextStep::Done(invocation),

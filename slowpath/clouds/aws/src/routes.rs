@@ -117,9 +117,9 @@ pub fn plan(
     (replace, missing)
 }
 
-/// Runs one round: elects the leader, and if this instance leads, points the routes to it. While
-/// the instance is not `able` no route is changed, because the current targets may work.
-/// `addresses` are those of the ingress port; they identify its interface if none has the role.
+/// Runs one round: elects the leader, and if this instance leads, points the routes to it. If the
+/// instance is not `able`, no route is changed, because the current targets may work. `addresses`
+/// are those of the ingress port; they identify its interface if no interface has the role ingress.
 pub async fn round(
     aws: &dyn Aws,
     own: &Identity,
@@ -149,9 +149,9 @@ async fn run_round(
     let peers = leader::peers(&all, prefix, cluster, vpc)?;
     round.peers = instances.iter().map(|instance| peer(instance, None)).collect();
     let elected = leader::elect(&peers, prefix)?;
-    let leads = elected.leader.id.clone();
-    round.peers = instances.iter().map(|instance| peer(instance, Some(&leads))).collect();
-    round.leader = Some(leads.clone());
+    let leader_id = elected.leader.id.clone();
+    round.peers = instances.iter().map(|instance| peer(instance, Some(&leader_id))).collect();
+    round.leader = Some(leader_id.clone());
     for (id, why) in elected.unfit {
         let remedy = format!("set the tag {prefix}:leader to a number; the highest leads");
         let text = format!("{id} cannot lead: {why}");
@@ -166,7 +166,7 @@ async fn run_round(
     round.ingress.clone_from(&ingress.id);
     let forwarding = [Some(ingress), roles.egress.filter(|nic| nic.id != ingress.id)];
     disable_source_dest_check(round, aws, forwarding.into_iter().flatten()).await;
-    if leads != own.instance_id {
+    if leader_id != own.instance_id {
         return Ok(());
     }
     let mut subnets = BTreeSet::from([ingress.subnet_id.clone()]);
@@ -274,8 +274,8 @@ impl Routes {
     }
 
     /// Runs until a message on `terminate`, or until that channel is closed, and then ends without
-    /// a drain: routes that point to this instance stay, and the fastpath keeps forwarding, until
-    /// the next leader takes over the routes.
+    /// a drain: routes that point to this instance stay, and fastpath keeps forwarding. The next
+    /// leader takes over the routes.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
         tracing::warn!(event = "aws_routes_deprecated", "aws.mode = \"routes\" is deprecated");
         tokio::select! {
@@ -332,9 +332,9 @@ impl Routes {
             Some(_) => "following",
             None => "looking",
         };
-        // While AWS does not answer, the last known state is kept.
-        let silent = matches!(&round.error, Some(RoutesError::Call(_)));
-        if !(silent && round.leader.is_none()) {
+        // If a call failed before the election, the last known state is kept.
+        let call_failed = matches!(&round.error, Some(RoutesError::Call(_)));
+        if !(call_failed && round.leader.is_none()) {
             if self.report.phase != phase {
                 tracing::info!(
                     event = "aws_role_changed",

@@ -46,7 +46,7 @@ impl AwsLifecycle {
 
 impl Lifecycle for AwsLifecycle {
     const CLOUD: &'static str = "aws";
-    const SEARCHING: &'static str = "searching the target group at AWS";
+    const SEARCHING: &'static str = "searching for the target group at AWS";
     type Location = Location;
     type Error = LocationError;
     type Machine = Registration;

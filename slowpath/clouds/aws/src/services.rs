@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::account::Account;
-use super::call::{Aws, Call, HookedInstance, RouteReplacement};
+use super::call::{Aws, AwsFuture, HookedInstance, RouteReplacement};
 use super::types::{
     Attributes, Group, Hook, Instance, Invocation, NetworkInterface, RouteTable, ScalingInstance,
     SecurityGroup, Target,
@@ -11,31 +11,35 @@ use super::types::{
 use super::{ec2, elb, scaling, ssm};
 
 impl Aws for Account {
-    fn groups_by_tag<'a>(&'a self, key: &'a str, value: &'a str) -> Call<'a, Vec<String>> {
+    fn groups_by_tag<'a>(&'a self, key: &'a str, value: &'a str) -> AwsFuture<'a, Vec<String>> {
         self.with_retries(move || elb::groups_by_tag(self, key, value))
     }
 
-    fn groups<'a>(&'a self, arns: &'a [String]) -> Call<'a, Vec<Group>> {
+    fn groups<'a>(&'a self, arns: &'a [String]) -> AwsFuture<'a, Vec<Group>> {
         self.with_retries(move || elb::groups(self, arns))
     }
 
-    fn attributes<'a>(&'a self, group: &'a Group) -> Call<'a, Attributes> {
+    fn attributes<'a>(&'a self, group: &'a Group) -> AwsFuture<'a, Attributes> {
         self.with_retries(move || elb::attributes(self, group))
     }
 
-    fn targets<'a>(&'a self, group: &'a str, target: Option<&'a str>) -> Call<'a, Vec<Target>> {
+    fn targets<'a>(
+        &'a self,
+        group: &'a str,
+        target: Option<&'a str>,
+    ) -> AwsFuture<'a, Vec<Target>> {
         self.with_retries(move || elb::targets(self, group, target))
     }
 
-    fn register<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
+    fn register<'a>(&'a self, group: &'a str, target: &'a str) -> AwsFuture<'a, ()> {
         self.with_retries(move || elb::register(self, group, target))
     }
 
-    fn deregister<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
+    fn deregister<'a>(&'a self, group: &'a str, target: &'a str) -> AwsFuture<'a, ()> {
         self.with_retries(move || elb::deregister(self, group, target))
     }
 
-    fn instances<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<Instance>> {
+    fn instances<'a>(&'a self, ids: &'a [String]) -> AwsFuture<'a, Vec<Instance>> {
         self.with_retries(move || ec2::instances(self, ids))
     }
 
@@ -44,23 +48,27 @@ impl Aws for Account {
         vpc: &'a str,
         key: &'a str,
         value: Option<&'a str>,
-    ) -> Call<'a, Vec<Instance>> {
+    ) -> AwsFuture<'a, Vec<Instance>> {
         self.with_retries(move || ec2::instances_by_tag(self, vpc, key, value))
     }
 
-    fn network_interfaces<'a>(&'a self, instance: &'a str) -> Call<'a, Vec<NetworkInterface>> {
+    fn network_interfaces<'a>(&'a self, instance: &'a str) -> AwsFuture<'a, Vec<NetworkInterface>> {
         self.with_retries(move || ec2::network_interfaces(self, instance))
     }
 
-    fn security_groups<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<SecurityGroup>> {
+    fn security_groups<'a>(&'a self, ids: &'a [String]) -> AwsFuture<'a, Vec<SecurityGroup>> {
         self.with_retries(move || ec2::security_groups(self, ids))
     }
 
-    fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>> {
+    fn route_tables<'a>(&'a self, vpc: &'a str) -> AwsFuture<'a, Vec<RouteTable>> {
         self.with_retries(move || ec2::route_tables(self, vpc))
     }
 
-    fn replace_route<'a>(&'a self, route: &'a RouteReplacement, dry_run: bool) -> Call<'a, ()> {
+    fn replace_route<'a>(
+        &'a self,
+        route: &'a RouteReplacement,
+        dry_run: bool,
+    ) -> AwsFuture<'a, ()> {
         self.with_retries(move || ec2::replace_route(self, route, dry_run))
     }
 
@@ -69,7 +77,7 @@ impl Aws for Account {
         interface: &'a str,
         enabled: bool,
         dry_run: bool,
-    ) -> Call<'a, ()> {
+    ) -> AwsFuture<'a, ()> {
         self.with_retries(move || ec2::set_source_dest_check(self, interface, enabled, dry_run))
     }
 
@@ -78,27 +86,27 @@ impl Aws for Account {
         instance: &'a str,
         script: &'a str,
         timeout: Duration,
-    ) -> Call<'a, String> {
+    ) -> AwsFuture<'a, String> {
         self.with_retries(move || ssm::send_command(self, instance, script, timeout))
     }
 
-    fn invocation<'a>(&'a self, command: &'a str, instance: &'a str) -> Call<'a, Invocation> {
+    fn invocation<'a>(&'a self, command: &'a str, instance: &'a str) -> AwsFuture<'a, Invocation> {
         self.with_retries(move || ssm::invocation(self, command, instance))
     }
 
-    fn scaling_instance<'a>(&'a self, instance: &'a str) -> Call<'a, Option<ScalingInstance>> {
+    fn scaling_instance<'a>(&'a self, instance: &'a str) -> AwsFuture<'a, Option<ScalingInstance>> {
         self.with_retries(move || scaling::scaling_instance(self, instance))
     }
 
-    fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> Call<'a, Vec<Hook>> {
+    fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> AwsFuture<'a, Vec<Hook>> {
         self.with_retries(move || scaling::lifecycle_hooks(self, group))
     }
 
-    fn complete_lifecycle<'a>(&'a self, hooked: &'a HookedInstance) -> Call<'a, ()> {
+    fn complete_lifecycle<'a>(&'a self, hooked: &'a HookedInstance) -> AwsFuture<'a, ()> {
         self.with_retries(move || scaling::complete_lifecycle(self, hooked))
     }
 
-    fn lifecycle_heartbeat<'a>(&'a self, hooked: &'a HookedInstance) -> Call<'a, ()> {
+    fn lifecycle_heartbeat<'a>(&'a self, hooked: &'a HookedInstance) -> AwsFuture<'a, ()> {
         self.with_retries(move || scaling::lifecycle_heartbeat(self, hooked))
     }
 }

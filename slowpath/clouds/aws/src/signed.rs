@@ -47,8 +47,8 @@ pub enum RequestBody {
     },
 }
 
-/// Reads a body to its end; `None` if it is longer than [`MAX_RESPONSE_BYTES`]. The bytes are
-/// counted while they arrive, because a chunked response has no header with its length.
+/// Reads a body to its end; `None` if it is longer than [`MAX_RESPONSE_BYTES`]. Bytes are counted
+/// as they arrive, because a chunked response states no length in its header.
 async fn collect(body: SdkBody) -> Result<Option<Vec<u8>>, ByteStreamError> {
     let mut stream = ByteStream::new(body);
     let mut all = Vec::new();
@@ -121,9 +121,9 @@ impl SignedClient {
         let url = self.url(operation.service);
         let (kind, target, body) = match body_spec {
             RequestBody::Form { version, members } => {
-                let fixed = [("Action", operation.name), ("Version", *version)];
+                let first = [("Action", operation.name), ("Version", *version)];
                 let members = members.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-                let form = fixed.into_iter().chain(members);
+                let form = first.into_iter().chain(members);
                 let member =
                     |(k, v): (&str, &str)| format!("{}={}", percent_encode(k), percent_encode(v));
                 let body: Vec<String> = form.map(member).collect();

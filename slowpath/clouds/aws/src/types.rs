@@ -90,7 +90,7 @@ pub struct HealthCheck {
     pub unhealthy_threshold: u32,
 }
 
-/// Attributes of target group, load balancer and listener that affect Weir.
+/// The attributes of target group, load balancer and listener that Weir evaluates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attributes {
     /// How long a deregistered target keeps its flows.
@@ -255,7 +255,8 @@ pub struct RouteTable {
 pub struct Route {
     /// Destination prefix, or the id of a prefix list.
     pub destination: String,
-    /// Target: `eni-...`, `igw-...`, `i-...`, `local` and others.
+    /// Target: `eni-...`, `igw-...`, `i-...`, `local` and others; `None` for a kind of target that
+    /// Weir does not read.
     pub target: Option<String>,
     /// False if the target no longer exists (state `blackhole`).
     pub active: bool,

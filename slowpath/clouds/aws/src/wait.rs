@@ -26,8 +26,8 @@ pub struct WaitResult {
     pub last: String,
 }
 
-/// Queries the state until it equals `desired` or `timeout` has passed. Temporary errors and absent
-/// resources are retried.
+/// Queries the state until it equals `desired` or `timeout` has passed. The wait continues after
+/// temporary errors and while the resource is absent.
 ///
 /// # Errors
 /// Fails if a permission is missing or the request is invalid: a retry would fail in the same way.

@@ -1,6 +1,6 @@
-//! Checks the wire format against moto (PyPI), an independent emulator of AWS. Moto has no
-//! `initial` and `draining` states, no throttling and no check of signatures; Weir's own emulator
-//! has them.
+//! Checks the wire format against moto (PyPI), an emulator of AWS that is independent of Weir. Moto
+//! has no `initial` and `draining` states, no throttling and no check of signatures; Weir's own
+//! emulator has them.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Drop for Moto {
 }
 
 /// Starts the server, and waits until it listens.
-fn moto() -> (Moto, String) {
+fn start_moto() -> (Moto, String) {
     let program = program();
     assert!(program.exists(), "{} is missing: type `make setup`", program.display());
     let free = patience::ports::free_port();
@@ -50,9 +50,9 @@ fn moto() -> (Moto, String) {
     (moto, format!("http://127.0.0.1:{free}"))
 }
 
-/// Sends a request that only this test needs; returns the text of the first XML element of the name
-/// `element`.
-async fn make(
+/// Sends a request that only this test needs, and returns the text of the first XML element named
+/// `element` in the response.
+async fn send(
     account: &Account,
     service: &'static str,
     operation: &'static str,
@@ -69,7 +69,7 @@ async fn make(
 
 #[tokio::test]
 async fn tagging_elb_ec2_and_ssm_operations_work_against_moto() {
-    let (_moto, url) = moto();
+    let (_moto, url) = start_moto();
     let key = Credentials::new("AKIDEXAMPLE", "secret", None, None, "moto");
     let (_cancel, cancel) = tokio::sync::watch::channel(false);
     let settings = Settings {
@@ -83,14 +83,14 @@ async fn tagging_elb_ec2_and_ssm_operations_work_against_moto() {
     let account = Account::load(settings, cancel).await.unwrap();
     let a = &account;
     let with = |name: &str, value: &str| Members::default().with(name, value);
-    let vpc = make(a, "ec2", "CreateVpc", with("CidrBlock", "10.0.0.0/16"), "vpcId").await;
+    let vpc = send(a, "ec2", "CreateVpc", with("CidrBlock", "10.0.0.0/16"), "vpcId").await;
     let subnet = with("VpcId", &vpc).with("CidrBlock", "10.0.1.0/24");
-    let subnet = make(a, "ec2", "CreateSubnet", subnet, "subnetId").await;
+    let subnet = send(a, "ec2", "CreateSubnet", subnet, "subnetId").await;
     let run = with("ImageId", "ami-12c6146b").with("MinCount", 1).with("MaxCount", 1);
     let run = run.with("SubnetId", &subnet).with("InstanceType", "c5n.large");
-    let instance = make(a, "ec2", "RunInstances", run, "instanceId").await;
+    let instance = send(a, "ec2", "RunInstances", run, "instanceId").await;
     let tag = with("ResourceId.1", &instance).with("Tag.1.Key", "weir:cluster");
-    make(a, "ec2", "CreateTags", tag.with("Tag.1.Value", "north"), "requestId").await;
+    send(a, "ec2", "CreateTags", tag.with("Tag.1.Value", "north"), "requestId").await;
 
     let elb = "elasticloadbalancing";
     let group = with("Name", "north").with("Protocol", "GENEVE").with("Port", 6081);
@@ -98,7 +98,7 @@ async fn tagging_elb_ec2_and_ssm_operations_work_against_moto() {
     let group = group.with("HealthCheckProtocol", "TCP").with("HealthCheckPort", 80);
     let group = group.with("Tags.member.1.Key", "weir:cluster");
     let group = group.with("Tags.member.1.Value", "north");
-    let arn = make(a, elb, "CreateTargetGroup", group, "TargetGroupArn").await;
+    let arn = send(a, elb, "CreateTargetGroup", group, "TargetGroupArn").await;
     assert_eq!(
         account.groups_by_tag("weir:cluster", "north").await.unwrap(),
         *std::slice::from_ref(&arn)
@@ -135,11 +135,11 @@ async fn tagging_elb_ec2_and_ssm_operations_work_against_moto() {
     let table = account.route_tables(&vpc).await.unwrap().remove(0);
     assert!(table.main);
     let second = with("VpcId", &vpc).with("CidrBlock", "10.0.2.0/24");
-    let second = make(a, "ec2", "CreateSubnet", second, "subnetId").await;
+    let second = send(a, "ec2", "CreateSubnet", second, "subnetId").await;
     let other = with("SubnetId", &second);
-    let other = make(a, "ec2", "CreateNetworkInterface", other, "networkInterfaceId").await;
+    let other = send(a, "ec2", "CreateNetworkInterface", other, "networkInterfaceId").await;
     let default_route = with("RouteTableId", &table.id).with("DestinationCidrBlock", "0.0.0.0/0");
-    make(a, "ec2", "CreateRoute", default_route.with("NetworkInterfaceId", &other), "return").await;
+    send(a, "ec2", "CreateRoute", default_route.with("NetworkInterfaceId", &other), "return").await;
     let to =
         RouteReplacement { table: table.id, destination: "0.0.0.0/0".into(), interface: nic.id };
     account.replace_route(&to, false).await.unwrap();

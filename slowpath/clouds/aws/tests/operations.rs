@@ -131,12 +131,12 @@ fn check_config(aws: &str) -> CheckConfig {
 }
 
 /// Runs all checks as on the emulator's first instance.
-async fn examine(side: &Fixture, config: &CheckConfig) -> Vec<Check> {
+async fn run_doctor(env: &Fixture, config: &CheckConfig) -> Vec<Check> {
     let report = Report { cloud: "aws".into(), phase: "ready".into(), ..Report::default() };
-    let mut observed = Observations::new(config, side.metadata.identity().await, Ok(report));
+    let mut observed = Observations::new(config, env.metadata.identity().await, Ok(report));
     observed.mac = Some([2, 0, 10, 0, 1, 1]);
     observed.kernel_mtu = Some(("weir-in".into(), 9001));
-    collect(&side.account, config, &mut observed).await;
+    collect(&env.account, config, &mut observed).await;
     evaluate(config, &observed)
 }
 
@@ -154,14 +154,14 @@ fn failed(checks: &[Check]) -> Vec<&str> {
 #[tokio::test]
 async fn doctor_passes_a_good_machine_and_changes_nothing() {
     use aws::call::Aws;
-    let side = fixture("ip").await;
-    let group = side.aws.with(|cloud| cloud.groups[0].arn.clone());
-    side.account.register(&group, "10.0.1.11").await.unwrap();
-    side.aws.advance(seconds(60));
+    let env = fixture("ip").await;
+    let group = env.aws.with(|cloud| cloud.groups[0].arn.clone());
+    env.account.register(&group, "10.0.1.11").await.unwrap();
+    env.aws.advance(seconds(60));
     // The role has no SSM permission, as in config/aws/policy.json.
-    side.aws.with(|cloud| cloud.forbidden = vec!["GetCommandInvocation".into()]);
-    let before = side.aws.with(|cloud| cloud.clone());
-    let checks = examine(&side, &check_config("cluster = \"north\"")).await;
+    env.aws.with(|cloud| cloud.forbidden = vec!["GetCommandInvocation".into()]);
+    let before = env.aws.with(|cloud| cloud.clone());
+    let checks = run_doctor(&env, &check_config("cluster = \"north\"")).await;
     assert_eq!(failed(&checks), Vec::<&str>::new(), "{checks:#?}");
     for name in [
         "metadata",
@@ -184,15 +184,15 @@ async fn doctor_passes_a_good_machine_and_changes_nothing() {
     }
     assert_eq!(check_named(&checks, "source/destination check").verdict, Verdict::Warn, "two arms");
     assert!(checks.iter().all(|check| check.name != "ssm:SendCommand"), "{checks:#?}");
-    let after = side.aws.with(|cloud| cloud.clone());
+    let after = env.aws.with(|cloud| cloud.clone());
     let tokens = cloud_emulators::state::Imds { tokens: after.imds.tokens, ..before.imds.clone() };
     assert_eq!(AwsState { imds: tokens, ..before }, after);
 }
 
 #[tokio::test]
 async fn doctor_warns_of_an_appliance_with_the_operators_permissions() {
-    let side = fixture("ip").await;
-    let checks = examine(&side, &check_config("cluster = \"north\"")).await;
+    let env = fixture("ip").await;
+    let checks = run_doctor(&env, &check_config("cluster = \"north\"")).await;
     let ssm = check_named(&checks, "ssm:GetCommandInvocation");
     assert_eq!(ssm.verdict, Verdict::Warn);
     assert!(ssm.remedy.contains("policy-operator.json"), "{ssm:?}");
@@ -220,9 +220,9 @@ async fn doctor_reports_each_of_these_defects_with_a_remedy() {
         }),
     ];
     for (aws, name, text, wrong) in cases {
-        let side = fixture("ip").await;
-        side.aws.with(wrong);
-        let checks = examine(&side, &check_config(aws)).await;
+        let env = fixture("ip").await;
+        env.aws.with(wrong);
+        let checks = run_doctor(&env, &check_config(aws)).await;
         let check = check_named(&checks, name);
         assert_eq!(check.verdict, Verdict::Fail, "{name}: {checks:#?}");
         assert!(check.text.contains(text) && !check.remedy.is_empty(), "{check:#?}");
@@ -231,24 +231,24 @@ async fn doctor_reports_each_of_these_defects_with_a_remedy() {
 
 #[tokio::test]
 async fn doctor_checks_mode_routes_with_dry_runs() {
-    let side = fixture("ip").await;
+    let env = fixture("ip").await;
     let routes = check_config("mode = \"routes\"\ncluster = \"north\"");
-    let checks = examine(&side, &routes).await;
+    let checks = run_doctor(&env, &routes).await;
     assert_eq!(failed(&checks), ["leader"], "{checks:#?}");
     assert!(check_named(&checks, "leader").text.contains("no leader priority"));
     for name in ["ec2:ReplaceRoute", "ec2:ModifyNetworkInterfaceAttribute"] {
         assert_eq!(check_named(&checks, name).verdict, Verdict::Ok);
     }
     assert_eq!(
-        side.aws.with(|cloud| cloud.tables[0].routes["0.0.0.0/0"].clone()),
+        env.aws.with(|cloud| cloud.tables[0].routes["0.0.0.0/0"].clone()),
         "igw-00000000000000001"
     );
-    assert!(side.aws.with(|cloud| cloud.instances[0].interfaces[1].check));
-    side.aws.with(|cloud| {
+    assert!(env.aws.with(|cloud| cloud.instances[0].interfaces[1].check));
+    env.aws.with(|cloud| {
         cloud.instances[0].tags.insert("weir:leader".into(), "1".into());
         cloud.forbidden.push("ReplaceRoute".into());
     });
-    let checks = examine(&side, &routes).await;
+    let checks = run_doctor(&env, &routes).await;
     assert_eq!(failed(&checks), ["ec2:ReplaceRoute"], "{checks:#?}");
     assert!(check_named(&checks, "leader").text.contains(OWN));
 }

@@ -16,15 +16,15 @@ use config::checked::OnLost;
 use simulation::TemporaryFile;
 
 mod machine;
-use machine::{Begin, GROUP, Machine, OWN, OWN_IP, ingress, settings};
+use machine::{GROUP, Machine, OWN, OWN_IP, Setup, ingress, settings};
 
 /// Returns a rule that answers an operation with 503.
-fn out(operation: &str) -> Rule {
+fn unavailable(operation: &str) -> Rule {
     Rule::always(operation, Fault::Refuse { status: 503, code: "ServiceUnavailable".into() })
 }
 
-async fn ready(begin: Begin) -> Machine {
-    let mut machine = begin.start();
+async fn ready(setup: Setup) -> Machine {
+    let mut machine = setup.start();
     machine.until("ready", |report| report.phase == "ready").await;
     machine
 }
@@ -36,11 +36,11 @@ fn healthy(report: &Report) -> usize {
 #[tokio::test]
 async fn it_finds_its_target_registers_once_and_is_ready_when_healthy() {
     for by_arn in [false, true] {
-        let mut begin = Begin::at("ip").await;
+        let mut setup = Setup::new("ip").await;
         if by_arn {
-            begin.settings = settings(&format!("target_group = \"{GROUP}\""));
+            setup.settings = settings(&format!("target_group = \"{GROUP}\""));
         }
-        let mut machine = ready(begin).await;
+        let mut machine = ready(setup).await;
         let report = machine.report();
         let target = (report.group.as_str(), report.target.as_str(), report.instance.as_str());
         assert_eq!(target, (GROUP, OWN_IP, OWN));
@@ -48,20 +48,20 @@ async fn it_finds_its_target_registers_once_and_is_ready_when_healthy() {
         assert_eq!((report.deregistration_delay_s, report.tcp_idle_s), (Some(120), Some(600)));
         assert_eq!((healthy(&report), machine.call_count("RegisterTargets", "ok")), (1, 1));
         assert_eq!(machine.call_count("GetResources", "ok"), u64::from(!by_arn));
-        assert_eq!(machine.appliance.idle(), Some(Duration::from_secs(600)));
+        assert_eq!(machine.appliance.last_tcp_idle(), Some(Duration::from_secs(600)));
         let answers = machine.appliance.probe_answers();
-        assert_eq!(answers.first().unwrap().1, "searching the target group at AWS");
+        assert_eq!(answers.first().unwrap().1, "searching for the target group at AWS");
         assert_eq!(answers.last().unwrap(), &(Some(State::Initial), String::new()));
         machine.pass(600).await;
         assert_eq!(machine.call_count("RegisterTargets", "ok"), 1);
     }
 }
 
-type Spoil = fn(&mut AwsState);
+type Modify = fn(&mut AwsState);
 
 #[tokio::test]
 async fn search_errors_are_reported_and_recovered_without_a_restart() {
-    let table: &[(Spoil, &[&str])] = &[
+    let table: &[(Modify, &[&str])] = &[
         (|w| w.groups[0].tags.clear(), &["no target group has the tag weir:cluster=north"]),
         (
             |w| {
@@ -86,14 +86,14 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
         ),
         (|w| w.imds.mode = "off".into(), &["no token from the metadata service"]),
     ];
-    for (spoil, answers) in table {
-        let begin = Begin::at("ip").await;
-        let original = begin.aws.with(|cloud| {
+    for (modify, answers) in table {
+        let setup = Setup::new("ip").await;
+        let original = setup.aws.with(|cloud| {
             let original = cloud.clone();
-            spoil(cloud);
+            modify(cloud);
             original
         });
-        let mut machine = begin.start();
+        let mut machine = setup.start();
         let report = machine.until("error", |report| !report.error.is_empty()).await;
         assert_eq!(report.phase, "looking");
         let probe = machine.appliance.probe();
@@ -113,9 +113,9 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
 
 #[tokio::test]
 async fn aws_is_not_called_before_the_ingress_port_exists() {
-    let begin = Begin::at("ip").await;
-    *begin.appliance.ingress.lock().unwrap() = None;
-    let mut machine = begin.start();
+    let setup = Setup::new("ip").await;
+    *setup.appliance.ingress.lock().unwrap() = None;
+    let mut machine = setup.start();
     let report = machine.until("error", |report| !report.error.is_empty()).await;
     assert!(report.error.contains("is the fastpath running?"), "{}", report.error);
     assert_eq!(machine.aws.take_calls(), []);
@@ -125,9 +125,9 @@ async fn aws_is_not_called_before_the_ingress_port_exists() {
 
 #[tokio::test]
 async fn an_unable_appliance_does_not_register_and_its_reasons_fail_the_probe() {
-    let begin = Begin::at("ip").await;
-    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
-    let mut machine = begin.start();
+    let setup = Setup::new("ip").await;
+    *setup.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
+    let mut machine = setup.start();
     machine.until("its location", |report| report.phase == "outside").await;
     machine.pass(300).await;
     assert_eq!(machine.call_count("RegisterTargets", "ok"), 0);
@@ -138,21 +138,21 @@ async fn an_unable_appliance_does_not_register_and_its_reasons_fail_the_probe() 
 
 #[tokio::test]
 async fn a_changed_idle_timeout_is_applied() {
-    let mut machine = ready(Begin::at("ip").await).await;
+    let mut machine = ready(Setup::new("ip").await).await;
     machine.aws.with(|cloud| {
         let set = &mut cloud.balancers[0].listener_attributes;
         set.insert("tcp.idle_timeout.seconds".into(), "900".into());
     });
     machine.until("900 s", |report| report.tcp_idle_s == Some(900)).await;
-    assert_eq!(machine.appliance.idle(), Some(Duration::from_secs(900)));
+    assert_eq!(machine.appliance.last_tcp_idle(), Some(Duration::from_secs(900)));
 }
 
 #[tokio::test]
 async fn a_removed_registration_is_repaired_or_reported() {
     for on_lost in [OnLost::Repair, OnLost::Report] {
-        let mut begin = Begin::at("ip").await;
-        begin.settings.lifecycle.on_lost = on_lost;
-        let mut machine = ready(begin).await;
+        let mut setup = Setup::new("ip").await;
+        setup.settings.lifecycle.on_lost = on_lost;
+        let mut machine = ready(setup).await;
         machine.aws.with(|cloud| cloud.groups[0].targets.clear());
         let lost =
             |f: &clouds::report::ReportedFinding| f.name == "registration-lost" && f.times == 1;
@@ -169,24 +169,27 @@ async fn a_removed_registration_is_repaired_or_reported() {
 #[tokio::test]
 async fn an_outage_at_start_keeps_a_machine_with_a_journal_in_service() {
     let file = TemporaryFile::new("journal");
-    let mut begin = Begin::at("ip").await;
-    begin.journal = Some(file.0.clone());
-    let mut first = ready(begin).await;
+    let mut setup = Setup::new("ip").await;
+    setup.journal = Some(file.0.clone());
+    let mut first = ready(setup).await;
     first.kill().await;
     // All services and the metadata answer 503, two services answer 503, and one of them does not
     // answer at all.
     for (rules, hangs) in [
-        (vec![out("*")], false),
-        (vec![out("GetResources"), out("DescribeTargetHealth")], false),
-        (vec![Rule::always("GetResources", Fault::Hang), out("DescribeTargetHealth")], true),
+        (vec![unavailable("*")], false),
+        (vec![unavailable("GetResources"), unavailable("DescribeTargetHealth")], false),
+        (
+            vec![Rule::always("GetResources", Fault::Hang), unavailable("DescribeTargetHealth")],
+            true,
+        ),
     ] {
         first.aws.clear_faults();
         rules.into_iter().for_each(|rule| first.aws.fault(rule));
         first.aws.take_calls();
-        let mut begin = Begin::again(&first);
-        begin.journal = Some(file.0.clone());
-        begin.clock.run_during_calls(hangs);
-        let mut machine = begin.start();
+        let mut setup = Setup::restart_of(&first);
+        setup.journal = Some(file.0.clone());
+        setup.clock.run_during_calls(hangs);
+        let mut machine = setup.start();
         machine.until("its location", |report| report.group == GROUP).await;
         machine.until_probe("").await;
         machine.pass(5).await;
@@ -201,27 +204,27 @@ async fn an_outage_at_start_keeps_a_machine_with_a_journal_in_service() {
 #[tokio::test]
 async fn an_outage_at_start_fails_probes_without_a_journal_of_this_machine() {
     let file = TemporaryFile::new("others");
-    let mut begin = Begin::at("ip").await;
-    begin.journal = Some(file.0.clone());
-    let mut first = ready(begin).await;
+    let mut setup = Setup::new("ip").await;
+    setup.journal = Some(file.0.clone());
+    let mut first = ready(setup).await;
     first.kill().await;
-    first.aws.fault(out("GetResources"));
-    type Otherwise = fn(&mut Begin);
-    let otherwise: [Otherwise; 4] = [
-        |begin| begin.journal = None,
-        |begin| begin.aws.with(|cloud| cloud.instances[0].id = "i-0000000000000000f".into()),
-        |begin| begin.settings = settings("cluster = \"south\""),
-        |begin| {
+    first.aws.fault(unavailable("GetResources"));
+    type Change = fn(&mut Setup);
+    let changes: [Change; 4] = [
+        |setup| setup.journal = None,
+        |setup| setup.aws.with(|cloud| cloud.instances[0].id = "i-0000000000000000f".into()),
+        |setup| setup.settings = settings("cluster = \"south\""),
+        |setup| {
             let other = "10.0.1.99".parse().unwrap();
             let other = Ingress { addresses: vec![other], ..ingress() };
-            *begin.appliance.ingress.lock().unwrap() = Some(other);
+            *setup.appliance.ingress.lock().unwrap() = Some(other);
         },
     ];
-    for otherwise in otherwise {
-        let mut begin = Begin::again(&first);
-        begin.journal = Some(file.0.clone());
-        otherwise(&mut begin);
-        let mut machine = begin.start();
+    for change in changes {
+        let mut setup = Setup::restart_of(&first);
+        setup.journal = Some(file.0.clone());
+        change(&mut setup);
+        let mut machine = setup.start();
         let report = machine.until("error", |report| !report.error.is_empty()).await;
         assert!(report.error.contains("GetResources"), "{}", report.error);
         assert!(machine.appliance.probe().starts_with("aws: "));
@@ -234,15 +237,15 @@ async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setti
     for (failover, expected_state) in
         [("no_rebalance", State::Healthy), ("rebalance", State::Draining)]
     {
-        let begin = Begin::at("ip").await;
-        begin.aws.with(|cloud| {
+        let setup = Setup::new("ip").await;
+        setup.aws.with(|cloud| {
             let set = &mut cloud.groups[0].attributes;
             for on in ["on_unhealthy", "on_deregistration"] {
                 set.insert(format!("target_failover.{on}"), failover.into());
             }
         });
-        let mut machine = ready(begin).await;
-        machine.appliance.flows(3);
+        let mut machine = ready(setup).await;
+        machine.appliance.set_flows(3);
         machine.pass(2).await;
         machine.terminate();
         let leaving = |report: &Report| report.state == "draining";
@@ -255,7 +258,7 @@ async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setti
         assert_eq!(answers.last().unwrap().0, Some(expected_state), "{failover}: {answers:?}");
         machine.pass(30).await;
         assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
-        machine.appliance.flows(0);
+        machine.appliance.set_flows(0);
         assert_eq!(machine.wait_for_exit().await, Exit::Drained);
         assert_eq!(machine.report().phase, "over");
     }
@@ -263,8 +266,8 @@ async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setti
 
 #[tokio::test]
 async fn it_forwards_flows_until_the_deregistration_delay_is_over() {
-    let mut machine = ready(Begin::at("ip").await).await;
-    machine.appliance.flows(1);
+    let mut machine = ready(Setup::new("ip").await).await;
+    machine.appliance.set_flows(1);
     let began = machine.aws.with(|cloud| cloud.now);
     machine.terminate();
     assert_eq!(machine.wait_for_exit().await, Exit::DelayOver);
@@ -274,20 +277,20 @@ async fn it_forwards_flows_until_the_deregistration_delay_is_over() {
 
 #[tokio::test]
 async fn a_drain_during_an_outage_ends_at_the_drain_cap() {
-    let mut machine = ready(Begin::at("ip").await).await;
-    machine.appliance.flows(1);
-    machine.aws.fault(out("*"));
+    let mut machine = ready(Setup::new("ip").await).await;
+    machine.appliance.set_flows(1);
+    machine.aws.fault(unavailable("*"));
     machine.terminate();
     assert_eq!(machine.wait_for_exit().await, Exit::CapOver);
     assert!(machine.call_count("DeregisterTargets", "transient") > 10, "it is repeated");
-    let named = |name: &str| machine.report().findings.iter().any(|found| found.name == name);
-    assert!(named("call-failed") && named("drain-unconfirmed"));
+    let has_finding = |name: &str| machine.report().findings.iter().any(|found| found.name == name);
+    assert!(has_finding("call-failed") && has_finding("drain-unconfirmed"));
 }
 
 #[tokio::test]
 async fn retries_in_progress_do_not_delay_the_drain() {
-    let mut machine = ready(Begin::at("ip").await).await;
-    machine.aws.fault(out("DescribeTargetHealth"));
+    let mut machine = ready(Setup::new("ip").await).await;
+    machine.aws.fault(unavailable("DescribeTargetHealth"));
     // From now on a pause between attempts never ends.
     machine.clock.block_retries(true);
     machine.until_unavailable("DescribeTargetHealth").await;
@@ -299,15 +302,15 @@ async fn retries_in_progress_do_not_delay_the_drain() {
 
 #[tokio::test]
 async fn a_second_sigterm_exits_at_once_and_so_does_the_first_before_registration() {
-    let mut machine = ready(Begin::at("ip").await).await;
-    machine.appliance.flows(1);
+    let mut machine = ready(Setup::new("ip").await).await;
+    machine.appliance.set_flows(1);
     machine.terminate();
     machine.until("leaving", |report| report.phase == "leaving").await;
     machine.terminate();
     assert_eq!(machine.wait_for_exit().await, Exit::Forced);
-    let begin = Begin::at("ip").await;
-    begin.aws.fault(Rule::always("GetResources", Fault::Hang));
-    let mut machine = begin.start();
+    let setup = Setup::new("ip").await;
+    setup.aws.fault(Rule::always("GetResources", Fault::Hang));
+    let mut machine = setup.start();
     machine.terminate();
     assert_eq!(machine.wait_for_exit().await, Exit::Drained);
     assert_eq!(machine.aws.with(|cloud| cloud.groups[0].targets.len()), 0);
@@ -315,13 +318,13 @@ async fn a_second_sigterm_exits_at_once_and_so_does_the_first_before_registratio
 
 #[tokio::test]
 async fn an_auto_scaling_hook_gets_heartbeats_and_is_completed_at_the_end() {
-    let mut machine = ready(Begin::at("ip").await).await;
-    machine.appliance.flows(1);
+    let mut machine = ready(Setup::new("ip").await).await;
+    machine.appliance.set_flows(1);
     machine.aws.with(|cloud| cloud.terminate(OWN));
     let report = machine.until("leaving", |report| report.drain.is_some()).await;
     assert!(report.drain.unwrap().reason.contains("Auto Scaling"));
     machine.pass(70).await;
-    machine.appliance.flows(0);
+    machine.appliance.set_flows(0);
     assert_eq!(machine.wait_for_exit().await, Exit::Drained);
     assert!(machine.call_count("RecordLifecycleActionHeartbeat", "ok") >= 3);
     assert_eq!(machine.call_count("CompleteLifecycleAction", "ok"), 1);
@@ -331,8 +334,8 @@ async fn an_auto_scaling_hook_gets_heartbeats_and_is_completed_at_the_end() {
 
 #[tokio::test]
 async fn a_spot_notice_ends_the_drain_before_the_instance() {
-    let mut machine = ready(Begin::at("ip").await).await;
-    machine.appliance.flows(1);
+    let mut machine = ready(Setup::new("ip").await).await;
+    machine.appliance.set_flows(1);
     let at = DateTime::from(SystemTime::now() + Duration::from_secs(120));
     let at = at.fmt(Format::DateTime).unwrap();
     let notice = format!("{{\"action\": \"terminate\", \"time\": \"{at}\"}}");
@@ -350,17 +353,17 @@ async fn a_spot_notice_ends_the_drain_before_the_instance() {
 async fn peers_are_reported_with_addresses_for_both_target_types() {
     for (by, own, other) in [("ip", OWN_IP, "10.0.1.12"), ("instance", OWN, "i-00000000000000002")]
     {
-        let begin = Begin::at(by).await;
+        let setup = Setup::new(by).await;
         if by == "instance" {
             let mac = [2, 0, 10, 0, 1, 0];
-            *begin.appliance.ingress.lock().unwrap() = Some(Ingress { mac, ..ingress() });
+            *setup.appliance.ingress.lock().unwrap() = Some(Ingress { mac, ..ingress() });
         }
-        begin.aws.with(|cloud| {
+        setup.aws.with(|cloud| {
             let settings = cloud.groups[0].health_check();
             let (now, cloud) = (cloud.now, &mut cloud.groups[0].targets);
             cloud.push(cloud_emulators::target::Target::new(other, false, now, settings));
         });
-        let mut machine = begin.start();
+        let mut machine = setup.start();
         let both = |report: &Report| {
             report.phase == "ready" && report.peers.iter().any(|peer| peer.state == "unhealthy")
         };
@@ -378,11 +381,11 @@ async fn peers_are_reported_with_addresses_for_both_target_types() {
 
 #[tokio::test]
 async fn throttled_calls_are_counted_and_retried_until_registration_succeeds() {
-    let begin = Begin::at("ip").await;
+    let setup = Setup::new("ip").await;
     let throttled = Fault::Refuse { status: 400, code: "Throttling".into() };
-    begin.aws.fault(Rule::first(3, "RegisterTargets", throttled.clone()));
-    begin.aws.fault(Rule::first(2, "GetResources", throttled));
-    let machine = ready(begin).await;
+    setup.aws.fault(Rule::first(3, "RegisterTargets", throttled.clone()));
+    setup.aws.fault(Rule::first(2, "GetResources", throttled));
+    let machine = ready(setup).await;
     assert_eq!(machine.call_count("RegisterTargets", "throttled"), 3);
     assert_eq!(machine.call_count("GetResources", "throttled"), 2);
     assert_eq!(machine.call_count("RegisterTargets", "ok"), 1);

@@ -22,9 +22,9 @@ fn read(folder: &Path, name: &str) -> Value {
 }
 
 /// Checks the members of a form at `path` against a shape. Members are pairs such as
-/// `A.member.1.B=c`, lists are numbered. Adds to `problems` what the shape does not allow, and
-/// required members that are missing.
-fn judge(
+/// `A.member.1.B=c`, lists are numbered. Adds what the shape does not allow, and required members
+/// that are missing, to `problems`.
+fn check_form(
     model: &Value,
     shape: &str,
     path: &str,
@@ -45,7 +45,7 @@ fn judge(
                 if !inside.is_empty() {
                     present.push(written.clone());
                     let next = member["shape"].as_str().unwrap();
-                    judge(model, next, &format!("{path}.{name}"), &inside, problems);
+                    check_form(model, next, &format!("{path}.{name}"), &inside, problems);
                 } else if required(found, name) {
                     problems.push(format!("{path}: {name} is required"));
                 }
@@ -69,7 +69,7 @@ fn judge(
                     }
                     break;
                 }
-                judge(model, next, &format!("{path}[{n}]"), &inside, problems);
+                check_form(model, next, &format!("{path}[{n}]"), &inside, problems);
             }
         }
         "integer" | "long" if leaf.is_none_or(|l| l.parse::<i64>().is_err()) => {
@@ -107,8 +107,8 @@ fn below(pairs: &[(String, String)], name: &str) -> Vec<(String, String)> {
     inside.collect()
 }
 
-/// Checks a JSON value against a shape, like `judge`.
-fn judge_json(model: &Value, shape: &str, path: &str, value: &Value, problems: &mut Vec<String>) {
+/// Checks a JSON value against a shape, like `check_form`.
+fn check_json(model: &Value, shape: &str, path: &str, value: &Value, problems: &mut Vec<String>) {
     let found = &model["shapes"][shape];
     let next = |member: &Value| member["shape"].as_str().unwrap_or_default().to_owned();
     let fits = match found["type"].as_str().unwrap_or("absent") {
@@ -118,7 +118,7 @@ fn judge_json(model: &Value, shape: &str, path: &str, value: &Value, problems: &
                 match member.is_null() {
                     true => problems.push(format!("{path}: no member {name}")),
                     false => {
-                        judge_json(
+                        check_json(
                             model,
                             &next(member),
                             &format!("{path}.{name}"),
@@ -135,12 +135,12 @@ fn judge_json(model: &Value, shape: &str, path: &str, value: &Value, problems: &
         }),
         "list" => value.as_array().is_some_and(|items| {
             let member = next(&found["member"]);
-            items.iter().for_each(|item| judge_json(model, &member, path, item, problems));
+            items.iter().for_each(|item| check_json(model, &member, path, item, problems));
             true
         }),
         "map" => value.as_object().is_some_and(|items: &Map<String, Value>| {
             let member = next(&found["value"]);
-            items.values().for_each(|item| judge_json(model, &member, path, item, problems));
+            items.values().for_each(|item| check_json(model, &member, path, item, problems));
             true
         }),
         "integer" | "long" => value.is_i64() || value.is_u64(),
@@ -178,13 +178,14 @@ fn to_xml(model: &Value, shape: &str, value: &Value) -> String {
     }
 }
 
-/// Sends each kind of request once and returns what the emulator received.
+/// Sends the requests that the models cover, each at least once, and returns the calls that the
+/// emulator received.
 async fn each_request() -> Vec<Call> {
-    let side = fixture("ip").await;
-    let account = &side.account;
+    let env = fixture("ip").await;
+    let account = &env.account;
     let arn = account.groups_by_tag("weir:cluster", "north").await.unwrap().remove(0);
     account.groups(std::slice::from_ref(&arn)).await.unwrap();
-    assert_eq!(side.metadata.identity().await.unwrap().region, account.region());
+    assert_eq!(env.metadata.identity().await.unwrap().region, account.region());
     account.register(&arn, "10.0.1.11").await.unwrap();
     let group = account.groups(&[]).await.unwrap().remove(0);
     account.attributes(&group).await.unwrap();
@@ -198,12 +199,12 @@ async fn each_request() -> Vec<Call> {
         RouteReplacement { table, destination: "0.0.0.0/0".into(), interface: nic.id.clone() };
     account.replace_route(&to, true).await.unwrap();
     to.destination = "::/0".into();
-    side.aws.with(|cloud| cloud.tables[0].routes.insert("::/0".into(), "igw-1".into()));
+    env.aws.with(|cloud| cloud.tables[0].routes.insert("::/0".into(), "igw-1".into()));
     account.replace_route(&to, false).await.unwrap();
     account.set_source_dest_check(&nic.id, false, true).await.unwrap();
     let id = account.send_command(own, "true", Duration::from_secs(9)).await.unwrap();
     let _ = account.invocation(&id, own).await;
-    let calls = side.aws.take_calls();
+    let calls = env.aws.take_calls();
     assert!(calls.len() >= 16, "{calls:?}");
     calls
 }
@@ -229,7 +230,7 @@ async fn requests_have_the_shape_of_amazons_models() {
         ("ssm", "ssm"),
     ];
     let models = models.map(|(s, file)| (s, read(&folder, &format!("{file}-model-slice.json"))));
-    let (mut problems, mut judged) = (Vec::new(), Vec::new());
+    let (mut problems, mut checked) = (Vec::new(), Vec::new());
     for call in &calls {
         let Some((_, model)) = models.iter().find(|(s, _)| *s == call.service) else { continue };
         let operation = &model["operations"][&call.operation];
@@ -237,23 +238,23 @@ async fn requests_have_the_shape_of_amazons_models() {
             println!("not in the slice: {}", call.operation);
             continue;
         };
-        judged.push(call.operation.as_str());
+        checked.push(call.operation.as_str());
         if call.json.is_null() {
             let own = |(key, _): &&(String, String)| key != "Action" && key != "Version";
             let pairs: Vec<_> = call.members.iter().filter(own).cloned().collect();
-            judge(model, shape, &call.operation, &pairs, &mut problems);
+            check_form(model, shape, &call.operation, &pairs, &mut problems);
         } else {
-            judge_json(model, shape, &call.operation, &call.json, &mut problems);
+            check_json(model, shape, &call.operation, &call.json, &mut problems);
         }
         let version = &model["metadata"]["apiVersion"];
         let sent = call.members.iter().find(|(key, _)| key == "Version");
         assert!(sent.is_none_or(|(_, sent)| sent == version), "{sent:?} is not {version}");
     }
     assert!(problems.is_empty(), "{problems:#?}");
-    println!("judged: {judged:?}");
-    assert!(judged.len() >= 13, "{judged:?}");
+    println!("checked: {checked:?}");
+    assert!(checked.len() >= 13, "{checked:?}");
     let wrong = [("RouteTableId", "r"), ("Unheard", "x")].map(|(k, v)| (k.into(), v.into()));
-    judge(&models[2].1, "ReplaceRouteRequest", "wrong", &wrong, &mut problems);
+    check_form(&models[2].1, "ReplaceRouteRequest", "wrong", &wrong, &mut problems);
     assert_eq!(problems, ["wrong: no member Unheard"]);
 }
 
@@ -261,7 +262,7 @@ async fn requests_have_the_shape_of_amazons_models() {
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
 async fn amazons_examples_are_parsed() {
     let folder = folder("aws-examples");
-    let side = fixture("ip").await;
+    let env = fixture("ip").await;
     let elb = read(&folder, "elbv2-model-slice.json");
     let examples = read(&folder, "elbv2-examples-1.json");
     let mut checked = 0;
@@ -273,16 +274,16 @@ async fn amazons_examples_are_parsed() {
                 "<{operation}Response><{operation}Result>{inside}</{operation}Result>\
                  </{operation}Response>"
             );
-            side.aws.clear_faults();
-            side.aws.fault(Rule::always(operation, Fault::Body(text)));
+            env.aws.clear_faults();
+            env.aws.fault(Rule::always(operation, Fault::Body(text)));
             checked += 1;
             if operation == "DescribeTargetGroups" {
-                let groups = side.account.groups(&[]).await.unwrap();
+                let groups = env.account.groups(&[]).await.unwrap();
                 let name = &example["output"]["TargetGroups"][0]["TargetGroupName"];
                 assert_eq!(groups[0].name, *name);
                 continue;
             }
-            let targets = side.account.targets("arn", None).await.unwrap();
+            let targets = env.account.targets("arn", None).await.unwrap();
             let expected = example["output"]["TargetHealthDescriptions"].as_array().unwrap();
             assert_eq!(targets.len(), expected.len());
             for (target, expected) in targets.iter().zip(expected) {
@@ -300,18 +301,18 @@ async fn amazons_examples_are_parsed() {
         for example in examples["examples"][operation].as_array().unwrap() {
             let inside = to_xml(&ec2, output["shape"].as_str().unwrap(), &example["output"]);
             let text = format!("<{operation}Response>{inside}</{operation}Response>");
-            side.aws.clear_faults();
-            side.aws.fault(Rule::always(operation, Fault::Body(text)));
+            env.aws.clear_faults();
+            env.aws.fault(Rule::always(operation, Fault::Body(text)));
             checked += 1;
             if operation == "DescribeRouteTables" {
-                let tables = side.account.route_tables("vpc").await.unwrap();
+                let tables = env.account.route_tables("vpc").await.unwrap();
                 let expected = &example["output"]["RouteTables"][0];
                 assert_eq!(tables[0].id, expected["RouteTableId"]);
                 assert_eq!(tables[0].main, expected["Associations"][0]["Main"]);
                 let gateway = expected["Routes"][0]["GatewayId"].as_str();
                 assert_eq!(tables[0].routes[0].target.as_deref(), gateway);
             } else {
-                let nics = side.account.network_interfaces("i").await.unwrap();
+                let nics = env.account.network_interfaces("i").await.unwrap();
                 let expected = &example["output"]["NetworkInterfaces"][0];
                 assert_eq!(nics[0].id, expected["NetworkInterfaceId"]);
                 assert_eq!(nics[0].source_dest_check, expected["SourceDestCheck"]);

@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::balancer::{Probe, Rule, rules};
 use crate::location::Location;
 
-/// Maximum time for the detection of a failed member, above which a finding is reported.
+/// Time for the detection of a failed member above which a finding is reported.
 const MAX_DETECTION_TIME: Duration = Duration::from_secs(30);
-/// If a rule's idle timeout of TCP flows is at most this long, the rule should reset idle flows. 4
-/// minutes are Azure's default and minimum.
+/// Idle timeout of TCP flows up to which a rule should reset idle flows: 4 minutes, Azure's default
+/// and minimum.
 const SHORT_IDLE_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The part of Weir's configuration that must fit the settings at Azure.

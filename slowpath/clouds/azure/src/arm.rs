@@ -1,6 +1,6 @@
 //! Interface to Azure Resource Manager (ARM). Resources are complete JSON bodies, so that unknown
-//! members survive a read and a write. A long operation is represented by a handle that can be
-//! stored and polled later, also by another process.
+//! members survive a read and a write. A long-running operation is represented by a handle that can
+//! be stored and polled later, also by another process.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ pub struct Resource {
     pub etag: Option<String>,
 }
 
-/// A long operation that continues at Azure after its request was accepted.
+/// A long-running operation, which continues at Azure after its request was accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OperationHandle {
     /// URL from `Azure-AsyncOperation`, which returns a body with a `status`.
@@ -63,7 +63,7 @@ pub enum WriteOutcome {
     },
 }
 
-/// State of a long operation.
+/// State of a long-running operation.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Progress {
     /// The operation continues.
@@ -84,17 +84,17 @@ pub trait Arm: Send + Sync {
     fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource>;
     /// Reads all resources of a list, from all pages.
     fn list<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Vec<Value>>;
-    /// Creates or replaces a resource. With an ETag, fails with
-    /// [`Failure::Conflict`](clouds::failure::Failure::Conflict) if the resource was changed since
-    /// it had that ETag.
+    /// Creates or replaces a resource. If `etag` is given, the resource is replaced only if it
+    /// still has that ETag; the error is [`Failure::Conflict`](clouds::failure::Failure::Conflict)
+    /// otherwise.
     fn put<'a>(
         &'a self,
         request: &'a ArmRequest,
         body: &'a Value,
         etag: Option<&'a str>,
     ) -> ArmFuture<'a, WriteOutcome>;
-    /// Deletes a resource.
+    /// Deletes a resource; deleting an absent one succeeds.
     fn delete<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, WriteOutcome>;
-    /// Polls a long operation.
+    /// Polls a long-running operation.
     fn poll<'a>(&'a self, handle: &'a OperationHandle) -> ArmFuture<'a, Progress>;
 }

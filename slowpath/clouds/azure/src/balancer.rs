@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::id::ResourceId;
 use crate::membership::AdminState;
-use crate::types::{End, Tunnels};
+use crate::types::{TunnelEnd, Tunnels};
 
 /// An entry of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub struct Entry {
     pub mode: MembershipMode,
     /// Name of the entry in the pool's list of addresses; an administrative state needs one.
     pub name: Option<String>,
-    /// The member's IP configuration, if Azure lists it.
+    /// The member's IP configuration (an address of a network interface), if Azure lists it.
     pub configuration: Option<ResourceId>,
     /// Address, of an entry by address.
     pub address: Option<IpAddr>,
@@ -117,8 +117,8 @@ pub fn frontend_addresses(balancer: &Value) -> Vec<IpAddr> {
     frontends.filter_map(|f| text(f, "/properties/privateIPAddress").parse().ok()).collect()
 }
 
-/// Returns all entries of a pool. If one entry has an address, the pool is by address; Azure then
-/// lists the interfaces behind the addresses too, and these are no further entries.
+/// Returns all entries of a pool. If one entry has an address, all entries are by address: Azure
+/// then lists the interfaces that have these addresses too, which are no entries of their own.
 pub fn entries(pool: &Value) -> Vec<Entry> {
     let listed = list(pool, "/properties/loadBalancerBackendAddresses").iter().map(parse_entry);
     let mut entries: Vec<Entry> = listed.collect();
@@ -187,10 +187,10 @@ pub fn tunnels(pool: &Value) -> Result<Tunnels, String> {
 }
 
 /// Parses one tunnel; returns `None` unless it is a valid VXLAN tunnel.
-fn parse_tunnel(tunnel: &Value) -> Option<End> {
+fn parse_tunnel(tunnel: &Value) -> Option<TunnelEnd> {
     let port = number(tunnel, "/port").filter(|port| *port != 0)?;
     let vni = number(tunnel, "/identifier").filter(|vni| *vni < 1 << 24)?;
-    text(tunnel, "/protocol").eq_ignore_ascii_case("VXLAN").then_some(End { port, vni })
+    text(tunnel, "/protocol").eq_ignore_ascii_case("VXLAN").then_some(TunnelEnd { port, vni })
 }
 
 /// Returns the rules that send to a pool.

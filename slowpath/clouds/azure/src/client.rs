@@ -20,7 +20,7 @@ use crate::failure::ClassifyError;
 use crate::long_running::{self, POLL};
 use crate::transport::{HttpTransport, send};
 
-/// Maximum number of pages of a list.
+/// Maximum number of pages of a list; a longer list is an error.
 const MAX_PAGES: usize = 200;
 
 /// Settings of the Resource Manager client.
@@ -108,8 +108,8 @@ impl Client {
         Ok(url)
     }
 
-    /// Makes one attempt, limited to the timeout, and counts it. `read` parses the response; if
-    /// `read` fails, the attempt has failed.
+    /// Makes one attempt, limited to the timeout, and counts it. `read` parses the response; an
+    /// error that it returns is the attempt's.
     async fn attempt<T>(
         &self,
         operation: Operation,

@@ -64,6 +64,7 @@ pub struct Credentials {
     variables: Variables,
     metadata: Metadata,
     transport: HttpTransport,
+    /// URL of the login service; `None` if it is unknown.
     login: Option<String>,
     /// The SDK's credential, which has its own token cache; created on first use.
     sdk_credential: Mutex<Option<Arc<dyn TokenCredential>>>,
@@ -119,9 +120,9 @@ impl Credentials {
         *self.sdk_credential.lock().await = None;
     }
 
-    /// Returns a token of the managed identity. The SDK's own credential is not used: its address
-    /// is fixed, it retries for a minute or longer by its own clock, and it gives the same reason
-    /// for every status 400.
+    /// Returns a token of the managed identity. The SDK's own credential type is not used: it does
+    /// not take another metadata address, retries for a minute or longer by its own clock, and
+    /// reports the same reason for every status 400.
     async fn managed_token(&self, scopes: &[&str]) -> Result<AccessToken, AttemptError> {
         let scope = scopes.first().copied().unwrap_or_default();
         let audience = scope.strip_suffix(".default").unwrap_or(scope);
@@ -131,6 +132,7 @@ impl Credentials {
         Ok(AccessToken::new(token.secret, expires))
     }
 
+    /// Returns a token for which the login service exchanges a client secret or a federated token.
     async fn exchanged_token(
         &self,
         kind: AzureCredential,

@@ -12,7 +12,7 @@ use crate::balancer::{self, Rule, entries, rules};
 use crate::location::{Location, Pool};
 use crate::membership::AdminState;
 use crate::pool_entries::{display_name, find_pool, own_entry};
-use crate::types::{End, Family, Tunnels};
+use crate::types::{Family, TunnelEnd, Tunnels};
 
 mod check_config;
 mod collect;
@@ -174,13 +174,13 @@ fn tunnels(
 fn to_tunnels(ends: TunnelPair) -> Tunnels {
     let TunnelPair { external_port, external_vni, internal_port, internal_vni } = ends;
     Tunnels {
-        external: End { port: external_port, vni: external_vni },
-        internal: End { port: internal_port, vni: internal_vni },
+        external: TunnelEnd { port: external_port, vni: external_vni },
+        internal: TunnelEnd { port: internal_port, vni: internal_vni },
     }
 }
 
 fn describe(Tunnels { external, internal }: &Tunnels) -> String {
-    let one = |end: &End| format!("port {} vni {}", end.port, end.vni);
+    let one = |end: &TunnelEnd| format!("port {} vni {}", end.port, end.vni);
     format!("external {}, internal {}", one(external), one(internal))
 }
 

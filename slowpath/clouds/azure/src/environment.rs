@@ -77,14 +77,14 @@ mod tests {
 
     #[test]
     fn each_environment_has_its_hosts_and_an_override_keeps_the_audience() {
-        for (word, resources, login) in [
+        for (name, resources, login) in [
             ("AzurePublicCloud", "https://management.azure.com/", "microsoftonline.com"),
             // As in an example of Microsoft's.
             ("AZUREPUBLICCLOUD", "https://management.azure.com/", "microsoftonline.com"),
             ("AzureUSGovernmentCloud", "https://management.usgovcloudapi.net/", ".us"),
             ("AzureChinaCloud", "https://management.chinacloudapi.cn/", "chinacloudapi.cn"),
         ] {
-            let cloud = Environment::of(word, None).unwrap();
+            let cloud = Environment::of(name, None).unwrap();
             assert_eq!((cloud.resources.as_str(), cloud.audience.as_str()), (resources, resources));
             assert!(cloud.login.unwrap().ends_with(login));
         }
@@ -97,12 +97,12 @@ mod tests {
     }
 
     #[test]
-    fn unknown_environment_error_lists_the_known_ones() {
+    fn unknown_environments_and_addresses_without_https_are_errors() {
         let unknown = Environment::of("AzureGermanCloud", None).unwrap_err().error.message;
         assert!(unknown.contains("AzureGermanCloud") && unknown.contains("AzureChinaCloud"));
         for wrong in ["http://localhost:1", "localhost", "https://", "", "mailto:a@b"] {
-            let refused = Environment::of("AzurePublicCloud", Some(wrong)).unwrap_err();
-            assert!(refused.error.message.contains("https://"), "{refused:?}");
+            let failed = Environment::of("AzurePublicCloud", Some(wrong)).unwrap_err();
+            assert!(failed.error.message.contains("https://"), "{failed:?}");
         }
     }
 }

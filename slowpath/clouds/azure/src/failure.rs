@@ -65,13 +65,13 @@ const ABSENT: [&str; 4] =
 /// Error codes that come with status 409 (conflict), although no retry can succeed.
 const PERMANENT: [&str; 2] = ["MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription"];
 
-/// Maximum of a requested delay; a longer one is probably a mistake, and shortened to this.
+/// Maximum of a requested delay. A longer one is probably a mistake, and is shortened to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 /// Maximum length, in characters, of a message passed on from Azure.
 const MAX_MESSAGE_LENGTH: usize = 1000;
 
-/// Classifies an error by HTTP status and code. The status is 0 for the error of a long operation,
-/// which has none.
+/// Classifies an error by HTTP status and code. The status is 0 for the error of a long-running
+/// operation, which has none.
 pub fn classify(status: u16, code: &str) -> Failure {
     let is = |codes: &[&str]| codes.contains(&code);
     if status == 429 || is(&THROTTLING) {
@@ -101,8 +101,8 @@ pub struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Parses any of the following formats. From another body, a proxy's page for instance, it
-    /// returns the beginning as the message.
+    /// Parses any of the following formats. For any other body, a proxy's page for instance, the
+    /// message is the beginning of the body.
     ///
     /// - Resource Manager: `{"error": {"code", "message", "details"}}`, or the same without the
     ///   outer key.
@@ -244,7 +244,7 @@ impl ClassifyError for Operation {
     }
 }
 
-/// Error message for a missing permission.
+/// Error messages for rejected credentials and missing permissions.
 trait Denied {
     fn denied(self, status: u16, code: &str, error: &str) -> String;
 }
@@ -277,7 +277,7 @@ impl Denied for Operation {
     }
 }
 
-/// An [`AttemptError`] wrapped for its way through the SDK, which has its own error type.
+/// An [`AttemptError`] wrapped so that it passes through the SDK, which has its own error type.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.error)]
 struct WrappedError(AttemptError);

@@ -21,7 +21,8 @@ use crate::types::{CallError, Family, Identity, ScheduledEvent, Tunnels};
 
 pub use read::{parse_events, parse_identity, parse_mac, parse_subnets, parse_tunnels};
 
-/// Time limit of one attempt; IMDS runs on the machine's host and answers quickly or not at all.
+/// Time limit of one attempt; IMDS is local to the machine's host, so a slow response is not
+/// expected.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for scheduled events; the first request enables the service, which takes up to two
 /// minutes.
@@ -36,8 +37,9 @@ const RETRY_POLICY: Policy = Policy {
     max_pause: Duration::from_secs(10),
     max_elapsed: Duration::from_secs(80),
 };
-/// Values of `api-version` for scheduled events and for tokens.
+/// Value of `api-version` for scheduled events.
 const EVENTS_VERSION: &str = "2020-07-01";
+/// Value of `api-version` for tokens.
 const TOKEN_VERSION: &str = "2018-02-01";
 
 /// Operation names for errors; IMDS has paths instead of operations, and no permissions.
@@ -212,7 +214,7 @@ impl Metadata {
     }
 }
 
-/// Adds the most likely cause, and a delay, to a connection error.
+/// Adds the most likely cause, and a delay before the next attempt, to a connection error.
 fn unreached(operation: Operation, failed: AttemptError) -> AttemptError {
     if failed.error.code != "NoAnswer" {
         return failed;

@@ -1,4 +1,5 @@
-//! Long operations: parsing of the first response and of polls, and waiting for the end.
+//! Long-running operations of Resource Manager, which continue after the response to their request:
+//! parsing of that response and of polls, and waiting for the end.
 
 use std::time::{Duration, SystemTime};
 
@@ -173,7 +174,8 @@ fn is_deletion(handle: &OperationHandle) -> bool {
     handle.name.contains("_Delete") && url.is_some_and(|url| url.path().ends_with(&handle.resource))
 }
 
-/// Returns whether a state means success or failure; `None` for all others, which are not final.
+/// Returns true for a state that means success, false for one that means failure; `None` for all
+/// others, which are not final.
 fn final_result(word: &str) -> Option<bool> {
     match word.to_ascii_lowercase().as_str() {
         "succeeded" => Some(true),
@@ -194,9 +196,9 @@ fn failed(operation: Operation, state: &str, body: &Value) -> AttemptError {
     operation.classified(0, &error_body)
 }
 
-/// Waits until a write is complete, for `timeout` at most; returns the resource if the first
-/// response contained it. The last poll may end later than that, because its attempts have their
-/// own limits; with [`Policy::ONCE`](clouds::retry::Policy::ONCE) it makes a single attempt.
+/// Waits until a write is complete, for `timeout` at most; returns the resource if the response to
+/// the write contained it. The last poll may end after `timeout`, because its attempts have their
+/// own time limits; with [`Policy::ONCE`](clouds::retry::Policy::ONCE) it makes a single attempt.
 ///
 /// # Errors
 /// Fails if the operation failed, a poll fails permanently, or the timeout is exceeded.

@@ -56,7 +56,8 @@ use tunnel_reports::TunnelReports;
 const POOLS_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of membership queries while a membership or its tunnels are not as desired.
 const POOLS_INTERVAL_UNSETTLED: Duration = Duration::from_secs(15);
-/// Interval of tunnel queries to IMDS.
+/// Interval of tunnel queries to IMDS; also the delay of a tunnel or event query after IMDS had no
+/// such document.
 const TUNNELS_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval of event queries to IMDS; a preemption is announced only 30 s in advance.
 const EVENTS_INTERVAL: Duration = Duration::from_secs(2);
@@ -66,8 +67,8 @@ const TUNNELS_INTERVAL_UNKNOWN: Duration = Duration::from_secs(2);
 const WRITE_SETTLE_TIME: Duration = Duration::from_secs(180);
 /// Time within which a packet is expected after the appliance has become ready.
 const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long Azure may treat an able appliance as not ready, or IMDS and Resource Manager may report
-/// different tunnels, before that is reported.
+/// How long an able appliance may be not ready, or IMDS and Resource Manager may report different
+/// tunnels, before that is reported.
 const MISMATCH_GRACE: Duration = Duration::from_secs(60);
 
 /// State machine of the membership in Azure backend pools.
@@ -78,7 +79,7 @@ pub struct Membership {
     managed: bool,
     persisted: PersistedState,
     able: Result<Instant, Vec<String>>,
-    /// The appliance has been able once, which ends the preboot phase of the probe.
+    /// The appliance has been able once; `azure.preboot_health` applies only before.
     was_able: bool,
     calls: [CallState; Call::COUNT],
     /// The first queries of IMDS were answered or have timed out.
@@ -90,6 +91,7 @@ pub struct Membership {
     events: ScheduledEvents,
     flows: u64,
     packets: u64,
+    /// Packets of unknown tunnels, as last counted; `None` before the first count.
     unknown_tunnel: Option<u64>,
     last_active: Instant,
     ready_since: Option<Instant>,
@@ -202,8 +204,8 @@ impl Membership {
         self.tunnel_reports.statuses(self.settings.tunnels, &self.persisted)
     }
 
-    /// Returns the id of the scheduled event that is being or has to be acknowledged, else that of
-    /// the first event because of which the machine leaves.
+    /// Returns the id of a scheduled event: of the one that is being acknowledged, else the next
+    /// one to acknowledge, else the first one because of which the machine leaves.
     pub fn event(&self) -> Option<&str> {
         self.events.current()
     }
@@ -261,12 +263,12 @@ impl Membership {
             Answer::Pools(result) => self.handle_pools(now, epoch, result),
             Answer::Joined(result) => self.handle_joined(now, result),
             Answer::Down(result) => self.handle_down(now, result),
-            Answer::Up(_) => self.defer(Call::ReadPools, now),
+            Answer::Up(_) => self.schedule_call(Call::ReadPools, now),
             Answer::Left(result) => self.handle_left(now, result),
             Answer::Tunnels(Ok(tunnels)) => {
                 self.tunnel_reports.record_imds(now, Some(tunnels));
                 let expedited = std::mem::take(&mut self.calls[call as usize].expedited);
-                self.defer(
+                self.schedule_call(
                     call,
                     now + if expedited { TUNNELS_INTERVAL_UNKNOWN } else { TUNNELS_INTERVAL },
                 );
@@ -276,7 +278,7 @@ impl Membership {
                 self.tunnel_reports.record_imds(now, none);
             }
             Answer::Events(Ok(events)) => {
-                self.defer(Call::ReadEvents, now + EVENTS_INTERVAL);
+                self.schedule_call(Call::ReadEvents, now + EVENTS_INTERVAL);
                 self.handle_events(now, events);
             }
             Answer::Acknowledged(_) => self.events.end_acknowledgment(),
@@ -357,7 +359,7 @@ impl Membership {
         }
     }
 
-    /// Changes the persisted state, and writes it if the change makes a difference.
+    /// Changes the persisted state, and writes it if it differs from before.
     fn persist(&mut self, change: impl FnOnce(&mut PersistedState)) {
         let before = self.persisted.clone();
         change(&mut self.persisted);

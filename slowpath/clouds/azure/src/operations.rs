@@ -14,7 +14,8 @@ pub struct ArmOperation {
     pub operation: Operation,
     /// Value of the `api-version` parameter.
     pub version: &'static str,
-    /// Further permissions, on resources to which the request's body refers.
+    /// Further permissions, such as `.../join/action`, on resources to which the request's body
+    /// refers.
     pub joins: &'static [&'static str],
 }
 
@@ -31,7 +32,8 @@ impl ArmOperation {
         ArmOperation { joins, ..self }
     }
 
-    /// Returns the request for a path, or for the path of a [`ResourceId`](crate::id::ResourceId).
+    /// Returns the request for a path; a [`ResourceId`](crate::id::ResourceId) is the path of its
+    /// resource.
     pub fn at(self, path: impl ToString) -> ArmRequest {
         ArmRequest { operation: self.operation, path: path.to_string(), version: self.version }
     }
@@ -203,7 +205,7 @@ operations! {
         "VirtualNetworkLinks_Delete", PRIVATE_DNS, [];
 }
 
-/// Permissions for polling long operations, by `Azure-AsyncOperation` and by `Location`.
+/// Permissions for polling long-running operations, by `Azure-AsyncOperation` and by `Location`.
 pub const POLLS: [&str; 2] = [
     "Microsoft.Network/locations/operations/read",
     "Microsoft.Network/locations/operationResults/read",

@@ -31,7 +31,8 @@ use ownership::{Change, check_membership_mode};
 
 /// Maximum number of writes of one change that other writers may undo before the change fails.
 const MAX_LOST_WRITES: u32 = 8;
-/// Retry policy for conflicts with other writers, and time limit for long operations.
+/// Retry policy for conflicts with other writers; `max_elapsed` also limits the wait for a
+/// long-running operation.
 pub const CONFLICT_POLICY: Policy = Policy {
     first_pause: Duration::from_millis(500),
     max_pause: Duration::from_secs(10),
@@ -50,7 +51,8 @@ pub struct PoolEntries<'a> {
     pub mode: MembershipMode,
     /// Clock for the time between attempts.
     pub pause: &'a dyn Pause,
-    /// Retry policy for conflicts with other writers, and time limit for long operations.
+    /// Retry policy for conflicts with other writers; `max_elapsed` also limits the wait for a
+    /// long-running operation.
     pub policy: Policy,
     /// Seed of the retry jitter.
     pub seed: u64,
@@ -66,8 +68,8 @@ impl PoolEntries<'_> {
         response.map(|resource| resource.body).map_err(|failed| failed.error)
     }
 
-    /// Joins all pools; returns true if anything was written. Pools that have an entry already,
-    /// made in either way, are not changed.
+    /// Joins all pools; returns true if anything was written. Pools that already have an entry of
+    /// this machine, by IP configuration or by address, are not changed.
     ///
     /// # Errors
     /// Fails if a write fails, or if a pool has members of the other kind.
@@ -232,7 +234,7 @@ impl PoolEntries<'_> {
     }
 }
 
-/// Returns all pools in the form that the lifecycle consumes.
+/// Returns all pools as the state machine consumes them.
 pub fn pool_states(location: &Location, balancer: &Value) -> Vec<PoolState> {
     let one = |pool: &Pool| match find_pool(balancer, pool) {
         Ok(document) => PoolState {

@@ -4,7 +4,7 @@ use crate::arm::ArmRequest;
 use crate::id::ResourceId;
 use crate::operations::{self, ArmOperation};
 
-/// All operations of the lifecycle, which the machine's role has to permit.
+/// All operations of the lifecycle; the machine's role has to permit them.
 pub const ALL: &[ArmOperation] = &[
     operations::MACHINES_GET,
     operations::SCALE_SET_MACHINES_GET,

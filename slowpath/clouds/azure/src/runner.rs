@@ -30,12 +30,12 @@ pub trait AzureAppliance: Appliance {
     /// Returns the tunnels of a gateway that are in force in the data plane; `None` until there are
     /// any.
     fn tunnels(&self, gateway: &str) -> Option<Tunnels>;
-    /// Sets the tunnels of the gateways.
+    /// Sets the tunnels of these gateways, each given by its name.
     fn set_tunnels(&self, tunnels: &[(String, Tunnels)]);
     /// Sets whether health probes pass although the appliance is not able. With `preboot_health =
     /// "pass"` they do so until the appliance is able for the first time. Reasons set by
     /// [`set_probe_failures`](Appliance::set_probe_failures) take precedence.
-    fn preboot(&self, pass: bool);
+    fn set_preboot_pass(&self, pass: bool);
 }
 
 /// The lifecycle of a member of Azure backend pools.
@@ -65,7 +65,7 @@ impl AzureLifecycle {
 
 impl Lifecycle for AzureLifecycle {
     const CLOUD: &'static str = "azure";
-    const SEARCHING: &'static str = "searching the backend pool at Azure";
+    const SEARCHING: &'static str = "searching for the backend pool at Azure";
     type Location = Location;
     type Error = LocationError;
     type Machine = Membership;
@@ -192,8 +192,8 @@ impl Lifecycle for AzureLifecycle {
         self.settings.lifecycle.preboot == Preboot::Pass
     }
 
-    fn preboot(&self, pass: bool) {
-        self.appliance.preboot(pass);
+    fn set_preboot_pass(&self, pass: bool) {
+        self.appliance.set_preboot_pass(pass);
     }
 
     /// Returns events with the current time and with the tunnels in force in the data plane.

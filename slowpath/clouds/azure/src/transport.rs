@@ -18,8 +18,8 @@ use crate::failure::{ClassifyError, chain};
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum length of a response in bytes. A page of a list has at most some hundred resources, so
-/// it is much shorter.
+/// Maximum length of a response in bytes, far above that of a page of a list, which has at most
+/// some hundred resources.
 const MAX_RESPONSE_LENGTH: u64 = 16 << 20;
 
 /// Operation name for errors in the client's settings.

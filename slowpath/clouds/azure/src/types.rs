@@ -5,9 +5,9 @@ use std::net::IpAddr;
 pub use clouds::failure::{CallError, Failure};
 use serde::{Deserialize, Serialize};
 
-/// One of the two tunnels of a pool.
+/// One of the two tunnels of a pool, by its port and VNI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct End {
+pub struct TunnelEnd {
     /// Outer UDP destination port, in both directions.
     pub port: u16,
     /// VXLAN network identifier (24 bits).
@@ -18,9 +18,9 @@ pub struct End {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Tunnels {
     /// Tunnel from and to the internet.
-    pub external: End,
+    pub external: TunnelEnd,
     /// Tunnel from and to the application.
-    pub internal: End,
+    pub internal: TunnelEnd,
 }
 
 /// Address family of a pool. A machine has at most one configured pool of each family.

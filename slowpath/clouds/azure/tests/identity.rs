@@ -13,7 +13,7 @@ use azure::id::ResourceId;
 use azure::imds::Metadata;
 use azure::long_running::finish;
 use azure::operations::{self, in_group};
-use azure::types::{End, EventKind, Failure, Family, Tunnels};
+use azure::types::{EventKind, Failure, Family, TunnelEnd, Tunnels};
 use cloud_emulators::azure::{AzureState, Emulator};
 use cloud_emulators::faults::{Fault, Rule};
 use clouds::failure::CallError;
@@ -45,16 +45,16 @@ async fn as_application(kind: AzureCredential, variables: Variables) -> Fixture 
     fixture_as(AzureState::sample(), (kind, None), variables).await
 }
 
-async fn denied(side: &Fixture) -> CallError {
-    let error = side.client.list(&list()).await.unwrap_err().error;
+async fn denied(env: &Fixture) -> CallError {
+    let error = env.client.list(&list()).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Denied, "{error}");
     error
 }
 
 #[tokio::test]
 async fn identity_is_read_from_imds() {
-    let side = fixture(AzureState::sample()).await;
-    let response = side.metadata.instance().await.unwrap();
+    let env = fixture(AzureState::sample()).await;
+    let response = env.metadata.instance().await.unwrap();
     assert_eq!((response.name.as_str(), response.resource_group.as_str()), ("weir-0", "north"));
     assert_eq!((response.location.as_str(), response.zone.as_str()), ("westeurope", "1"));
     assert_eq!(
@@ -70,41 +70,41 @@ async fn identity_is_read_from_imds() {
         "/subscriptions/{SUBSCRIPTION}/resourceGroups/north/providers/Microsoft.Compute/\
          virtualMachineScaleSets/weirs/virtualMachines/1"
     );
-    let address = side.azure.machine(&id).await.unwrap();
+    let address = env.azure.machine(&id).await.unwrap();
     let (_stay, cancel) = watch::channel(false);
     let of_set =
         Metadata::new(&address, "2023-07-01", 7, cancel).unwrap().instance().await.unwrap();
     assert_eq!((of_set.name.as_str(), of_set.scale_set.as_deref()), ("weirs_1", Some("weirs")));
     assert_eq!(ResourceId::parse(&of_set.resource_id).unwrap(), ResourceId::parse(&id).unwrap());
 
-    let calls = side.azure.take_calls();
+    let calls = env.azure.take_calls();
     let (metadata, version) = (&calls[0].headers["metadata"], &calls[0].query["api-version"]);
     assert_eq!((metadata.as_str(), version.as_str()), ("true", "2023-07-01"));
 }
 
 #[tokio::test]
 async fn pool_tunnels_are_read_from_imds() {
-    let side = fixture(AzureState::sample()).await;
+    let env = fixture(AzureState::sample()).await;
     // For a machine in no pool IMDS has no such document, which is not an error.
-    assert_eq!(side.metadata.tunnels().await.unwrap(), []);
-    assert_eq!(side.call_count(BALANCER), 1);
+    assert_eq!(env.metadata.tunnels().await.unwrap(), []);
+    assert_eq!(env.call_count(BALANCER), 1);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
     let gateway = ResourceId::network(SUBSCRIPTION, "north", "loadBalancers", "gw");
     for (at, pool) in [(0, "weir"), (1, "weir6")] {
-        let mut found = side.client.get(&operations::INTERFACES_GET.at(&nic)).await.unwrap();
+        let mut found = env.client.get(&operations::INTERFACES_GET.at(&nic)).await.unwrap();
         let part = &mut found.body["properties"]["ipConfigurations"][at]["properties"];
         let pool = gateway.child("backendAddressPools", pool);
         part["loadBalancerBackendAddressPools"] = json!([{ "id": pool.as_str() }]);
-        let begun = side.client.put(&operations::INTERFACES_PUT.at(&nic), &found.body, None).await;
+        let begun = env.client.put(&operations::INTERFACES_PUT.at(&nic), &found.body, None).await;
         let bound = Duration::from_secs(120);
-        finish(&side.client, begun.unwrap(), side.pause.as_ref(), bound).await.unwrap();
+        finish(&env.client, begun.unwrap(), env.pause.as_ref(), bound).await.unwrap();
     }
     let ends = |external: (u16, u32), internal: (u16, u32)| Tunnels {
-        external: End { port: external.0, vni: external.1 },
-        internal: End { port: internal.0, vni: internal.1 },
+        external: TunnelEnd { port: external.0, vni: external.1 },
+        internal: TunnelEnd { port: internal.0, vni: internal.1 },
     };
     assert_eq!(
-        side.metadata.tunnels().await.unwrap(),
+        env.metadata.tunnels().await.unwrap(),
         [
             (Family::V4, ends((10801, 801), (10800, 800))),
             (Family::V6, ends((2667, 867), (2666, 866))),
@@ -114,25 +114,25 @@ async fn pool_tunnels_are_read_from_imds() {
 
 #[tokio::test]
 async fn scheduled_events_are_read_and_acknowledged() {
-    let side = fixture(AzureState::sample()).await;
-    assert_eq!(side.metadata.events("weir-0").await.unwrap(), []);
+    let env = fixture(AzureState::sample()).await;
+    assert_eq!(env.metadata.events("weir-0").await.unwrap(), []);
     let soon = Duration::from_secs(300);
-    let id = side.azure.with(|cloud| cloud.schedule("Redeploy", "weir-0", soon));
-    let response = side.metadata.events("weir-0").await.unwrap();
+    let id = env.azure.with(|cloud| cloud.schedule("Redeploy", "weir-0", soon));
+    let response = env.metadata.events("weir-0").await.unwrap();
     assert_eq!(
         (response.len(), response[0].id.as_str(), response[0].kind),
         (1, id.as_str(), EventKind::Redeploy)
     );
-    let clock = side.azure.with(|cloud| cloud.clock());
+    let clock = env.azure.with(|cloud| cloud.clock());
     assert_eq!((response[0].started, response[0].not_before), (false, Some(clock + 300)));
-    assert_eq!(side.metadata.events("weir-1").await.unwrap(), []);
-    side.metadata.acknowledge(&id).await.unwrap();
-    let calls = side.azure.take_calls();
+    assert_eq!(env.metadata.events("weir-1").await.unwrap(), []);
+    env.metadata.acknowledge(&id).await.unwrap();
+    let calls = env.azure.take_calls();
     let post = calls.iter().find(|call| call.method == "POST").unwrap();
     assert_eq!(post.body, json!({ "StartRequests": [{ "EventId": id }] }));
     assert_eq!(post.query["api-version"], "2020-07-01");
-    assert!(side.metadata.events("weir-0").await.unwrap()[0].started);
-    let wrong = side.metadata.acknowledge("no such event").await.unwrap_err();
+    assert!(env.metadata.events("weir-0").await.unwrap()[0].started);
+    let wrong = env.metadata.acknowledge("no such event").await.unwrap_err();
     assert_eq!(wrong.kind, Failure::Invalid);
 }
 
@@ -141,44 +141,44 @@ async fn imds_is_retried_by_its_own_rules() {
     // 404, 410, 429 and 5xx are temporary, with a delay of at least a second; the last attempt is
     // made after more than 70 s.
     for status in [404, 410, 429, 500, 503] {
-        let side = fixture(AzureState::sample()).await;
-        side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
-        side.metadata.instance().await.unwrap();
+        let env = fixture(AzureState::sample()).await;
+        env.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
+        env.metadata.instance().await.unwrap();
         // The policy's first pause, with jitter, would be shorter.
-        assert_eq!(side.azure.with(|cloud| cloud.now), Duration::from_secs(1), "{status}");
-        side.azure.take_calls();
-        side.azure.fault(Rule::first(3, INSTANCE, Fault::Status(status)));
-        assert_eq!(side.metadata.instance().await.unwrap().name, "weir-0");
-        assert_eq!(side.call_count(INSTANCE), 4);
-        side.azure.fault(Rule::always(INSTANCE, Fault::Status(status)));
-        let begun = side.azure.with(|cloud| cloud.now);
-        let error = side.metadata.instance().await.unwrap_err();
+        assert_eq!(env.azure.with(|cloud| cloud.now), Duration::from_secs(1), "{status}");
+        env.azure.take_calls();
+        env.azure.fault(Rule::first(3, INSTANCE, Fault::Status(status)));
+        assert_eq!(env.metadata.instance().await.unwrap().name, "weir-0");
+        assert_eq!(env.call_count(INSTANCE), 4);
+        env.azure.fault(Rule::always(INSTANCE, Fault::Status(status)));
+        let begun = env.azure.with(|cloud| cloud.now);
+        let error = env.metadata.instance().await.unwrap_err();
         assert!(error.kind.is_temporary(), "{error}");
-        let waited = (side.azure.with(|cloud| cloud.now) - begun).as_secs();
+        let waited = (env.azure.with(|cloud| cloud.now) - begun).as_secs();
         assert!((70..=80).contains(&waited), "{status}: {waited}");
     }
     // A requested delay is used.
-    let side = fixture(AzureState::sample()).await;
+    let env = fixture(AzureState::sample()).await;
     let rule = Rule::first(2, INSTANCE, Fault::Status(429));
-    side.azure.fault(Rule { retry_after: Some(9), ..rule });
-    side.metadata.instance().await.unwrap();
-    assert_eq!(side.azure.with(|cloud| cloud.now.as_secs()), 18);
+    env.azure.fault(Rule { retry_after: Some(9), ..rule });
+    env.metadata.instance().await.unwrap();
+    assert_eq!(env.azure.with(|cloud| cloud.now.as_secs()), 18);
     // All other statuses are permanent.
     for status in [302, 400, 401, 403, 405, 408, 409] {
-        side.azure.take_calls();
-        side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
-        let error = side.metadata.instance().await.unwrap_err();
+        env.azure.take_calls();
+        env.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
+        let error = env.metadata.instance().await.unwrap_err();
         assert!(!error.kind.is_temporary(), "{error}");
-        assert_eq!(side.call_count(INSTANCE), 1, "{status}");
+        assert_eq!(env.call_count(INSTANCE), 1, "{status}");
     }
-    side.azure.fault(Rule::first(1, INSTANCE, Fault::Body("<html>".into())));
-    assert_eq!(side.metadata.instance().await.unwrap_err().code, "MalformedResponse");
-    side.azure.take_calls();
-    side.azure.fault(Rule::first(1, EVENTS, Fault::Cut));
-    assert_eq!(side.metadata.events("weir-0").await.unwrap(), []);
-    assert_eq!(side.call_count(EVENTS), 2);
-    let once = side.metadata.with_policy(Policy::ONCE);
-    side.azure.fault(Rule::first(1, BALANCER, Fault::Status(503)));
+    env.azure.fault(Rule::first(1, INSTANCE, Fault::Body("<html>".into())));
+    assert_eq!(env.metadata.instance().await.unwrap_err().code, "MalformedResponse");
+    env.azure.take_calls();
+    env.azure.fault(Rule::first(1, EVENTS, Fault::Cut));
+    assert_eq!(env.metadata.events("weir-0").await.unwrap(), []);
+    assert_eq!(env.call_count(EVENTS), 2);
+    let once = env.metadata.with_policy(Policy::ONCE);
+    env.azure.fault(Rule::first(1, BALANCER, Fault::Status(503)));
     assert_eq!(once.tunnels().await.unwrap_err().kind, Failure::Transient);
 }
 
@@ -215,26 +215,26 @@ async fn unreachable_imds_is_reported_as_such() {
     let error = metadata.with_policy(Policy::ONCE).instance().await.unwrap_err();
     assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "NoAnswer"));
     assert!(error.message.contains("check that this is an Azure machine"), "{error}");
-    let side = fixture(AzureState::sample()).await;
-    side.stop.send(true).unwrap();
-    assert_eq!(side.metadata.instance().await.unwrap_err().code, "Canceled");
+    let env = fixture(AzureState::sample()).await;
+    env.stop.send(true).unwrap();
+    assert_eq!(env.metadata.instance().await.unwrap_err().code, "Canceled");
 }
 
 #[tokio::test]
 async fn concurrent_calls_share_one_cached_token() {
-    let side = fixture(AzureState::sample()).await;
+    let env = fixture(AzureState::sample()).await;
     let calls: Vec<_> = (0..20)
         .map(|_| {
-            let client = side.client.clone();
+            let client = env.client.clone();
             tokio::spawn(async move { client.list(&list()).await })
         })
         .collect();
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap().len(), 2);
     }
-    side.client.list(&list()).await.unwrap();
-    assert_eq!(side.call_count(TOKEN), 1);
-    let calls = side.azure.take_calls();
+    env.client.list(&list()).await.unwrap();
+    assert_eq!(env.call_count(TOKEN), 1);
+    let calls = env.azure.take_calls();
     let token = calls.iter().find(|call| call.path == TOKEN).unwrap();
     assert_eq!(token.query["resource"], "https://management.azure.com/");
     assert_eq!(token.query["api-version"], "2018-02-01");
@@ -245,45 +245,45 @@ async fn concurrent_calls_share_one_cached_token() {
 async fn token_is_renewed_before_expiry_and_after_rejection() {
     // A token with a lifetime of at most five minutes is renewed at once, regardless of the clocks.
     for skew in [0, 86_400, -86_400] {
-        let side = fixture(AzureState { token_lifetime: 290, skew, ..AzureState::sample() }).await;
-        side.client.list(&list()).await.unwrap();
-        side.client.list(&list()).await.unwrap();
-        assert_eq!(side.call_count(TOKEN), 2, "{skew}");
-        let side = side_with_token_lifetime(310, skew).await;
-        side.client.list(&list()).await.unwrap();
-        side.client.list(&list()).await.unwrap();
-        assert_eq!(side.call_count(TOKEN), 1, "{skew}");
+        let env = fixture(AzureState { token_lifetime: 290, skew, ..AzureState::sample() }).await;
+        env.client.list(&list()).await.unwrap();
+        env.client.list(&list()).await.unwrap();
+        assert_eq!(env.call_count(TOKEN), 2, "{skew}");
+        let env = with_token_lifetime(310, skew).await;
+        env.client.list(&list()).await.unwrap();
+        env.client.list(&list()).await.unwrap();
+        assert_eq!(env.call_count(TOKEN), 1, "{skew}");
         // The token has now expired by Azure's clock, but not by the local one: Azure rejects it,
         // and the client requests a new one.
-        side.azure.advance(Duration::from_secs(311));
-        assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
-        assert_eq!(side.call_count(TOKEN), 2, "{skew}");
+        env.azure.advance(Duration::from_secs(311));
+        assert_eq!(env.client.list(&list()).await.unwrap().len(), 2);
+        assert_eq!(env.call_count(TOKEN), 2, "{skew}");
     }
     // A valid token is used while its renewal fails.
-    let side = side_with_token_lifetime(290, 0).await;
-    side.client.list(&list()).await.unwrap();
-    side.azure.fault(Rule::always(TOKEN, Fault::Status(503)));
-    side.client.list(&list()).await.unwrap();
-    side.azure.with(|cloud| cloud.tokens.clear());
-    let error = side.client.with_policy(Policy::ONCE).list(&list()).await.unwrap_err().error;
+    let env = with_token_lifetime(290, 0).await;
+    env.client.list(&list()).await.unwrap();
+    env.azure.fault(Rule::always(TOKEN, Fault::Status(503)));
+    env.client.list(&list()).await.unwrap();
+    env.azure.with(|cloud| cloud.tokens.clear());
+    let error = env.client.with_policy(Policy::ONCE).list(&list()).await.unwrap_err().error;
     assert_eq!((error.operation, error.kind), ("Token", Failure::Transient));
     // If a new token is rejected too, that is reported.
-    side.azure.clear_faults();
-    side.azure.fault(Rule::always("LIST*", Fault::Status(401)));
-    assert!(denied(&side).await.message.contains("rejected this machine's credentials"));
+    env.azure.clear_faults();
+    env.azure.fault(Rule::always("LIST*", Fault::Status(401)));
+    assert!(denied(&env).await.message.contains("rejected this machine's credentials"));
 }
 
-async fn side_with_token_lifetime(token_lifetime: u64, skew: i64) -> Fixture {
+async fn with_token_lifetime(token_lifetime: u64, skew: i64) -> Fixture {
     fixture(AzureState { token_lifetime, skew, ..AzureState::sample() }).await
 }
 
 #[tokio::test]
 async fn token_error_is_the_error_of_the_call() {
-    let side = fixture(AzureState::sample()).await;
+    let env = fixture(AzureState::sample()).await;
     // 410 until 70 s have passed: the request's retries last longer.
-    side.azure.fault(Rule::always(TOKEN, Fault::Status(410)));
-    let (azure, mut until) = (side.azure.clone(), Duration::from_secs(70));
-    let client = side.client.clone();
+    env.azure.fault(Rule::always(TOKEN, Fault::Status(410)));
+    let (azure, mut until) = (env.azure.clone(), Duration::from_secs(70));
+    let client = env.client.clone();
     let calls = tokio::spawn(async move { client.list(&list()).await });
     while !calls.is_finished() {
         if azure.with(|cloud| cloud.now) >= until {
@@ -293,34 +293,34 @@ async fn token_error_is_the_error_of_the_call() {
         tokio::task::yield_now().await;
     }
     assert_eq!(calls.await.unwrap().unwrap().len(), 2);
-    assert!(side.client.counts()[&("LoadBalancers_List", "transient")].times() >= 3);
+    assert!(env.client.counts()[&("LoadBalancers_List", "transient")].times() >= 3);
     let unknown = Some("00000000-0000-0000-0000-0000000000d9");
     let managed = AzureCredential::Managed;
-    let side = fixture_as(AzureState::sample(), (managed, unknown), Variables::default()).await;
-    let error = denied(&side).await;
+    let env = fixture_as(AzureState::sample(), (managed, unknown), Variables::default()).await;
+    let error = denied(&env).await;
     assert_eq!((error.operation, error.code.as_str()), ("Token", "NoCredentials"));
     assert!(error.message.contains("Identity not found"), "{error}");
-    assert_eq!(side.call_count(TOKEN), 1);
+    assert_eq!(env.call_count(TOKEN), 1);
     let known = "00000000-0000-0000-0000-0000000000d2";
-    let side = fixture_as(AzureState::sample(), (managed, Some(known)), variables()).await;
-    side.client.list(&list()).await.unwrap();
-    assert_eq!(side.azure.take_calls()[0].query["client_id"], known);
+    let env = fixture_as(AzureState::sample(), (managed, Some(known)), variables()).await;
+    env.client.list(&list()).await.unwrap();
+    assert_eq!(env.azure.take_calls()[0].query["client_id"], known);
 }
 
 #[tokio::test]
 async fn application_logs_in_with_client_secret() {
     for kind in [AzureCredential::Auto, AzureCredential::Environment] {
-        let side = as_application(kind, variables()).await;
-        side.client.list(&list()).await.unwrap();
-        side.client.list(&list()).await.unwrap();
-        assert_eq!((side.call_count("POST token"), side.call_count(TOKEN)), (1, 0));
-        let call = side.azure.take_calls().remove(0);
+        let env = as_application(kind, variables()).await;
+        env.client.list(&list()).await.unwrap();
+        env.client.list(&list()).await.unwrap();
+        assert_eq!((env.call_count("POST token"), env.call_count(TOKEN)), (1, 0));
+        let call = env.azure.take_calls().remove(0);
         assert_eq!(call.body["scope"], "https://management.azure.com/.default");
         assert_eq!(call.body["grant_type"], "client_credentials");
         // The SDK has its own token cache: a rejected token is dropped there too.
-        side.azure.with(|cloud| cloud.tokens.clear());
-        side.client.list(&list()).await.unwrap();
-        assert_eq!(side.call_count("POST token"), 1);
+        env.azure.with(|cloud| cloud.tokens.clear());
+        env.client.list(&list()).await.unwrap();
+        assert_eq!(env.call_count("POST token"), 1);
     }
     let wrong = Variables { secret: Some("guessed".into()), ..variables() };
     let error = denied(&as_application(AzureCredential::Auto, wrong).await).await;
@@ -334,28 +334,28 @@ async fn application_logs_in_with_client_secret() {
         (Variables { client: None, ..variables() }, "AZURE_CLIENT_ID"),
         (Variables { secret: None, ..variables() }, "AZURE_CLIENT_SECRET"),
     ] {
-        let side = as_application(AzureCredential::Environment, without).await;
-        assert!(denied(&side).await.message.contains(name));
-        assert!(side.azure.take_calls().is_empty());
+        let env = as_application(AzureCredential::Environment, without).await;
+        assert!(denied(&env).await.message.contains(name));
+        assert!(env.azure.take_calls().is_empty());
     }
 }
 
 #[tokio::test]
 async fn failed_login_is_retried() {
-    let side = as_application(AzureCredential::Auto, variables()).await;
+    let env = as_application(AzureCredential::Auto, variables()).await;
     let refuse = |status: u16, code: &str| Fault::Refuse { status, code: code.into() };
     let rule = Rule::first(2, "POST token", refuse(429, "TooManyRequests"));
-    side.azure.fault(Rule { retry_after: Some(11), ..rule });
-    side.client.list(&list()).await.unwrap();
-    let counts = side.client.counts();
-    assert_eq!(side.azure.with(|cloud| cloud.now.as_secs()), 22);
+    env.azure.fault(Rule { retry_after: Some(11), ..rule });
+    env.client.list(&list()).await.unwrap();
+    let counts = env.client.counts();
+    assert_eq!(env.azure.with(|cloud| cloud.now.as_secs()), 22);
     assert_eq!(counts[&("LoadBalancers_List", "throttled")].times(), 2);
-    side.azure.with(|cloud| cloud.tokens.clear());
-    side.azure.fault(Rule::first(1, "POST token", refuse(503, "temporarily_unavailable")));
-    side.azure.fault(Rule::first(1, "POST token", Fault::Cut));
-    side.azure.fault(Rule::first(1, "POST token", Fault::Body("<html>Welcome</html>".into())));
-    side.azure.fault(Rule::first(1, "POST token", Fault::Status(502)));
-    assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
+    env.azure.with(|cloud| cloud.tokens.clear());
+    env.azure.fault(Rule::first(1, "POST token", refuse(503, "temporarily_unavailable")));
+    env.azure.fault(Rule::first(1, "POST token", Fault::Cut));
+    env.azure.fault(Rule::first(1, "POST token", Fault::Body("<html>Welcome</html>".into())));
+    env.azure.fault(Rule::first(1, "POST token", Fault::Status(502)));
+    assert_eq!(env.client.list(&list()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -366,21 +366,21 @@ async fn workload_identity_presents_its_federated_token() {
     let token_file = Some(file.to_str().unwrap().to_owned());
     let workload = Variables { token_file, secret: None, ..variables() };
     // The file is created later; no restart is needed.
-    let side = as_application(AzureCredential::Auto, workload.clone()).await;
-    let once = side.client.with_policy(Policy::ONCE);
+    let env = as_application(AzureCredential::Auto, workload.clone()).await;
+    let once = env.client.with_policy(Policy::ONCE);
     let error = once.list(&list()).await.unwrap_err().error;
     assert!(error.kind == Failure::Denied && error.message.contains("token"), "{error}");
     std::fs::write(&file, "a workload").unwrap();
     once.list(&list()).await.unwrap();
-    let call = side.azure.take_calls().remove(0);
+    let call = env.azure.take_calls().remove(0);
     assert_eq!(call.body["client_assertion"], "a workload");
     // If one of the three variables is missing, the managed identity is used.
-    let side = as_application(AzureCredential::Auto, Variables { client: None, ..workload }).await;
-    side.client.list(&list()).await.unwrap();
-    assert_eq!((side.call_count("POST token"), side.call_count(TOKEN)), (0, 1));
+    let env = as_application(AzureCredential::Auto, Variables { client: None, ..workload }).await;
+    env.client.list(&list()).await.unwrap();
+    assert_eq!((env.call_count("POST token"), env.call_count(TOKEN)), (0, 1));
     let none = Variables { token_file: None, ..variables() };
-    let side = as_application(AzureCredential::Workload, none).await;
-    assert!(denied(&side).await.message.contains("AZURE_FEDERATED_TOKEN_FILE"));
+    let env = as_application(AzureCredential::Workload, none).await;
+    assert!(denied(&env).await.message.contains("AZURE_FEDERATED_TOKEN_FILE"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -391,10 +391,10 @@ async fn sovereign_cloud_uses_its_own_token_audience() {
         ("AzureChinaCloud", "https://management.chinacloudapi.cn/"),
     ] {
         let cloud = AzureState { environment: environment.to_owned(), ..AzureState::sample() };
-        let side = fixture(cloud).await;
-        assert_eq!(side.metadata.instance().await.unwrap().environment, environment);
-        side.client.list(&list()).await.unwrap();
-        let calls = side.azure.take_calls();
+        let env = fixture(cloud).await;
+        assert_eq!(env.metadata.instance().await.unwrap().environment, environment);
+        env.client.list(&list()).await.unwrap();
+        let calls = env.azure.take_calls();
         let token = calls.iter().find(|call| call.path == TOKEN).unwrap();
         assert_eq!(token.query["resource"], audience);
         let cloud = Environment::of(environment, None).unwrap();
@@ -466,14 +466,14 @@ async fn check_in_child(url: &str, imds: &str) {
 
 #[tokio::test]
 async fn untrusted_certificate_is_rejected() {
-    let side = fixture(AzureState::sample()).await;
+    let env = fixture(AzureState::sample()).await;
     let (_stay, cancel) = watch::channel(false);
-    let cloud = Environment::of("AzurePublicCloud", Some(&side.azure.url)).unwrap();
+    let cloud = Environment::of("AzurePublicCloud", Some(&env.azure.url)).unwrap();
     let other = Emulator::start(AzureState::sample()).await.unwrap();
     let build = |roots: Option<&str>| {
         let kind = (AzureCredential::Managed, None);
         let variables = Variables::default();
-        let credentials = Credentials::new(kind, variables, &side.metadata, &cloud, roots)?;
+        let credentials = Credentials::new(kind, variables, &env.metadata, &cloud, roots)?;
         let (roots, policy) = (roots.map(str::to_owned), Policy::ONCE);
         let settings = Settings { roots, policy, ..Settings::default() };
         Client::new(settings, &cloud, Arc::new(credentials), cancel.clone())
@@ -482,7 +482,7 @@ async fn untrusted_certificate_is_rejected() {
     let error = client.list(&list()).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "NoAnswer"));
     assert!(error.message.contains("certificate"), "{error}");
-    assert!(side.azure.take_calls().iter().all(|call| call.path == TOKEN));
+    assert!(env.azure.take_calls().iter().all(|call| call.path == TOKEN));
     let broken = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
     let Err(error) = build(Some(broken)) else { panic!("took {broken}") };
     assert!(error.error.message.contains("not PEM certificates"), "{}", error.error);

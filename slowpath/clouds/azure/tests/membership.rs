@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 mod machine;
 use machine::{
-    Begin, FIRST, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, admin, change_body, change_pool,
-    gateway, listed, named, network, nic, pool,
+    FIRST, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, Setup, admin_state, change_body,
+    change_pool, gateway, listed_addresses, network, nic, pool, referenced_pools,
 };
 
 const BY_IP: &str = "membership = \"ip\"";
@@ -29,7 +29,7 @@ fn entry(name: &str, address: &str) -> Value {
     }})
 }
 
-/// Sets a pool's entries to one by another machine's address.
+/// Sets a pool's entries to a single one, by the address of another machine.
 fn list_other(cloud: &mut AzureState, name: &str, address: &str) {
     change_pool(cloud, name, |pool| {
         pool["properties"]["loadBalancerBackendAddresses"] = json!([entry("other", address)]);
@@ -39,8 +39,8 @@ fn list_other(cloud: &mut AzureState, name: &str, address: &str) {
 #[tokio::test]
 async fn writes_preserve_all_other_content() {
     // By interface: unknown keys, another pool, the other IP configuration.
-    let begin = Begin::new().await;
-    begin.azure.with(|cloud| {
+    let setup = Setup::new().await;
+    setup.azure.with(|cloud| {
         change_body(cloud, &nic(0), |nic| {
             nic["tags"] = json!({ "owner": "somebody" });
             nic["properties"]["futureKey"] = json!({ "deep": [1, 2, { "x": null }] });
@@ -51,8 +51,8 @@ async fn writes_preserve_all_other_content() {
             ]);
         });
     });
-    let before = begin.azure.with(|cloud| body(cloud, &nic(0)));
-    let mut machine = begin.start().await;
+    let before = setup.azure.with(|cloud| body(cloud, &nic(0)));
+    let mut machine = setup.start().await;
     machine.ready().await;
     let mut after = machine.azure.with(|cloud| body(cloud, &nic(0)));
     let put = machine.azure.calls().into_iter().find(|call| call.operation == OP_NIC).unwrap();
@@ -71,8 +71,8 @@ async fn writes_preserve_all_other_content() {
     assert_eq!(part(&after, 1)["privateIPAddress"], part(&before, 1)["privateIPAddress"]);
 
     // By address: other entries, tunnels, unknown keys.
-    let begin = Begin::new().await.with(BY_IP);
-    begin.azure.with(|cloud| {
+    let setup = Setup::new().await.with(BY_IP);
+    setup.azure.with(|cloud| {
         list_other(cloud, "weir", "10.1.0.77");
         change_pool(cloud, "weir", |pool| {
             pool["properties"]["drainPeriodInSeconds"] = json!(17);
@@ -83,8 +83,8 @@ async fn writes_preserve_all_other_content() {
         let pools = body(cloud, &gateway())["properties"]["backendAddressPools"].clone();
         pools.as_array().unwrap().iter().find(|p| p["name"] == "weir").unwrap().clone()
     };
-    let before = begin.azure.with(|cloud| find(cloud));
-    let mut machine = begin.start().await;
+    let before = setup.azure.with(|cloud| find(cloud));
+    let mut machine = setup.start().await;
     machine.ready().await;
     let after = machine.azure.with(|cloud| find(cloud));
     for key in ["tunnelInterfaces", "drainPeriodInSeconds", "futureKey"] {
@@ -102,48 +102,50 @@ async fn writes_preserve_all_other_content() {
 #[tokio::test]
 async fn two_pools_are_joined_by_one_interface_write_or_two_pool_writes() {
     let both = "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
-    let mut begin = Begin::new().await;
-    begin.lines = both.to_owned();
-    let mut machine = begin.start().await;
+    let mut setup = Setup::new().await;
+    setup.lines = both.to_owned();
+    let mut machine = setup.start().await;
     machine.ready().await;
-    assert_eq!(machine.azure.with(|cloud| named(cloud, &nic(0))), ["weir", "weir6"]);
+    assert_eq!(machine.azure.with(|cloud| referenced_pools(cloud, &nic(0))), ["weir", "weir6"]);
     assert_eq!(machine.call_count(PUT_NIC, "ok"), 1);
-    let mut begin = Begin::new().await;
-    begin.lines = format!("{both}\n{BY_IP}");
-    let mut machine = begin.start().await;
+    let mut setup = Setup::new().await;
+    setup.lines = format!("{both}\n{BY_IP}");
+    let mut machine = setup.start().await;
     machine.ready().await;
-    let lists = machine.azure.with(|cloud| [listed(cloud, "weir"), listed(cloud, "weir6")]);
+    let lists = machine
+        .azure
+        .with(|cloud| [listed_addresses(cloud, "weir"), listed_addresses(cloud, "weir6")]);
     assert_eq!(lists, [[FIRST.address()], [FIRST.address6()]]);
     assert_eq!(machine.call_count(PUT_POOL, "ok"), 2);
 }
 
 #[tokio::test]
 async fn pool_with_other_membership_kind_is_rejected_by_name() {
-    let begin = Begin::new().await;
-    begin.azure.with(|cloud| list_other(cloud, "weir", "10.1.0.77"));
-    let mut machine = begin.start().await;
+    let setup = Setup::new().await;
+    setup.azure.with(|cloud| list_other(cloud, "weir", "10.1.0.77"));
+    let mut machine = setup.start().await;
     let report = machine.until_found("call-rejected").await;
     let found = report.findings.iter().find(|found| found.name == "call-rejected").unwrap();
     for part in ["pool weir has members by ip (other)", "azure.membership = \"ip\""] {
         assert!(found.text.contains(part), "no {part:?} in {}", found.text);
     }
     machine.until_probe("azure.membership").await;
-    let azure = Begin::new().await.azure;
-    let mut first = Begin::for_vm(azure.clone(), FIRST).start().await;
+    let azure = Setup::new().await.azure;
+    let mut first = Setup::for_vm(azure.clone(), FIRST).start().await;
     first.ready().await;
-    let mut second = Begin::for_vm(azure.clone(), SECOND).with(BY_IP).start().await;
+    let mut second = Setup::for_vm(azure.clone(), SECOND).with(BY_IP).start().await;
     second.until_probe("pool weir has members by nic (weir-0-data)").await;
     let writes = azure.calls().into_iter().filter(|call| call.operation == OP_POOL).count();
     assert_eq!(writes, 0);
 }
 
 /// Starts two machines at the same moment, and waits until both are ready.
-async fn two(round: u64, lines: &str, spoil: impl FnOnce(&mut AzureState)) -> [Machine; 2] {
-    let azure = Begin::new().await.azure;
+async fn two(round: u64, lines: &str, modify: impl FnOnce(&mut AzureState)) -> [Machine; 2] {
+    let azure = Setup::new().await.azure;
     azure.seed(round);
-    azure.with(spoil);
-    let first = Begin::for_vm(azure.clone(), FIRST).with(lines).start().await;
-    let second = Begin::for_vm(azure.clone(), SECOND).with(lines).start().await;
+    azure.with(modify);
+    let first = Setup::for_vm(azure.clone(), FIRST).with(lines).start().await;
+    let second = Setup::for_vm(azure.clone(), SECOND).with(lines).start().await;
     let mut both = [first, second];
     for machine in &mut both {
         machine.ready().await;
@@ -156,7 +158,7 @@ async fn concurrent_joins_both_succeed() {
     for round in 0..10 {
         let pace = Duration::from_secs(round % 4);
         let [first, second] = two(round, BY_IP, |cloud| cloud.pace = pace).await;
-        let mut members = first.azure.with(|cloud| listed(cloud, "weir"));
+        let mut members = first.azure.with(|cloud| listed_addresses(cloud, "weir"));
         members.sort();
         assert_eq!(members, [FIRST.address(), SECOND.address()], "round {round}");
         for machine in [first, second] {
@@ -166,7 +168,9 @@ async fn concurrent_joins_both_succeed() {
         }
     }
     let [first, _] = two(0, "", |_| {}).await;
-    let members = first.azure.with(|cloud| [named(cloud, &nic(0)), named(cloud, &nic(1))]);
+    let members = first
+        .azure
+        .with(|cloud| [referenced_pools(cloud, &nic(0)), referenced_pools(cloud, &nic(1))]);
     assert_eq!(members, [["weir"], ["weir"]]);
 }
 
@@ -174,10 +178,10 @@ async fn concurrent_joins_both_succeed() {
 async fn conflicts_are_resolved_by_rereading() {
     for (line, operation) in [(BY_IP, OP_POOL), ("", OP_NIC)] {
         for (status, code) in [(412, "PreconditionFailed"), (409, "AnotherOperationInProgress")] {
-            let begin = Begin::new().await.with(line);
+            let setup = Setup::new().await.with(line);
             let fault = Fault::Refuse { status, code: code.into() };
-            begin.azure.fault(Rule::first(6, operation, fault));
-            let mut machine = begin.start().await;
+            setup.azure.fault(Rule::first(6, operation, fault));
+            let mut machine = setup.start().await;
             machine.ready().await;
             let name = if line.is_empty() { PUT_NIC } else { PUT_POOL };
             let counts = (machine.call_count(name, "conflict"), machine.call_count(name, "ok"));
@@ -189,14 +193,15 @@ async fn conflicts_are_resolved_by_rereading() {
 #[tokio::test]
 async fn lost_response_keeps_the_membership_own() {
     for line in ["", BY_IP] {
-        let begin = Begin::new().await.with(line);
+        let setup = Setup::new().await.with(line);
         let operation = if line.is_empty() { OP_NIC } else { OP_POOL };
-        begin.azure.fault(Rule::first(1, operation, Fault::Cut));
-        let mut machine = begin.start().await;
+        setup.azure.fault(Rule::first(1, operation, Fault::Cut));
+        let mut machine = setup.start().await;
         machine.ready().await;
         machine.terminate();
         machine.wait_for_exit().await;
-        let members = machine.azure.with(|w| (named(w, &nic(0)), listed(w, "weir")));
+        let members =
+            machine.azure.with(|w| (referenced_pools(w, &nic(0)), listed_addresses(w, "weir")));
         assert_eq!(members, (vec![], vec![]), "it was Weir's, and was removed: {line:?}");
     }
 }
@@ -204,7 +209,7 @@ async fn lost_response_keeps_the_membership_own() {
 #[tokio::test]
 async fn overwritten_membership_is_restored() {
     for (line, forget) in [("", nic(0)), (BY_IP, gateway())] {
-        let mut machine = Begin::new().await.with(line).start().await;
+        let mut machine = Setup::new().await.with(line).start().await;
         machine.ready().await;
         // Another writer writes an older body, which does not contain the entry.
         machine.azure.with(|cloud| {
@@ -224,7 +229,7 @@ async fn overwritten_membership_is_restored() {
         let name = if line.is_empty() { PUT_NIC } else { PUT_POOL };
         assert_eq!(machine.call_count(name, "ok"), 2);
         machine.kill().await;
-        let mut machine = Begin::new().await.with(line).with("on_lost = \"report\"").start().await;
+        let mut machine = Setup::new().await.with(line).with("on_lost = \"report\"").start().await;
         machine.ready().await;
         machine.azure.with(|cloud| {
             let none = json!([]);
@@ -247,24 +252,24 @@ async fn overwritten_membership_is_restored() {
 #[tokio::test]
 async fn failed_operation_is_retried_and_hanging_one_abandoned() {
     for (line, operation, name) in [("", OP_NIC, PUT_NIC), (BY_IP, OP_POOL, PUT_POOL)] {
-        let begin = Begin::new().await.with(line);
-        begin.azure.with(|cloud| {
+        let setup = Setup::new().await.with(line);
+        setup.azure.with(|cloud| {
             let (code, message) = ("InternalServerError".into(), "An error occurred.".into());
             let end = End::Fail { code, message };
             cloud.pace = Duration::from_secs(5);
             cloud.outcomes.push(Outcome { operation: operation.into(), end, times: Some(2) });
         });
-        let mut machine = begin.start().await;
+        let mut machine = setup.start().await;
         machine.ready().await;
         assert_eq!(machine.call_count(name, "ok"), 3, "two failed after Azure accepted them");
 
-        let begin = Begin::new().await.with(line);
-        begin.azure.with(|cloud| {
+        let setup = Setup::new().await.with(line);
+        setup.azure.with(|cloud| {
             cloud.pace = Duration::from_secs(5);
             let end = End::Hang;
             cloud.outcomes.push(Outcome { operation: operation.into(), end, times: Some(1) });
         });
-        let mut machine = begin.start().await;
+        let mut machine = setup.start().await;
         let report = machine.until_found("call-failed").await;
         let found = report.findings.iter().find(|found| found.name == "call-failed").unwrap();
         assert!(found.text.contains("is still running at Azure after 120 s"), "{}", found.text);
@@ -278,7 +283,7 @@ async fn foreign_admin_state_is_reported_and_not_changed() {
     for (line, state, found) in
         [("", "Down", "admin-down"), (BY_IP, "Down", "admin-down"), (BY_IP, "Up", "admin-up")]
     {
-        let mut machine = Begin::new().await.with(line).start().await;
+        let mut machine = Setup::new().await.with(line).start().await;
         machine.ready().await;
         machine.azure.with(|cloud| {
             let by_ip = !line.is_empty();
@@ -298,19 +303,19 @@ async fn foreign_admin_state_is_reported_and_not_changed() {
         assert_eq!(report.state, state.to_lowercase());
         assert_eq!(report.phase == "ready", state == "Up");
         machine.pass(120).await;
-        assert_eq!(machine.azure.with(|w| admin(w, "weir", &FIRST.address())), state);
+        assert_eq!(machine.azure.with(|w| admin_state(w, "weir", &FIRST.address())), state);
     }
 }
 
 #[tokio::test]
 async fn scale_set_instance_can_be_a_member_by_address() {
-    let azure = Begin::new().await.azure;
-    let mut machine = Begin::for_vm(azure.clone(), INSTANCE).with(BY_IP).start().await;
+    let azure = Setup::new().await.azure;
+    let mut machine = Setup::for_vm(azure.clone(), INSTANCE).with(BY_IP).start().await;
     machine.ready().await;
-    assert_eq!(azure.with(|cloud| listed(cloud, "weir")), [INSTANCE.address()]);
+    assert_eq!(azure.with(|cloud| listed_addresses(cloud, "weir")), [INSTANCE.address()]);
     machine.terminate();
     machine.wait_for_exit().await;
-    assert_eq!(azure.with(|cloud| listed(cloud, "weir")).len(), 0);
+    assert_eq!(azure.with(|cloud| listed_addresses(cloud, "weir")).len(), 0);
     let writes = azure.calls().into_iter().filter(|call| call.method == "PUT");
     assert!(writes.into_iter().all(|call| call.operation == OP_POOL));
 }

@@ -20,8 +20,9 @@ use machine::{
 const BOTH: &str =
     "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
 
-/// Starts an emulator in which the machine is a member.
-async fn side() -> Emulator {
+/// Starts an emulator in which the first machine and the scale set's instance are members of both
+/// pools.
+async fn emulator_with_member() -> Emulator {
     let azure = Emulator::start(AzureState::sample()).await.unwrap();
     azure.with(|cloud| {
         for id in [nic(0), INSTANCE.nic()] {
@@ -38,7 +39,8 @@ async fn side() -> Emulator {
     azure
 }
 
-async fn examine(
+/// Runs all checks as on the machine `vm`, with these lines in `[azure]`.
+async fn run_doctor(
     azure: &Emulator,
     vm: Vm,
     lines: &str,
@@ -91,13 +93,14 @@ fn find_check<'a>(checks: &'a [Check], name: &str) -> &'a Check {
     found.unwrap_or_else(|| panic!("{name}: {checks:#?}"))
 }
 
-fn with(checks: &[Check], verdict: Verdict) -> Vec<&str> {
+/// Returns the names of the checks with this verdict.
+fn names_with(checks: &[Check], verdict: Verdict) -> Vec<&str> {
     checks.iter().filter(|c| c.verdict == verdict).map(|c| c.name.as_str()).collect()
 }
 
 #[tokio::test]
 async fn doctor_passes_a_correct_setup_without_writes() {
-    let azure = side().await;
+    let azure = emulator_with_member().await;
     azure.with(|cloud| {
         change_balancer(cloud, |balancer| {
             for rule in [0, 1] {
@@ -107,9 +110,9 @@ async fn doctor_passes_a_correct_setup_without_writes() {
         });
     });
     let before = azure.with(|cloud| cloud.resources.clone());
-    let checks = examine(&azure, FIRST, BOTH, ready_report()).await;
-    assert_eq!(with(&checks, Verdict::Fail), Vec::<&str>::new(), "{checks:#?}");
-    assert_eq!(with(&checks, Verdict::Warn), Vec::<&str>::new(), "{checks:#?}");
+    let checks = run_doctor(&azure, FIRST, BOTH, ready_report()).await;
+    assert_eq!(names_with(&checks, Verdict::Fail), Vec::<&str>::new(), "{checks:#?}");
+    assert_eq!(names_with(&checks, Verdict::Warn), Vec::<&str>::new(), "{checks:#?}");
     for (name, part) in [
         ("metadata", "weir-0 in westeurope"),
         ("token", "accepted by Azure"),
@@ -227,9 +230,9 @@ async fn doctor_reports_each_defect() {
         }),
     ];
     for (name, verdict, text, wrong) in cases {
-        let azure = side().await;
+        let azure = emulator_with_member().await;
         azure.with(wrong);
-        let checks = examine(&azure, FIRST, BOTH, ready_report()).await;
+        let checks = run_doctor(&azure, FIRST, BOTH, ready_report()).await;
         let check = find_check(&checks, name);
         assert_eq!(check.verdict, *verdict, "{name}: {checks:#?}");
         assert!(check.text.contains(text) && !check.remedy.is_empty(), "{check:#?}");
@@ -238,14 +241,14 @@ async fn doctor_reports_each_defect() {
 
 #[tokio::test]
 async fn doctor_handles_scale_sets_other_membership_and_slowpath_report() {
-    let azure = side().await;
-    let checks = examine(&azure, INSTANCE, BOTH, Err("it does not run".into())).await;
+    let azure = emulator_with_member().await;
+    let checks = run_doctor(&azure, INSTANCE, BOTH, Err("it does not run".into())).await;
     assert!(find_check(&checks, "interface").text.contains("defined by the scale set's model"));
-    let refused = Fault::Refuse { status: 403, code: "AuthorizationFailed".into() };
-    azure.fault(Rule::always("GET permissions", refused));
+    let denied = Fault::Refuse { status: 403, code: "AuthorizationFailed".into() };
+    azure.fault(Rule::always("GET permissions", denied));
     let pools = "Microsoft.Network/loadBalancers/backendAddressPools/write";
     let nic_write = "Microsoft.Network/networkInterfaces/write";
-    let without_grants = examine(&azure, FIRST, BOTH, ready_report()).await;
+    let without_grants = run_doctor(&azure, FIRST, BOTH, ready_report()).await;
     assert_eq!(find_check(&without_grants, pools).verdict, Verdict::Untested);
     assert_eq!(find_check(&without_grants, nic_write).text, "allowed: slowpath has used it");
     let own = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read";
@@ -260,7 +263,7 @@ async fn doctor_handles_scale_sets_other_membership_and_slowpath_report() {
                 ["loadBalancerBackendAddressPools"] = json!([]);
         });
     });
-    let checks = examine(&azure, FIRST, &ip, ready_report()).await;
+    let checks = run_doctor(&azure, FIRST, &ip, ready_report()).await;
     let member = find_check(&checks, "member of weir");
     assert_eq!(member.verdict, Verdict::Fail);
     assert!(member.text.contains("weirs_0 by nic") && member.text.contains("azure.membership"));

@@ -14,17 +14,17 @@ use simulation::TemporaryFile;
 
 mod machine;
 use machine::{
-    Begin, FIRST, GROUP, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, change_balancer,
-    change_body, change_pool, gateway, machine_id, named, network, nic, pool, tunnels,
+    FIRST, GROUP, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, Setup, change_balancer,
+    change_body, change_pool, gateway, machine_id, network, nic, pool, referenced_pools, tunnels,
 };
 
 /// Returns a rule that answers an operation with 503.
-fn out(operation: &str) -> Rule {
+fn unavailable(operation: &str) -> Rule {
     Rule::always(operation, Fault::Refuse { status: 503, code: "ServiceUnavailable".into() })
 }
 
-async fn ready(begin: Begin) -> Machine {
-    let mut machine = begin.start().await;
+async fn ready(setup: Setup) -> Machine {
+    let mut machine = setup.start().await;
     machine.ready().await;
     machine
 }
@@ -33,16 +33,16 @@ async fn ready(begin: Begin) -> Machine {
 async fn discovers_joins_once_and_becomes_ready() {
     let by_id = format!("load_balancer = \"{}\"", gateway().to_uppercase().replacen("/S", "/s", 1));
     for line in ["", "load_balancer = \"GW\"", by_id.as_str(), "resource_group = \"North\""] {
-        let mut machine = Begin::new().await.with(line).start().await;
+        let mut machine = Setup::new().await.with(line).start().await;
         let report = machine.ready().await;
         let registration =
             (report.group.as_str(), report.target.as_str(), report.instance.as_str());
         let target = format!("{}/ipConfigurations/ipconfig1", nic(0));
         assert_eq!(registration, (pool("weir").as_str(), target.as_str(), "weir-0"), "{line}");
         assert_eq!((report.state.as_str(), report.region.as_str()), ("member", "westeurope"));
-        assert_eq!(machine.azure.with(|cloud| named(cloud, &nic(0))), ["weir"]);
+        assert_eq!(machine.azure.with(|cloud| referenced_pools(cloud, &nic(0))), ["weir"]);
         let reasons = machine.appliance.probe_answers();
-        assert_eq!(reasons.first().unwrap().1, "searching the backend pool at Azure");
+        assert_eq!(reasons.first().unwrap().1, "searching for the backend pool at Azure");
         assert_eq!(reasons.last().unwrap().1, "");
         machine.pass(600).await;
         assert_eq!((machine.call_count(PUT_NIC, "ok"), machine.call_count(PUT_POOL, "ok")), (1, 0));
@@ -51,11 +51,11 @@ async fn discovers_joins_once_and_becomes_ready() {
     }
 }
 
-type Spoil = fn(&mut AzureState);
+type Modify = fn(&mut AzureState);
 
 #[tokio::test]
 async fn each_discovery_error_is_reported_and_recovers_without_restart() {
-    let table: &[(Spoil, &[&str])] = &[
+    let table: &[(Modify, &[&str])] = &[
         (
             |w| {
                 change_body(w, &nic(0), |b| {
@@ -129,14 +129,14 @@ async fn each_discovery_error_is_reported_and_recovers_without_restart() {
         ),
         (|w| w.identities.clear(), &["this machine has no such identity"]),
     ];
-    for (row, (spoil, reasons)) in table.iter().enumerate() {
-        let begin = Begin::new().await;
-        let original = begin.azure.with(|cloud| {
+    for (row, (modify, reasons)) in table.iter().enumerate() {
+        let setup = Setup::new().await;
+        let original = setup.azure.with(|cloud| {
             let original = cloud.clone();
-            spoil(cloud);
+            modify(cloud);
             original
         });
-        let mut machine = begin.start().await;
+        let mut machine = setup.start().await;
         let report = machine.until("error", |report| !report.error.is_empty()).await;
         assert_eq!(report.phase, "looking");
         let probe = machine.appliance.probe();
@@ -156,9 +156,9 @@ async fn each_discovery_error_is_reported_and_recovers_without_restart() {
 
 #[tokio::test]
 async fn missing_metadata_or_port_is_reported_and_awaited() {
-    let begin = Begin::new().await;
-    *begin.appliance.ingress.lock().unwrap() = None;
-    let mut machine = begin.start().await;
+    let setup = Setup::new().await;
+    *setup.appliance.ingress.lock().unwrap() = None;
+    let mut machine = setup.start().await;
     let report = machine.until("error", |report| !report.error.is_empty()).await;
     assert!(report.error.contains("is the fastpath running?"), "{}", report.error);
     assert_eq!(machine.azure.take_calls(), []);
@@ -172,27 +172,27 @@ async fn missing_metadata_or_port_is_reported_and_awaited() {
 
 #[tokio::test]
 async fn existing_foreign_membership_is_not_changed() {
-    let begin = Begin::new().await;
-    begin.azure.with(|cloud| {
+    let setup = Setup::new().await;
+    setup.azure.with(|cloud| {
         let reference = json!([{ "id": pool("weir").to_lowercase() }]);
         change_body(cloud, &nic(0), |nic| {
             nic["properties"]["ipConfigurations"][0]["properties"]
                 ["loadBalancerBackendAddressPools"] = reference;
         });
     });
-    let mut machine = ready(begin).await;
+    let mut machine = ready(setup).await;
     machine.terminate();
-    machine.appliance.flows(0);
+    machine.appliance.set_flows(0);
     machine.wait_for_exit().await;
     assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "remove = \"own\"");
-    assert_eq!(machine.azure.with(|cloud| named(cloud, &nic(0))), ["weir"]);
+    assert_eq!(machine.azure.with(|cloud| referenced_pools(cloud, &nic(0))), ["weir"]);
 }
 
 #[tokio::test]
 async fn an_unable_machine_does_not_join_and_its_probe_names_its_own_reasons_first() {
-    let begin = Begin::new().await;
-    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
-    let mut machine = begin.start().await;
+    let setup = Setup::new().await;
+    *setup.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
+    let mut machine = setup.start().await;
     machine.until("the location", |report| report.phase == "outside").await;
     machine.pass(300).await;
     assert_eq!(machine.call_count(PUT_NIC, "ok"), 0);
@@ -203,10 +203,10 @@ async fn an_unable_machine_does_not_join_and_its_probe_names_its_own_reasons_fir
 
 #[tokio::test]
 async fn preboot_health_pass_passes_probes_until_first_able() {
-    let begin = Begin::new().await.with("preboot_health = \"pass\"");
-    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
-    begin.azure.fault(out("LIST loadBalancers"));
-    let mut machine = begin.start().await;
+    let setup = Setup::new().await.with("preboot_health = \"pass\"");
+    *setup.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
+    setup.azure.fault(unavailable("LIST loadBalancers"));
+    let mut machine = setup.start().await;
     machine.until("error", |report| !report.error.is_empty()).await;
     assert!(machine.appliance.probes.passes.load(Ordering::Relaxed));
     machine.azure.clear_faults();
@@ -223,24 +223,24 @@ async fn preboot_health_pass_passes_probes_until_first_able() {
 #[tokio::test]
 async fn outage_at_start_uses_the_journal() {
     let file = TemporaryFile::new("kept");
-    let mut begin = Begin::new().await;
-    begin.journal = Some(file.0.clone());
-    let mut first = ready(begin).await;
+    let mut setup = Setup::new().await;
+    setup.journal = Some(file.0.clone());
+    let mut first = ready(setup).await;
     first.kill().await;
     // Resource Manager and the metadata answer 503, Resource Manager alone answers 503, and
     // Resource Manager does not answer at all.
     let hang = |operation: &str| Rule::always(operation, Fault::Hang);
     for (rules, hangs) in [
-        (vec![out("*"), out("/metadata")], false),
-        (vec![out("GET *"), out("LIST *")], false),
+        (vec![unavailable("*"), unavailable("/metadata")], false),
+        (vec![unavailable("GET *"), unavailable("LIST *")], false),
         (vec![hang("GET *"), hang("LIST *")], true),
     ] {
         first.azure.clear_faults();
         rules.into_iter().for_each(|rule| first.azure.fault(rule));
-        let begin = Begin::again(&first);
-        begin.clock.run_during_calls(hangs);
-        let clock = begin.clock.clone();
-        let mut machine = begin.start().await;
+        let setup = Setup::restart_of(&first);
+        setup.clock.run_during_calls(hangs);
+        let clock = setup.clock.clone();
+        let mut machine = setup.start().await;
         machine.until("the location", |report| report.group == pool("weir")).await;
         machine.until_probe("").await;
         machine.pass(5).await;
@@ -255,32 +255,32 @@ async fn outage_at_start_uses_the_journal() {
 #[tokio::test]
 async fn outage_without_own_journal_answers_503() {
     let file = TemporaryFile::new("others");
-    let mut begin = Begin::new().await;
-    begin.journal = Some(file.0.clone());
-    let mut first = ready(begin).await;
+    let mut setup = Setup::new().await;
+    setup.journal = Some(file.0.clone());
+    let mut first = ready(setup).await;
     first.kill().await;
-    first.azure.fault(out("LIST loadBalancers"));
-    type Otherwise = fn(&mut Begin);
-    let otherwise: [Otherwise; 4] = [
-        |begin| begin.journal = None,
-        |begin| {
-            begin.azure.with(|cloud| {
+    first.azure.fault(unavailable("LIST loadBalancers"));
+    type Change = fn(&mut Setup);
+    let changes: [Change; 4] = [
+        |setup| setup.journal = None,
+        |setup| {
+            setup.azure.with(|cloud| {
                 change_body(cloud, &machine_id(0), |machine| {
                     machine["properties"]["vmId"] = json!("another");
                 });
             });
         },
-        |begin| begin.lines = "pool = \"other\"".to_owned(),
-        |begin| {
+        |setup| setup.lines = "pool = \"other\"".to_owned(),
+        |setup| {
             let other = vec!["10.1.0.99".parse().unwrap()];
             let other = Ingress { addresses: other, ..FIRST.ingress() };
-            *begin.appliance.ingress.lock().unwrap() = Some(other);
+            *setup.appliance.ingress.lock().unwrap() = Some(other);
         },
     ];
-    for otherwise in otherwise {
-        let mut begin = Begin::again(&first);
-        otherwise(&mut begin);
-        let mut machine = begin.start().await;
+    for change in changes {
+        let mut setup = Setup::restart_of(&first);
+        change(&mut setup);
+        let mut machine = setup.start().await;
         let report = machine.until("error", |report| !report.error.is_empty()).await;
         assert!(report.error.contains("LoadBalancers_List"), "{}", report.error);
         assert!(machine.appliance.probe().starts_with("azure: "));
@@ -291,9 +291,9 @@ async fn outage_without_own_journal_answers_503() {
 #[tokio::test]
 async fn tunnel_changes_are_applied() {
     let both = "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
-    let mut begin = Begin::new().await;
-    begin.lines = both.to_owned();
-    let mut machine = ready(begin).await;
+    let mut setup = Setup::new().await;
+    setup.lines = both.to_owned();
+    let mut machine = ready(setup).await;
     machine.pass(3).await;
     assert_eq!(machine.appliance.probes.tunnel_updates(), 0, "the configuration is right");
     machine.azure.with(|cloud| {
@@ -324,7 +324,7 @@ async fn tunnel_changes_are_applied() {
 
 #[tokio::test]
 async fn tunnels_report_mode_changes_nothing() {
-    let mut machine = ready(Begin::new().await.with("tunnels = \"report\"")).await;
+    let mut machine = ready(Setup::new().await.with("tunnels = \"report\"")).await;
     machine.azure.with(|cloud| {
         change_pool(cloud, "weir", |pool| {
             pool["properties"]["tunnelInterfaces"][1]["identifier"] = json!(900);
@@ -339,7 +339,7 @@ async fn tunnels_report_mode_changes_nothing() {
 
 #[tokio::test]
 async fn harmful_load_balancer_settings_are_reported_at_run_time() {
-    let mut machine = ready(Begin::new().await).await;
+    let mut machine = ready(Setup::new().await).await;
     machine.azure.with(|cloud| {
         change_balancer(cloud, |balancer| {
             balancer["properties"]["probes"][0]["properties"]["port"] = json!(80);
@@ -352,9 +352,9 @@ async fn harmful_load_balancer_settings_are_reported_at_run_time() {
 
 #[tokio::test]
 async fn peers_are_reported_with_their_addresses() {
-    let azure = Begin::new().await.azure;
-    let mut first = ready(Begin::for_vm(azure.clone(), FIRST)).await;
-    let _second = ready(Begin::for_vm(azure.clone(), SECOND)).await;
+    let azure = Setup::new().await.azure;
+    let mut first = ready(Setup::for_vm(azure.clone(), FIRST)).await;
+    let _second = ready(Setup::for_vm(azure.clone(), SECOND)).await;
     let both = |report: &Report| report.peers.len() == 2;
     let report = first.until("both", both).await;
     let peers: Vec<(String, String)> = report
@@ -368,8 +368,8 @@ async fn peers_are_reported_with_their_addresses() {
 
 #[tokio::test]
 async fn scale_set_interface_is_never_written() {
-    let azure = Begin::new().await.azure;
-    let mut machine = Begin::for_vm(azure.clone(), INSTANCE).start().await;
+    let azure = Setup::new().await.azure;
+    let mut machine = Setup::for_vm(azure.clone(), INSTANCE).start().await;
     machine.until_found("not-in-model").await;
     assert!(machine.appliance.probe().contains("not a member"));
     machine.pass(300).await;

@@ -8,7 +8,7 @@ use azure::arm::{Arm, WriteOutcome};
 use azure::environment::Environment;
 use azure::id::ResourceId;
 use azure::operations::{self, ArmOperation};
-use azure::types::{End, Family, Tunnels};
+use azure::types::{Family, TunnelEnd, Tunnels};
 use cloud_emulators::azure::{AzureState, Call};
 use cloud_emulators::faults::{Fault, Rule};
 use serde_json::{Map, Value};
@@ -63,20 +63,20 @@ impl Example {
     }
 }
 
-/// Sets the body of all further responses, and forgets earlier calls.
-fn answers(side: &Fixture, body: &Value) {
-    side.azure.take_calls();
-    side.azure.clear_faults();
+/// Sets the body of all further responses, and drops the record of earlier calls.
+fn set_response(env: &Fixture, body: &Value) {
+    env.azure.take_calls();
+    env.azure.clear_faults();
     for operation in ["GET *", "LIST *", "PUT *", "POST health", "POST check*", "POST load*", "/"] {
-        side.azure.fault(Rule::always(operation, Fault::Body(body.to_string())));
+        env.azure.fault(Rule::always(operation, Fault::Body(body.to_string())));
     }
     // The client already has a token.
-    side.azure.fault(Rule::always("POST token", Fault::Status(500)));
+    env.azure.fault(Rule::always("POST token", Fault::Status(500)));
 }
 
 /// Returns the last call to Resource Manager.
-fn last(side: &Fixture) -> Call {
-    let calls = side.azure.take_calls();
+fn last(env: &Fixture) -> Call {
+    let calls = env.azure.take_calls();
     calls.into_iter().rev().find(|call| !call.path.starts_with("/metadata")).unwrap()
 }
 
@@ -195,35 +195,35 @@ fn rows() -> Vec<Row> {
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
 async fn requests_match_published_examples_and_responses_are_parsed() {
     let folder = folder();
-    let side = fixture(AzureState::sample()).await;
-    side.client.list(&operations::LOAD_BALANCERS_LIST.at(emulator_group())).await.unwrap();
+    let env = fixture(AzureState::sample()).await;
+    env.client.list(&operations::LOAD_BALANCERS_LIST.at(emulator_group())).await.unwrap();
     for (file, method, known, template, path_of) in rows() {
         let example = Example::read(&folder, file);
         let request = known.at(path_of(&example));
         assert_eq!(request.path, example.filled(&format!("{NETWORK}{template}")), "{file}");
         let body = example.body("200");
-        answers(&side, body);
+        set_response(&env, body);
         let etag = body["etag"].as_str().map(str::to_owned);
         match method {
             "GET" => {
-                let response = side.client.get(&request).await.unwrap();
+                let response = env.client.get(&request).await.unwrap();
                 assert_eq!((&response.body, response.etag), (body, etag), "{file}");
                 ResourceId::parse(body["id"].as_str().unwrap()).unwrap();
             }
             "LIST" => {
-                let response = side.client.list(&request).await.unwrap();
+                let response = env.client.list(&request).await.unwrap();
                 assert_eq!(&Value::from(response), &body["value"], "{file}");
             }
             _ => {
                 let (sent, matching) = (example.sent().unwrap(), "W/\"00000000\"");
-                let response = side.client.put(&request, sent, Some(matching)).await.unwrap();
+                let response = env.client.put(&request, sent, Some(matching)).await.unwrap();
                 let WriteOutcome::Done(Some(response)) = response else {
                     panic!("{file}: {response:?}")
                 };
                 assert_eq!((&response.body, response.etag), (body, etag), "{file}");
             }
         }
-        let call = last(&side);
+        let call = last(&env);
         assert_eq!(call.path, request.path, "{file}");
         assert_eq!(call.query.keys().collect::<Vec<_>>(), ["api-version"], "{file}");
         // Some examples are of an older API version.
@@ -246,29 +246,29 @@ fn emulator_group() -> String {
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
 async fn published_machine_is_parsed() {
     let folder = folder();
-    let side = fixture(AzureState::sample()).await;
-    side.client.list(&operations::LOAD_BALANCERS_LIST.at(emulator_group())).await.unwrap();
+    let env = fixture(AzureState::sample()).await;
+    env.client.list(&operations::LOAD_BALANCERS_LIST.at(emulator_group())).await.unwrap();
     let example = Example::read(&folder, "compute/VirtualMachine_Get");
     let path = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/\
                 Microsoft.Compute/virtualMachines/{vmName}";
     let request = operations::MACHINES_GET.at(example.filled(path).replace(['{', '}'], ""));
-    answers(&side, example.body("200"));
-    let response = side.client.get(&request).await.unwrap();
+    set_response(&env, example.body("200"));
+    let response = env.client.get(&request).await.unwrap();
     assert_eq!(&response.body, example.body("200"));
     let nics = &response.body["properties"]["networkProfile"]["networkInterfaces"];
     let nic = nics[0]["id"].as_str().unwrap();
     assert!(ResourceId::parse(nic).unwrap().named("networkInterfaces").is_some());
-    assert_eq!(last(&side).query["api-version"], example.of("api-version"));
+    assert_eq!(last(&env).query["api-version"], example.of("api-version"));
 }
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
 async fn published_metadata_is_parsed() {
     let folder = folder();
-    let side = fixture(AzureState::sample()).await;
-    let respond = |example: &Example| answers(&side, example.body("200"));
+    let env = fixture(AzureState::sample()).await;
+    let respond = |example: &Example| set_response(&env, example.body("200"));
     let keys = |example: &Example| {
-        let calls = side.azure.take_calls();
+        let calls = env.azure.take_calls();
         let call = &calls[0];
         assert_eq!(call.headers["metadata"], example.of("Metadata"));
         let documented = example.parameters.keys().filter(|key| *key != "Metadata");
@@ -276,7 +276,7 @@ async fn published_metadata_is_parsed() {
     };
     let example = Example::read(&folder, "imds/GetInstanceMetadata");
     respond(&example);
-    let response = side.metadata.instance().await.unwrap();
+    let response = env.metadata.instance().await.unwrap();
     keys(&example);
     assert_eq!((response.name.as_str(), response.zone.as_str()), ("examplevmname", ""));
     assert_eq!(response.scale_set.as_deref(), Some("crpteste9vflji9"));
@@ -287,17 +287,18 @@ async fn published_metadata_is_parsed() {
 
     let example = Example::read(&folder, "imds/GetLoadBalancerMetadata_GatewayLB");
     respond(&example);
-    let (external, internal) = (End { port: 2667, vni: 801 }, End { port: 2666, vni: 800 });
-    let response = side.metadata.tunnels().await.unwrap();
+    let (external, internal) =
+        (TunnelEnd { port: 2667, vni: 801 }, TunnelEnd { port: 2666, vni: 800 });
+    let response = env.metadata.tunnels().await.unwrap();
     assert_eq!(response, [(Family::V4, Tunnels { external, internal })]);
     keys(&example);
     let example = Example::read(&folder, "imds/GetLoadBalancerMetadata");
     respond(&example);
-    assert_eq!(side.metadata.tunnels().await.unwrap(), []);
+    assert_eq!(env.metadata.tunnels().await.unwrap(), []);
 
     let example = Example::read(&folder, "imds/GetIdentityToken");
     respond(&example);
-    let token = side.metadata.token(example.of("resource"), None).await.unwrap();
+    let token = env.metadata.token(example.of("resource"), None).await.unwrap();
     assert_eq!(token.secret.secret(), "dummytoken");
     // The token expired in 2018.
     assert!(token.lifetime.is_zero());

@@ -1,4 +1,4 @@
-//! A switch that cuts retries short: during a drain, no request may be retried for minutes.
+//! A switch that cuts retries short: during a drain, a request must not be retried for minutes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ impl RetryCutoff {
         self.0.send_replace(true);
     }
 
-    /// Lets requests retry with pauses again, because the machine no longer leaves.
+    /// Lets requests retry with pauses again, because the drain was canceled.
     pub fn reset(&self) {
         self.0.send_replace(false);
     }
@@ -48,9 +48,9 @@ impl Pause for CutoffPause {
     fn now(&self) -> Duration {
         // A day is longer than any policy retries, so a request that began before the cutoff gives
         // up at its next failure.
-        let elapsed =
+        let offset =
             if *self.cutoff.borrow() { Duration::from_secs(86_400) } else { Duration::ZERO };
-        self.pause.now() + elapsed
+        self.pause.now() + offset
     }
 
     fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {

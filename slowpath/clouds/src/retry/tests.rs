@@ -6,7 +6,7 @@ use super::*;
 
 const OPERATION: Operation = Operation::new("elasticloadbalancing", "RegisterTargets");
 
-/// Time that advances at once when a pause is awaited.
+/// A clock that advances at once when a pause is awaited.
 #[derive(Default)]
 struct Simulated(Mutex<Vec<Duration>>);
 
@@ -65,7 +65,7 @@ async fn a_requested_delay_is_honored_up_to_the_longest_pause() {
 }
 
 #[tokio::test]
-async fn permanent_errors_are_not_retried() {
+async fn permanent_errors_are_not_retried_and_policy_once_retries_nothing() {
     for kind in [Failure::Denied, Failure::Absent, Failure::Invalid] {
         assert!(pauses(Policy::API, 1, kind, Some(10)).await.is_empty());
     }

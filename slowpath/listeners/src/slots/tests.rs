@@ -78,7 +78,7 @@ fn source_at_its_limit_evicts_only_its_own_connections() {
         greedy.push(slots.admit(from("10.0.0.9")).unwrap());
     }
     assert!(!is_evicted(&mut other_evicted));
-    let evicted = greedy.iter_mut().filter_map(|(_, gone)| gone.try_recv().ok()).count();
+    let evicted = greedy.iter_mut().filter_map(|(_, receiver)| receiver.try_recv().ok()).count();
     assert_eq!(evicted, 8);
     greedy.iter().for_each(|(slot, _)| slot.request_received());
     assert_eq!(slots.admit(from("10.0.0.9")).err(), Some(SlotError::Source));

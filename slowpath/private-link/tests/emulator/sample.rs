@@ -2,20 +2,24 @@
 
 use azure::id::ResourceId;
 use cloud_emulators::azure::AzureState as Emulator;
-use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
+use private_link::object::{EndpointSpec, Object, ResourceRef, Spec, Status, Zone};
 use private_link::time::Time;
 use serde_json::json;
 
 use super::Azure;
 
+/// Subscription of the service.
 pub const PROVIDER: &str = "11111111-1111-1111-1111-111111111111";
+/// Subscription of the endpoint.
 pub const GUEST: &str = "22222222-2222-2222-2222-222222222222";
+/// Another subscription, which the sample object approves.
 pub const OTHER: &str = "33333333-3333-3333-3333-333333333333";
-/// Subscription that is not approved.
+/// Subscription that the sample object does not approve.
 pub const UNAPPROVED: &str = "99999999-9999-9999-9999-999999999999";
 /// Start of the clock, in seconds since 1970.
 pub const BEGUN: u64 = 1_795_000_000;
 
+/// Returns the id of a network resource in the resource group `rg`.
 pub fn network(subscription: &str, kind: &str, name: &str) -> ResourceId {
     ResourceId::network(subscription, "rg", kind, name)
 }
@@ -66,7 +70,7 @@ pub fn balancer(azure: &Azure, address: &str) {
     azure.state().set(network(PROVIDER, "loadBalancers", "inner").as_str(), body);
 }
 
-/// Returns an object with an endpoint and two zones.
+/// Returns a new object with an endpoint and two zones.
 pub fn object(name: &str) -> Object {
     let guest = network(GUEST, "virtualNetworks", "spoke");
     let zone = |name: &str, records: &[&str]| Zone {
@@ -82,8 +86,8 @@ pub fn object(name: &str) -> Object {
         location: "westeurope".to_owned(),
         additional_allowed_subscriptions: vec![OTHER.to_owned()],
         endpoint: Some(EndpointSpec {
-            subnet: Address(guest.child("subnets", "endpoints")),
-            network: Address(guest),
+            subnet: ResourceRef(guest.child("subnets", "endpoints")),
+            network: ResourceRef(guest),
             resource_group: None,
             zones: vec![
                 zone(&format!("{short}.hypershift.local"), &["api", "*.apps"]),

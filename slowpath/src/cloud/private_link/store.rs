@@ -79,7 +79,7 @@ pub struct StoredLinks {
     unsaved: Mutex<BTreeMap<String, Vec<LinkEvent>>>,
     /// Names of objects to reconcile immediately.
     urgent: Mutex<BTreeSet<String>>,
-    /// Wakes the controller for urgent objects.
+    /// Wakes the controller for urgent objects; changes of the store wake it through `revision`.
     changed: Notify,
 }
 
@@ -174,7 +174,7 @@ impl StoredLinks {
         let Some(object) = self.object(name) else { return Ok(()) };
         let batch = vec![change(object.key())];
         let (_, written) = self.store.request(WriteRequest::new(batch, SystemTime::now()));
-        match written.await.map_err(|broken| StoreError(broken.to_string()))? {
+        match written.await.map_err(|error| StoreError(error.to_string()))? {
             Err(error) if error.class != ErrorClass::NotFound => Err(StoreError(error.to_string())),
             _ => Ok(()),
         }
@@ -245,8 +245,8 @@ impl ObjectStore for StoredLinks {
         Box::pin(self.persist(name, status))
     }
 
-    fn set_finalizer<'a>(&'a self, name: &'a str, held: bool) -> StoreFuture<'a> {
-        let finalizer = move |key| Change::Finalizer { key, name: FINALIZER.into(), held };
+    fn set_finalizer<'a>(&'a self, name: &'a str, present: bool) -> StoreFuture<'a> {
+        let finalizer = move |key| Change::Finalizer { key, name: FINALIZER.into(), present };
         Box::pin(self.change(name, finalizer))
     }
 

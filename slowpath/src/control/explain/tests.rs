@@ -98,7 +98,7 @@ fn has_reason(explanation: &Explanation, text: &str) -> bool {
 }
 
 #[test]
-fn traces_a_new_flow_to_its_next_hop() {
+fn explains_a_new_flow_up_to_its_next_hop() {
     let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.1:80", "").unwrap();
     assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "web"));
     assert_eq!(explanation.frontend, "203.0.113.1:80/tcp");
@@ -243,7 +243,7 @@ fn packets_from_the_kernel_are_forwarded() {
 }
 
 #[test]
-fn predicts_the_slot_of_an_unseen_endpoint_and_rejects_an_unknown_gateway() {
+fn predicts_the_slot_of_an_endpoint_without_flows_and_rejects_an_unknown_gateway() {
     let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
     assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "web"));
     assert!(explanation.slot.is_some(), "{explanation:?}");

@@ -18,8 +18,8 @@ use crate::live::Live;
 use crate::metrics;
 use crate::page;
 
-/// Starts all listeners, each as a task. A task whose address can't be bound retries and does not
-/// delay the others. None of these tasks ends.
+/// Starts all listeners, each as a task, and the task that watches the files of credentials. A task
+/// whose address can't be bound retries and does not delay the others. None of these tasks ends.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     config: &Config,

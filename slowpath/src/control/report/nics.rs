@@ -20,7 +20,7 @@ pub struct NicReport {
     pub driver: String,
     /// `running`, `resetting`, `removed`, or `unknown` before a data plane has published it.
     pub state: String,
-    /// Trouble of a NIC that is not running; empty otherwise.
+    /// Why the NIC is not running; empty if it is.
     pub detail: String,
     /// Whether the link is up.
     pub link_up: bool,
@@ -33,14 +33,14 @@ pub struct NicReport {
     /// Age of the counters in milliseconds.
     pub age_ms: u64,
     /// Frames that reached the NIC: received and missed ones, and those with errors or without a
-    /// buffer where the driver does not count them among the received ones.
+    /// buffer if the driver does not count these among the received ones.
     pub arrived: u64,
     /// Frames that the lcores took from the NIC.
     pub taken: u64,
     /// Counters that all drivers have, and losses behind the XDP programs that the kernel reports,
     /// by name, as in the metrics.
     pub counters: BTreeMap<String, u64>,
-    /// Number of troubles by kind.
+    /// Number of incidents by kind, as in the metrics.
     pub events: BTreeMap<String, u64>,
     /// All counters of the driver, by its own names; only in `GET /nics`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -53,8 +53,8 @@ impl NicReport {
         self.counters.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns what the NIC lost, by kind: name, count and meaning, without zeros. What was lost
-    /// behind Weir is in Weir's counters of sent packets, and in no drop reason.
+    /// Returns what the NIC lost, by kind: name, count and meaning, without zeros. Weir counts
+    /// packets that were lost after it sent them as sent, and not as dropped.
     pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
         const LOSSES: [&str; 4] =
             ["missed_packets", "receive_errors", "send_errors", "no_buffer_events"];
@@ -67,7 +67,7 @@ impl NicReport {
             .filter(|(_, count, _)| *count > 0)
     }
 
-    /// Returns how many packets were lost behind the XDP programs.
+    /// Returns how many packets the kernel lost behind the XDP programs.
     pub fn xdp_losses(&self) -> u64 {
         XdpLoss::ALL.iter().map(|loss| self.counter(loss.name())).sum()
     }
@@ -101,7 +101,8 @@ impl NicReport {
     }
 }
 
-/// Returns the number of frames that reached a NIC, by the equation of its driver.
+/// Returns the number of frames that reached a NIC: the sum of those of its counters that do not
+/// overlap, which depends on the driver.
 fn arrived(nic: &Nic) -> u64 {
     let counters = &nic.counters;
     let of = |counter: &Counter| match counter {
@@ -124,7 +125,7 @@ pub fn nics(region: &Region, arms: usize) -> Vec<NicReport> {
     .collect()
 }
 
-/// Returns why the link of an arm is down, if its NIC is away or being repaired.
+/// Returns why the link of an arm is down, if its NIC was removed or is being reset.
 pub fn trouble(region: &Region, arm: usize) -> Option<String> {
     let nic = region.nics().read(arm)?;
     match nic.state {

@@ -9,7 +9,7 @@ use crate::control::report::TraceLine;
 
 /// A request for a packet trace.
 pub struct TraceRequest {
-    /// Packets to trace, and their number.
+    /// Which packets to trace, and how many.
     pub filter: TraceFilter,
     /// Maximum duration of the trace.
     pub duration: Duration,

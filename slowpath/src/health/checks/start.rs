@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use config::checked::{Config, Plane, ROUTES};
+use config::checked::{Config, Plane, ROUTE_TABLES};
 use health::checker::{HealthEvent, Inputs, run};
 use health::plan::{ProbeSettings, TunnelEntry};
 use state::writer::Writer;
@@ -28,12 +28,12 @@ pub fn start(
     let (requests, requested) = mpsc::channel(REQUEST_QUEUE);
     // Called once per process.
     let _ = checks.requests.set(requests);
-    let able = Arc::clone(live);
+    let of_health_ports = Arc::clone(live);
     let inputs = Inputs {
         writer,
         settings: probe_settings(config),
         appliance: Arc::new(appliance(config)),
-        is_ready: Arc::new(move || able.able().able),
+        is_able: Arc::new(move || of_health_ports.able().able),
         seed: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
         ports: live.listening().node_ports(),
         events,
@@ -48,14 +48,14 @@ pub fn start(
     Ok(ended)
 }
 
-/// Returns how probes enter tunnels of the data plane. With XDP, responses arrive at the NIC, so a
-/// probe's socket must not be bound to the interface that leads into the programs: a firewall mark
-/// selects the route through that interface.
+/// Returns the settings of probes, with how those through tunnels reach the data plane of each arm.
+/// With XDP, responses arrive at the NIC, so a probe's socket must not be bound to the interface
+/// that leads into the programs: a firewall mark selects the route through that interface.
 fn probe_settings(config: &Config) -> ProbeSettings {
     let probe_path = |((_, arm), route)| match config.plane {
         Plane::Dpdk => TunnelEntry::Interface(config.kernel_interface(arm).into()),
         Plane::Xdp => TunnelEntry::Mark(route),
     };
-    let tunnel_entries = config.arms().zip(ROUTES).map(probe_path).collect();
+    let tunnel_entries = config.arms().zip(ROUTE_TABLES).map(probe_path).collect();
     ProbeSettings { probing: config.health.probing.clone(), tunnel_entries }
 }

@@ -135,12 +135,12 @@ impl Kernel for LinuxKernel {
     }
 
     fn neighbors(&mut self, index: u32) -> io::Result<Vec<Neighbor>> {
-        let known = self.netlink.all(|kernel| {
+        let all = self.netlink.all(|kernel| {
             let mut request = kernel.neighbours().get();
             request.message_mut().attributes.push(NeighbourAttribute::IfIndex(index));
             request.execute()
         })?;
-        let of_link = known.iter().filter(|neighbor| neighbor.header.ifindex == index);
+        let of_link = all.iter().filter(|neighbor| neighbor.header.ifindex == index);
         Ok(of_link.filter_map(read_neighbor).collect())
     }
 
@@ -219,7 +219,7 @@ fn read_neighbor(message: &NeighbourMessage) -> Option<Neighbor> {
         _ => None,
     });
     let state = message.header.state;
-    let known = !matches!(
+    let has_mac = !matches!(
         state,
         NeighbourState::Incomplete | NeighbourState::Failed | NeighbourState::None
     );
@@ -228,7 +228,7 @@ fn read_neighbor(message: &NeighbourMessage) -> Option<Neighbor> {
         NeighbourState::Reachable | NeighbourState::Permanent | NeighbourState::Noarp
     );
     let index = message.header.ifindex;
-    Some(Neighbor { index, addr, mac: mac.filter(|_| known), fresh })
+    Some(Neighbor { index, addr, mac: mac.filter(|_| has_mac), fresh })
 }
 
 #[cfg(test)]

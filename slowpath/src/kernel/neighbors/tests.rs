@@ -7,11 +7,12 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 #[derive(Default)]
-struct Fake {
+struct FakeKernel {
     /// Whether interfaces exist, except `missing`.
-    link: bool,
+    has_links: bool,
     /// Name of an interface that does not exist.
     missing: &'static str,
+    /// Router of all routes; `None` if destinations are on the link.
     via: Option<IpAddr>,
     no_route: bool,
     neighbors: Vec<Neighbor>,
@@ -19,9 +20,9 @@ struct Fake {
     probed: Vec<IpAddr>,
 }
 
-impl Kernel for Fake {
+impl Kernel for FakeKernel {
     fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
-        let exists = self.link && name != self.missing;
+        let exists = self.has_links && name != self.missing;
         Ok(exists.then_some(Link { index: 7, mac: OWN_MAC, mtu: 1500, up: true }))
     }
     fn route(&mut self, _: u32, to: IpAddr) -> io::Result<Option<Route>> {
@@ -50,7 +51,7 @@ fn responding(addr: &str) -> Neighbor {
     Neighbor { index: 7, addr: ip(addr), mac: Some(MAC), fresh: true }
 }
 
-fn start(kernel: &mut Fake, now: Instant, to: &[&str]) -> (NextHops, Vec<Resolved>) {
+fn start(kernel: &mut FakeKernel, now: Instant, to: &[&str]) -> (NextHops, Vec<Resolved>) {
     let mut hops = NextHops::new(&[("weir-in".into(), 9001)], now);
     hops.set_needed(to.iter().map(|t| (0, ip(t))), now);
     let first = hops.step(kernel, now);
@@ -60,7 +61,7 @@ fn start(kernel: &mut Fake, now: Instant, to: &[&str]) -> (NextHops, Vec<Resolve
 #[test]
 fn probes_an_unknown_neighbor_and_reports_its_reply() {
     let now = Instant::now();
-    let mut kernel = Fake { link: true, ..Fake::default() };
+    let mut kernel = FakeKernel { has_links: true, ..FakeKernel::default() };
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert_eq!(first[0].mac, None);
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
@@ -74,7 +75,8 @@ fn probes_an_unknown_neighbor_and_reports_its_reply() {
 #[test]
 fn backends_behind_one_router_share_its_mac_and_probes() {
     let now = Instant::now();
-    let mut kernel = Fake { link: true, via: Some(ip("10.0.0.1")), ..Fake::default() };
+    let mut kernel =
+        FakeKernel { has_links: true, via: Some(ip("10.0.0.1")), ..FakeKernel::default() };
     let (mut hops, _) = start(&mut kernel, now, &["192.0.2.1", "192.0.2.2"]);
     assert_eq!(kernel.probed, [ip("10.0.0.1")]);
     kernel.events.push(KernelEvent::Neighbor(responding("10.0.0.1")));
@@ -84,7 +86,7 @@ fn backends_behind_one_router_share_its_mac_and_probes() {
 #[test]
 fn a_stale_neighbor_is_probed_and_keeps_its_mac_meanwhile() {
     let now = Instant::now();
-    let mut kernel = Fake { link: true, ..Fake::default() };
+    let mut kernel = FakeKernel { has_links: true, ..FakeKernel::default() };
     kernel.neighbors.push(responding("10.0.0.2"));
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert_eq!(first[0].mac, Some(MAC));
@@ -97,7 +99,7 @@ fn a_stale_neighbor_is_probed_and_keeps_its_mac_meanwhile() {
 #[test]
 fn a_silent_neighbor_keeps_its_mac_for_a_minute() {
     let now = Instant::now();
-    let mut kernel = Fake { link: true, ..Fake::default() };
+    let mut kernel = FakeKernel { has_links: true, ..FakeKernel::default() };
     kernel.neighbors.push(responding("10.0.0.2"));
     let (mut hops, _) = start(&mut kernel, now, &["10.0.0.2"]);
     let silent = Neighbor { mac: None, fresh: false, ..responding("10.0.0.2") };
@@ -105,19 +107,19 @@ fn a_silent_neighbor_keeps_its_mac_for_a_minute() {
     kernel.events.push(KernelEvent::Neighbor(silent));
     assert!(hops.step(&mut kernel, now).is_empty());
     assert!(hops.step(&mut kernel, now + Duration::from_secs(59)).is_empty());
-    let gone = hops.step(&mut kernel, now + Duration::from_secs(61));
-    assert_eq!(gone[0].mac, None);
+    let lost = hops.step(&mut kernel, now + Duration::from_secs(61));
+    assert_eq!(lost[0].mac, None);
     assert!(kernel.probed.len() >= 3, "probed repeatedly");
 }
 
 #[test]
 fn a_missing_interface_is_reported_and_found_once_it_exists() {
     let now = Instant::now();
-    let mut kernel = Fake::default();
+    let mut kernel = FakeKernel::default();
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert!(first.is_empty());
     assert!(hops.error().unwrap().contains("weir-in does not exist"));
-    kernel.link = true;
+    kernel.has_links = true;
     kernel.events.push(KernelEvent::Resync);
     hops.step(&mut kernel, now + RESCAN_MIN_INTERVAL);
     assert_eq!(hops.error(), None);
@@ -127,7 +129,7 @@ fn a_missing_interface_is_reported_and_found_once_it_exists() {
 #[test]
 fn a_missing_interface_does_not_keep_the_other_arm_from_being_read() {
     let now = Instant::now();
-    let mut kernel = Fake { link: true, missing: "weir-in", ..Fake::default() };
+    let mut kernel = FakeKernel { has_links: true, missing: "weir-in", ..FakeKernel::default() };
     kernel.neighbors.push(responding("10.0.0.2"));
     let mut hops = NextHops::new(&[("weir-in".into(), 9001), ("weir-out".into(), 9001)], now);
     hops.set_needed([(1, ip("10.0.0.2"))], now);
@@ -139,7 +141,7 @@ fn a_missing_interface_does_not_keep_the_other_arm_from_being_read() {
 #[test]
 fn a_remembered_mac_is_used_until_the_kernel_reports_one_or_60_s_pass() {
     let now = Instant::now();
-    let mut kernel = Fake { link: true, ..Fake::default() };
+    let mut kernel = FakeKernel { has_links: true, ..FakeKernel::default() };
     let mut hops = NextHops::new(&[("weir-in".into(), 9001)], now);
     hops.remember(0, ip("10.0.0.2"), Some([9; 6]), now);
     assert_eq!(hops.step(&mut kernel, now)[0].mac, Some([9; 6]));
@@ -155,18 +157,18 @@ fn a_remembered_mac_is_used_until_the_kernel_reports_one_or_60_s_pass() {
 #[test]
 fn a_next_hop_keeps_its_mac_for_60_s_after_its_route_is_lost() {
     let now = Instant::now();
-    let mut kernel = Fake { link: true, ..Fake::default() };
+    let mut kernel = FakeKernel { has_links: true, ..FakeKernel::default() };
     kernel.neighbors.push(responding("10.0.0.2"));
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert_eq!(first[0].mac, Some(MAC));
-    let gone = now + RESCAN_MIN_INTERVAL;
+    let lost_at = now + RESCAN_MIN_INTERVAL;
     kernel.no_route = true;
     kernel.events.push(KernelEvent::Resync);
-    assert!(hops.step(&mut kernel, gone).is_empty());
-    assert!(hops.step(&mut kernel, gone + HOLD / 2).is_empty());
-    assert_eq!(hops.step(&mut kernel, gone + HOLD)[0].mac, None);
-    assert!(hops.step(&mut kernel, gone + HOLD * 2).is_empty());
+    assert!(hops.step(&mut kernel, lost_at).is_empty());
+    assert!(hops.step(&mut kernel, lost_at + HOLD / 2).is_empty());
+    assert_eq!(hops.step(&mut kernel, lost_at + HOLD)[0].mac, None);
+    assert!(hops.step(&mut kernel, lost_at + HOLD * 2).is_empty());
     kernel.no_route = false;
     kernel.events.push(KernelEvent::Resync);
-    assert_eq!(hops.step(&mut kernel, gone + HOLD * 3)[0].mac, Some(MAC));
+    assert_eq!(hops.step(&mut kernel, lost_at + HOLD * 3)[0].mac, Some(MAC));
 }

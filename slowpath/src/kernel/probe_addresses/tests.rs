@@ -20,21 +20,32 @@ const TEXT: &str = "name = \"t\"\nplane = \"xdp\"\n\
                     [ingress]\ndevice = \"in0\"\naddress = [\"10.0.1.10/24\", \"fd00::1/64\"]\n\
                     [fastpath]\nlcores = [1]\n";
 
-/// An emulated kernel: existing addresses, and those that it refuses to add.
+/// An emulated kernel.
 #[derive(Clone, Default)]
-struct FakeKernel(Arc<Mutex<(BTreeSet<Address>, Vec<IpAddr>)>>);
+struct FakeKernel(Arc<Mutex<FakeState>>);
+
+#[derive(Default)]
+struct FakeState {
+    addresses: BTreeSet<Address>,
+    /// Addresses that the kernel rejects to add or remove.
+    rejected: Vec<IpAddr>,
+}
 
 impl Addresses for FakeKernel {
     fn addresses(&mut self) -> io::Result<Vec<Address>> {
-        Ok(self.0.lock().0.iter().copied().collect())
+        Ok(self.0.lock().addresses.iter().copied().collect())
     }
-    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
+    fn set_present(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
         let mut kernel = self.0.lock();
-        if kernel.1.contains(&addr) {
+        if kernel.rejected.contains(&addr) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let address = Address { addr, own: true };
-        let changed = if present { kernel.0.insert(address) } else { kernel.0.remove(&address) };
+        let changed = if present {
+            kernel.addresses.insert(address)
+        } else {
+            kernel.addresses.remove(&address)
+        };
         assert!(changed, "{addr} was set twice");
         Ok(())
     }
@@ -43,7 +54,7 @@ impl Addresses for FakeKernel {
 impl FakeKernel {
     fn own(&self) -> Vec<String> {
         let kernel = self.0.lock();
-        kernel.0.iter().filter(|one| one.own).map(|one| one.addr.to_string()).collect()
+        kernel.addresses.iter().filter(|one| one.own).map(|one| one.addr.to_string()).collect()
     }
 }
 
@@ -110,34 +121,34 @@ fn existing_addresses_are_used_and_never_removed() {
     let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
     let mut addresses = begin(&kernel);
     let foreign = Address { addr: addr("198.18.0.1"), own: false };
-    kernel.0.lock().0.insert(foreign);
+    kernel.0.lock().addresses.insert(foreign);
     // The second is the arm's own address, which may not exist yet.
     write_service(&writer, |_| {}, &[foreign.addr, addr("10.0.1.10")]);
     addresses.step(&writer.tables(), now);
     write_service(&writer, |_| {}, &[]);
     addresses.step(&writer.tables(), now);
     addresses.step(&writer.tables(), now + REMOVAL_DELAY);
-    assert_eq!(kernel.0.lock().0, [foreign].into());
+    assert_eq!(kernel.0.lock().addresses, [foreign].into());
 }
 
 #[test]
-fn addresses_removed_or_refused_by_the_kernel_are_added_again() {
+fn addresses_removed_or_rejected_by_the_kernel_are_added_again() {
     let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
     let mut addresses = begin(&kernel);
-    kernel.0.lock().1 = vec![addr("198.18.0.1")];
+    kernel.0.lock().rejected = vec![addr("198.18.0.1")];
     write_service(&writer, |_| {}, &[addr("198.18.0.1"), addr("198.18.0.2")]);
     let why = addresses.settle(&writer.tables(), now).unwrap_err();
     assert!(why.ends_with("type: ip addr add 198.18.0.1 dev lo"), "{why}");
-    kernel.0.lock().0.clear();
+    kernel.0.lock().addresses.clear();
     addresses.step(&writer.tables(), now);
     assert!(
         kernel.own() == ["198.18.0.2"] && addresses.failed,
         "a failing address does not block the others"
     );
-    kernel.0.lock().1.clear();
+    kernel.0.lock().rejected.clear();
     addresses.step(&writer.tables(), now);
     assert_eq!(kernel.own(), ["198.18.0.2"], "not at once");
-    kernel.0.lock().0.clear();
+    kernel.0.lock().addresses.clear();
     addresses.step(&writer.tables(), now + SETTLE_INTERVAL);
     assert!(kernel.own() == ["198.18.0.1", "198.18.0.2"] && !addresses.failed);
 }
@@ -170,7 +181,7 @@ fn inside_the_namespace() {
     let own = [addr("198.18.0.1"), addr("fd01::1")];
     let mut kernel = Netlink::default();
     for addr in own.iter().chain(&own) {
-        kernel.set(*addr, true).unwrap();
+        kernel.set_present(*addr, true).unwrap();
     }
     for addr in own {
         TcpListener::bind((addr, 0)).expect("no duplicate address detection delays its use");
@@ -192,7 +203,7 @@ fn inside_the_namespace() {
         assert!(foreign.contains(one), "{one}: {foreign:?}");
     }
     for addr in own.iter().chain(&own) {
-        kernel.set(*addr, false).unwrap();
+        kernel.set_present(*addr, false).unwrap();
     }
     assert_eq!(by_owner(&kernel.addresses().unwrap()), (BTreeSet::new(), foreign));
     assert!(TcpListener::bind((own[0], 0)).is_err());

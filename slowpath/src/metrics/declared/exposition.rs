@@ -7,14 +7,14 @@ use super::{Declaration, Type, all};
 /// Suffixes of a histogram's series.
 const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
-/// What a scrape contains.
+/// Result of comparing a scrape with the declarations.
 #[derive(Debug, Default)]
 pub struct Comparison {
     /// Differences from the declarations, and repeated series; empty if there are none.
     pub differences: Vec<String>,
     /// Names of the declared metrics that have a sample.
     pub sampled: BTreeSet<String>,
-    /// Number of series.
+    /// Number of lines with samples.
     pub series: usize,
 }
 
@@ -23,11 +23,11 @@ pub fn compare(text: &str) -> Comparison {
     let declared = all();
     let declared: BTreeMap<&str, &Declaration> =
         declared.iter().map(|one| (one.name.as_str(), one)).collect();
-    let is_open = text.trim_end().ends_with("# EOF");
+    let is_open_metrics = text.trim_end().ends_with("# EOF");
     let (mut found, mut seen) = (Comparison::default(), HashSet::new());
     for line in text.lines().filter(|line| !line.is_empty() && *line != "# EOF") {
         let difference = match line.strip_prefix("# ") {
-            Some(comment) => comment_difference(comment, is_open, &declared),
+            Some(comment) => comment_difference(comment, is_open_metrics, &declared),
             None => {
                 found.series += 1;
                 let sample = Sample::parse(line);
@@ -40,35 +40,35 @@ pub fn compare(text: &str) -> Comparison {
     found
 }
 
-/// Returns the declaration of a family.
+/// Returns the declaration of a family, by its name in the format of the text.
 fn family<'a>(
     name: &str,
-    is_open: bool,
+    is_open_metrics: bool,
     declared: &BTreeMap<&str, &'a Declaration>,
 ) -> Option<&'a Declaration> {
     // In OpenMetrics, the family of a counter or info metric lacks the suffix of its samples.
-    let suffixes: &[&str] = if is_open { &["", "_total", "_info"] } else { &[""] };
+    let suffixes: &[&str] = if is_open_metrics { &["", "_total", "_info"] } else { &[""] };
     let found = suffixes.iter().find_map(|suffix| declared.get(&*format!("{name}{suffix}")));
     found.copied()
 }
 
 fn comment_difference(
     comment: &str,
-    is_open: bool,
+    is_open_metrics: bool,
     declared: &BTreeMap<&str, &Declaration>,
 ) -> Option<String> {
     let mut words = comment.splitn(3, ' ');
     let (keyword, name, rest) = (words.next()?, words.next()?, words.next().unwrap_or_default());
-    let Some(one) = family(name, is_open, declared) else {
+    let Some(one) = family(name, is_open_metrics, declared) else {
         return Some("the metric is not declared".to_owned());
     };
     let kind = match one.kind {
         Type::Counter => "counter",
         Type::Gauge => "gauge",
         Type::Histogram => "histogram",
-        Type::Info if is_open => "info",
+        Type::Info if is_open_metrics => "info",
         Type::Info => "gauge",
-        Type::Unknown if is_open => "unknown",
+        Type::Unknown if is_open_metrics => "unknown",
         Type::Unknown => "untyped",
     };
     let expected = match keyword {

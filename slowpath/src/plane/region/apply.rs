@@ -18,7 +18,7 @@ use super::desired::{Key, RecordedBackend, Requirement};
 use super::selection::{COPY, DesiredBackend, Selection, frontend_keys};
 use crate::plane::compile;
 
-/// Result of a write to the prepared tables.
+/// Result of a write to the prepared tables: those of the next generation.
 type WriteResult<T = ()> = Result<T, writer::UpdateError>;
 
 /// Maximum number of differing backends for which a service's list is searched linearly.
@@ -49,10 +49,10 @@ fn differences(
     before: &[RecordedBackend],
     desired: &[DesiredBackend],
 ) -> (Requirements, Requirements) {
-    let recorded_pair = |known: &RecordedBackend| (known.key, known.requirement.clone());
+    let recorded_pair = |recorded: &RecordedBackend| (recorded.key, recorded.requirement.clone());
     let desired_pair = |desired: &DesiredBackend| (desired.key, desired.requirement.clone());
-    let same = |(known, desired): &(&RecordedBackend, &DesiredBackend)| {
-        known.key == desired.key && known.requirement == desired.requirement
+    let same = |(recorded, desired): &(&RecordedBackend, &DesiredBackend)| {
+        recorded.key == desired.key && recorded.requirement == desired.requirement
     };
     let first = before.iter().zip(desired).take_while(same).count();
     let ends = before[first..].iter().rev().zip(desired[first..].iter().rev());
@@ -60,7 +60,8 @@ fn differences(
     let removed = &before[first..before.len() - last];
     let added = &desired[first..desired.len() - last];
     if removed.len() + added.len() <= SMALL_DIFFERENCE {
-        let mut keys = removed.iter().map(|known| &known.key).chain(added.iter().map(|a| &a.key));
+        let mut keys =
+            removed.iter().map(|recorded| &recorded.key).chain(added.iter().map(|a| &a.key));
         let several = |key: &Key| {
             before.iter().filter(|other| other.key == *key).nth(1).is_some()
                 || desired.iter().filter(|other| other.key == *key).nth(1).is_some()
@@ -73,7 +74,7 @@ fn differences(
         }
     }
     let old: HashMap<Key, &Requirement> =
-        before.iter().map(|known| (known.key, &known.requirement)).collect();
+        before.iter().map(|recorded| (recorded.key, &recorded.requirement)).collect();
     let new: HashMap<Key, &Requirement> =
         desired.iter().map(|desired| (desired.key, &desired.requirement)).collect();
     if old.len() < before.len() || new.len() < desired.len() {
@@ -91,7 +92,7 @@ fn differences(
     let added = added.collect();
     let removed = before
         .iter()
-        .filter(|known| new.get(&known.key) != Some(&&known.requirement))
+        .filter(|recorded| new.get(&recorded.key) != Some(&&recorded.requirement))
         .map(recorded_pair);
     (removed.collect(), added)
 }
@@ -108,13 +109,16 @@ impl Members<'_> {
     /// backends of the pass.
     fn next(&mut self, key: &Key) -> Option<u32> {
         let left = self.before.get(self.at..)?;
-        let passed = left.iter().take(SMALL_DIFFERENCE).position(|known| known.key == *key)?;
+        let passed =
+            left.iter().take(SMALL_DIFFERENCE).position(|recorded| recorded.key == *key)?;
         self.at += passed + 1;
         Some(left[passed].backend)
     }
 }
 
 impl RegionPlane<'_> {
+    /// Writes a frontend and what it requires to the prepared tables; if no packet can reach it,
+    /// removes it from them. If capacity is lacking, the frontend stays as it was.
     pub(super) fn apply(&mut self, desired: &DesiredFrontend) -> Result<(), PlaneError> {
         desired.check()?;
         let address = *desired.frontend.address();
@@ -130,22 +134,23 @@ impl RegionPlane<'_> {
         }
         let selection = Selection::of(desired, &self.config.tables);
         let set = self.writer.prepared();
-        let known = self.writer.service_id(&selection.name).filter(|id| set.service(*id).is_some());
-        let note = known.and_then(|id| set.service_note(id));
+        let existing =
+            self.writer.service_id(&selection.name).filter(|id| set.service(*id).is_some());
+        let note = existing.and_then(|id| set.service_note(id));
         let same = note.is_some_and(|note| note.inputs_sum == selection.inputs_sum);
         if !same {
             let (size, serving) = (selection.table_size, selection.serving);
             let capacity = self.writer.check_slots(size, serving, &selection.array_sizes());
             capacity.map_err(PlaneError::new)?;
         }
-        let recorded = known.filter(|_| !same).map(|id| self.requirements_of(id));
+        let recorded = existing.filter(|_| !same).map(|id| self.requirements_of(id));
         let recorded = recorded.unwrap_or_default();
         let (removed, added) = match same {
             true => (Vec::new(), Vec::new()),
             false => differences(&recorded, &selection.backends),
         };
         let before = Previous {
-            policy: known.and_then(|id| set.service(id)).copied(),
+            policy: existing.and_then(|id| set.service(id)).copied(),
             removed,
             added,
             frontend_keys: frontend_keys
@@ -156,8 +161,8 @@ impl RegionPlane<'_> {
         let id =
             self.writer.put_service(&selection.name, &selection.policy).map_err(PlaneError::new)?;
         if let Err(error) = self.put_frontends(id, &frontend_keys, &before) {
-            if let Err(worse) = self.undo(id, &selection, before) {
-                self.broken = Some(PlaneError::new(worse));
+            if let Err(undo_error) = self.undo(id, &selection, before) {
+                self.broken = Some(PlaneError::new(undo_error));
             }
             return Err(PlaneError::new(error));
         }
@@ -171,8 +176,8 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Removes the keys of a wildcard's copies at addresses and ports where another frontend is
-    /// configured.
+    /// Returns the keys without those of a wildcard's copies ([`COPY`]) at addresses and ports
+    /// where another frontend is in the region.
     fn unclaimed_keys(
         &self,
         mut frontend_keys: Vec<(FrontendKey, u32)>,
@@ -216,7 +221,8 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Writes note, ranges and slots. The capacity for all has been checked.
+    /// Writes the service's note, source ranges, affinity backends and table slots. The capacity
+    /// for all has been checked.
     fn put_selection(
         &mut self,
         id: u32,
@@ -225,10 +231,10 @@ impl RegionPlane<'_> {
         recorded: &[RecordedBackend],
     ) -> WriteResult {
         let mut members = Vec::with_capacity(selection.backends.len());
-        let mut known = Members { before: recorded, at: 0 };
+        let mut former_members = Members { before: recorded, at: 0 };
         for desired in &selection.backends {
             let by_key = || self.writer.backend_id(&desired.key.addr, desired.key.port);
-            let backend = known.next(&desired.key).or_else(by_key).unwrap_or(NONE);
+            let backend = former_members.next(&desired.key).or_else(by_key).unwrap_or(NONE);
             let DesiredBackend { weight, state, protocol, .. } = *desired;
             members.push(Member { backend, weight, state, protocol });
         }
@@ -346,7 +352,7 @@ impl RegionPlane<'_> {
             }
             let before = self.writer.changes();
             let keys: Vec<Key> =
-                self.requirements_of(id).into_iter().map(|known| known.key).collect();
+                self.requirements_of(id).into_iter().map(|recorded| recorded.key).collect();
             self.orders.remove(&id);
             self.remove_requirements(id, &keys);
             for key in keys {
@@ -362,8 +368,8 @@ impl RegionPlane<'_> {
     }
 
     /// Removes up to `at_most` lookup keys of frontends that are not `desired`, and of copies of
-    /// wildcards at former addresses of the appliance. Returns whether none is left.
-    pub(super) fn sweep(
+    /// wildcards at former addresses of the appliance. Returns whether no such key is left.
+    pub(super) fn prune_frontends(
         &mut self,
         desired: &dyn Fn(&Address) -> bool,
         at_most: usize,

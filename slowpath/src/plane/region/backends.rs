@@ -1,4 +1,5 @@
-//! Backends shared by services: the merged requirements of all services, and their removal.
+//! Backends shared by services: their records, merged from the requirements of all services, and
+//! the removal of backends that no service requires.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -17,8 +18,8 @@ use super::removal::DRAIN;
 use super::selection::{QUARANTINED, record_state, state_of_note};
 use crate::plane::path_mtus;
 
-/// Interval of scans of the flow table for references, while something waits to be removed.
-const SWEEP: Duration = Duration::from_secs(1);
+/// Minimum interval between scans of the flow table for references to what waits to be removed.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 impl RegionPlane<'_> {
     /// Returns the backends of a service in the prepared tables, with what it requires of each.
@@ -96,9 +97,9 @@ impl RegionPlane<'_> {
             return self.drain(key);
         };
         self.draining.remove(&key);
-        let known = self.writer.next_hop_id(&key.addr, record.arm);
+        let existing = self.writer.next_hop_id(&key.addr, record.arm);
         let next_hop = self.writer.put_next_hop(&key.addr, record.arm)?;
-        if known.is_none() {
+        if existing.is_none() {
             self.hops_changed = true;
             path_mtus::forget(self.region, next_hop);
             self.fill_resolved_hop(next_hop, record.arm, &key.addr);
@@ -106,6 +107,8 @@ impl RegionPlane<'_> {
         self.writer.put_backend(&record::Backend { next_hop, ..record })
     }
 
+    /// Marks a backend that no service requires for [`RegionPlane::reclaim`], or removes it at once
+    /// if it was never committed. Returns its id, or [`NONE`] if it does not exist.
     fn drain(&mut self, key: Key) -> Result<u32, UpdateError> {
         let Some(id) = self.writer.backend_id(&key.addr, key.port) else { return Ok(NONE) };
         let Some(record) = self.writer.prepared().backend(id).copied() else { return Ok(NONE) };
@@ -134,12 +137,12 @@ impl RegionPlane<'_> {
             && self.retired_tunnels.is_empty()
             && !self.hops_idle
             && self.writer.retired().next().is_none();
-        let rested = self.last_sweep.is_none_or(|at| now >= at + SWEEP);
+        let is_due = self.last_scan.is_none_or(|at| now >= at + SCAN_INTERVAL);
         // Before the first commit there is nothing to reclaim.
-        if idle || !rested || self.region.generation() == 0 || !self.ready() {
+        if idle || !is_due || self.region.generation() == 0 || !self.ready() {
             return;
         }
-        self.last_sweep = Some(now);
+        self.last_scan = Some(now);
         let referred = self.referred();
         self.writer.reclaim(|what| referred.contains(&what));
         let marked = self.mark_removed(is_named);
@@ -185,23 +188,31 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
+    /// Removes draining backends that no flow refers to, those that no source has named for
+    /// [`DRAIN`], and drained tunnels, and commits.
     fn remove_drained_backends(
         &mut self,
         referred: &HashSet<Referred>,
         now: Instant,
     ) -> Result<(), UpdateError> {
-        let mut gone = Vec::new();
+        let mut drained = Vec::new();
         for (key, until) in &mut self.draining {
             let Some(id) = self.writer.backend_id(&key.addr, key.port) else {
-                gone.push((*key, None));
+                drained.push((*key, None));
                 continue;
             };
-            let until = *until.get_or_insert(now + DRAIN);
-            if !referred.contains(&Referred::Backend(id)) || now >= until {
-                gone.push((*key, Some(id)));
+            let record = self.writer.prepared().backend(id);
+            let is_named = record.is_some_and(|r| r.state != BackendState::Removed as u8);
+            if is_named {
+                // Its flows stay, however long they last.
+                *until = None;
+            }
+            let has_expired = !is_named && now >= *until.get_or_insert(now + DRAIN);
+            if !referred.contains(&Referred::Backend(id)) || has_expired {
+                drained.push((*key, Some(id)));
             }
         }
-        for (key, id) in gone {
+        for (key, id) in drained {
             if let Some(id) = id.filter(|id| self.writer.prepared().backend(*id).is_some()) {
                 self.writer.remove_backend(id)?;
                 tracing::info!(
@@ -244,7 +255,8 @@ impl RegionPlane<'_> {
 
 /// Merges the requirements of several services into one record; `None` if there are none. The
 /// record has the most active state (the lowest number) of all services. Which backends get the new
-/// flows of a service is decided by the service's slots.
+/// flows of a service is decided by the service's slots. The writer assigns the incarnation, and
+/// the NAT ports unless they are [`NONE`].
 fn merged(key: Key, requirements: &[(u32, Requirement)]) -> Option<record::Backend> {
     let (_, first) = requirements.iter().min_by_key(|(service, _)| *service)?;
     let state = requirements.iter().map(|(_, requirement)| requirement.state as u8).min()?;

@@ -48,7 +48,7 @@ fn key_address(key: &FrontendKey) -> Address {
     }
 }
 
-/// Distribution of packets of a service without a record: Maglev without affinity.
+/// Distribution of packets shown for a service without a record: Maglev without affinity.
 const PLAIN: Spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 0 };
 
 /// Converts a prefix length from its 128-bit form.
@@ -144,7 +144,8 @@ struct Row<'c> {
     content: &'c ServiceContent,
 }
 
-/// Returns the records of the region and of the frontends that no packet can reach.
+/// Returns the records of the region and of the frontends that no packet can reach. `open_cluster`
+/// is whether packets from outside may reach cluster IPs (`external_cluster_ip`).
 pub(crate) fn records<'w>(
     region: &Region,
     unplaced: impl Iterator<Item = &'w DesiredFrontend>,
@@ -209,7 +210,8 @@ fn endpoint(backend: &Backend, member: &Member) -> Endpoint {
     Endpoint { addr: backend.addr.into(), port: backend.port, protocol: member.protocol }
 }
 
-/// Returns all frontends in the region, for wildcards both the copies and the wildcard.
+/// Returns all frontends in the region, for wildcards both the copies and the wildcard. Identifiers
+/// of the frontends of one service are `services` apart: the region's capacity for services.
 fn rows<'c>(
     set: &TableSet<'_>,
     content: &'c HashMap<u32, ServiceContent>,
@@ -241,26 +243,26 @@ fn backends<'c>(
     slots: impl Iterator<Item = &'c Slot>,
     capacity: u32,
 ) -> BTreeMap<Endpoint, (u32, State)> {
-    let mut known: BTreeMap<Endpoint, (u32, State)> = BTreeMap::new();
+    let mut found: BTreeMap<Endpoint, (u32, State)> = BTreeMap::new();
     for slot in slots {
-        let one = known.entry(slot.endpoint).or_insert((slot.id, slot.state));
+        let one = found.entry(slot.endpoint).or_insert((slot.id, slot.state));
         *one = (one.0.min(slot.id), one.1.min(slot.state));
     }
     let mut assigned = HashSet::new();
     let mut above = capacity;
-    for (id, _) in known.values_mut() {
+    for (id, _) in found.values_mut() {
         if *id == NONE || !assigned.insert(*id) {
             *id = above;
             above = above.wrapping_add(1);
         }
     }
-    known
+    found
 }
 
 impl Row<'_> {
     fn records(&self, backends: &BTreeMap<Endpoint, (u32, State)>) -> Vec<Record> {
         let Row { id, address, flags, content } = *self;
-        let number = |endpoint: &Endpoint| backends.get(endpoint).map_or(NONE, |(id, _)| *id);
+        let identifier = |endpoint: &Endpoint| backends.get(endpoint).map_or(NONE, |(id, _)| *id);
         let count = content.serving.min(content.slots.len()) as u32;
         let rest = content.slots.len() as u32 - count;
         let spread = content.spread;
@@ -270,7 +272,7 @@ impl Row<'_> {
         ];
         for (slot, backend) in (1..).zip(&content.slots) {
             let Slot { endpoint, quarantined, state, .. } = backend;
-            let (backend, quarantined) = (number(endpoint), *quarantined);
+            let (backend, quarantined) = (identifier(endpoint), *quarantined);
             records.push(Record::Slot { address, slot, backend, quarantined });
             if flags.has(Flags::AFFINITY) && *state == State::Active && !quarantined {
                 records.push(Record::AffinityMatch { id, backend });
@@ -282,7 +284,7 @@ impl Row<'_> {
         if maglev && flags.has(Flags::ROUTABLE) && !content.table.is_empty() {
             let of_id = |id: u32| content.slots.iter().find(|slot| slot.id == id);
             let named = |(id, count): &(u32, u32)| {
-                (of_id(*id).map_or(*id, |slot| number(&slot.endpoint)), *count)
+                (of_id(*id).map_or(*id, |slot| identifier(&slot.endpoint)), *count)
             };
             let inner = content.table.iter().map(named).collect();
             records.push(Record::Maglev { id, inner });

@@ -1,9 +1,9 @@
-//! Removal delay of backends and tunnels.
+//! How long backends and tunnels that are no longer desired are kept for their flows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Maximum time for which a backend that no service refers to keeps its flows, and time for which a
+/// Maximum time for which a backend that no source names keeps its flows, and time for which a
 /// retired tunnel remains. It is the default deregistration delay of AWS target groups.
 pub(super) const DRAIN: Duration = Duration::from_secs(300);
 

@@ -22,16 +22,16 @@ use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
 use super::desired::{Key, Need, Requirement};
 use crate::plane::compile;
 
-/// Flag in the `note` argument of [`tables::writer::Writer::put_noted_frontend`]: this key is the
-/// entry of an unroutable (wildcard) frontend at one of the appliance's own addresses. The lower
-/// bits are the [`Flags`].
+/// Flag in the `note` argument of [`tables::writer::Writer::put_noted_frontend`]: the key is a copy
+/// of a frontend on the unspecified address (a wildcard) at one of the appliance's own addresses.
+/// The lower bits are the [`Flags`].
 pub(super) const COPY: u32 = 1 << 16;
 
 /// Bit of [`tables::note::Member::state`]: the backend failed its health checks for this service.
 /// The lower bits are the state declared by its source.
 pub(super) const QUARANTINED: u8 = 0x80;
 
-/// Bytes of one backend in the input of [`Selection::sum`].
+/// Size of one backend in the input of [`Selection::sum`], in bytes.
 const BYTES_PER_BACKEND: usize = 40;
 
 /// A backend as one service requires it.
@@ -216,7 +216,7 @@ fn name(frontend: &Frontend) -> String {
 /// Returns the port of the proxy that the frontend's packets are redirected to, if any.
 fn proxy_port(frontend: &Frontend) -> Option<u16> {
     let proxy = frontend.service.spec.proxy_redirect.as_ref();
-    proxy.filter(|proxy| proxy.takes(frontend.spec.service_port)).map(|proxy| proxy.port)
+    proxy.filter(|proxy| proxy.redirects(frontend.spec.service_port)).map(|proxy| proxy.port)
 }
 
 /// Returns the lookup keys of a frontend in the region, each with its note; empty if packets from

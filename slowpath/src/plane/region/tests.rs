@@ -56,6 +56,7 @@ fn attach(region: &'static Region) -> RegionPlane<'static> {
     plane
 }
 
+/// Returns a plane over a new region of the smallest sizes.
 fn small() -> RegionPlane<'static> {
     attach(region(&Sizes::SMALL))
 }
@@ -64,6 +65,7 @@ fn service(name: &str) -> Service {
     Service::new(Name::new(name).unwrap(), Source::new("file"))
 }
 
+/// Parses the address of a frontend.
 fn at(text: &str, protocol: u8) -> Address {
     let at: std::net::SocketAddr = text.parse().unwrap();
     Address::new(at.ip(), at.port(), protocol)
@@ -80,6 +82,8 @@ fn instance(of: &Service, last: u8) -> Instance {
     Instance::new(endpoint, of.name.clone(), Source::new("file"))
 }
 
+/// Returns a frontend with all of these backends, serving as the selection does: the active ones,
+/// or the terminating ones if none is active.
 fn chosen(service: Service, address: Address, mut instances: Vec<Instance>) -> DesiredFrontend {
     instances.sort_by_key(|instance| (instance.effective(), instance.endpoint));
     let active = instances.iter().filter(|i| i.effective() == State::Active).count();
@@ -108,8 +112,8 @@ fn apply_batch(plane: &mut RegionPlane<'_>, all: &[DesiredFrontend]) -> (Vec<Str
 }
 
 fn apply_all(plane: &mut RegionPlane<'_>, all: &[DesiredFrontend]) -> Generation {
-    let (refused, generation) = apply_batch(plane, all);
-    assert_eq!(refused, Vec::<String>::new());
+    let (errors, generation) = apply_batch(plane, all);
+    assert_eq!(errors, Vec::<String>::new());
     generation
 }
 
@@ -187,9 +191,9 @@ fn a_rejected_frontend_keeps_its_state_and_the_others_are_applied() {
         web("a", "203.0.113.1:80", &[1, 3]),
         web("c", "203.0.113.3:80", &[4]),
     ];
-    let (refused, generation) = apply_batch(&mut plane, &full);
-    assert_eq!((refused.len(), generation), (1, 2));
-    assert!(refused[0].contains("region.slots"), "{refused:?}");
+    let (errors, generation) = apply_batch(&mut plane, &full);
+    assert_eq!((errors.len(), generation), (1, 2));
+    assert!(errors[0].contains("region.slots"), "{errors:?}");
     assert_eq!(selected_backends(&plane, "203.0.113.1:80", 6), [1]);
     assert_eq!(selected_backends(&plane, "203.0.113.2:80", 6), [1, 2]);
     assert_eq!(selected_backends(&plane, "203.0.113.3:80", 6), [4]);
@@ -206,24 +210,24 @@ fn a_full_table_is_named_and_its_frontend_leaves_no_trace() {
     let before = dumped(&plane);
     // The capacity of 32 backends is reached with the second of these; the two written before the
     // third fails are rolled back.
-    let (refused, generation) =
+    let (errors, generation) =
         apply_batch(&mut plane, &[web("b", "203.0.113.2:80", &[41, 42, 43])]);
-    assert!(refused[0].contains("region.max_backends"), "{refused:?}");
+    assert!(errors[0].contains("region.max_backends"), "{errors:?}");
     assert_eq!((generation, dumped(&plane)), (1, before.clone()));
     // A service that exists keeps its policy, its backends and its frontends.
     let mut changed = web("a", "203.0.113.1:80", &[1, 2, 51, 52, 53]);
     let mut policy = service("a");
     policy = policy.with(|spec| spec.mss = 1300).unwrap();
     changed.frontend = frontend(policy, changed.frontend.spec.clone());
-    let (refused, generation) = apply_batch(&mut plane, &[changed]);
-    assert!(refused[0].contains("region.max_backends"), "{refused:?}");
+    let (errors, generation) = apply_batch(&mut plane, &[changed]);
+    assert!(errors[0].contains("region.max_backends"), "{errors:?}");
     assert_eq!((generation, dumped(&plane)), (1, before));
     assert_eq!(plane.writer.committed().services().next().unwrap().1.mss, 0);
     // Exceed the capacity for frontends.
     let more = |n: u32| web("a", &format!("203.0.113.1:{}", 100 + n), &backends);
-    let (refused, _) = apply_batch(&mut plane, &(0..64).map(more).collect::<Vec<_>>());
-    assert_eq!(refused.len(), 1);
-    assert!(refused[0].contains("region.max_frontends"), "{refused:?}");
+    let (errors, _) = apply_batch(&mut plane, &(0..64).map(more).collect::<Vec<_>>());
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].contains("region.max_frontends"), "{errors:?}");
 }
 
 #[test]
@@ -232,7 +236,8 @@ fn a_failed_commit_changes_nothing() {
     apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1, 2])]);
     let before = dumped(&plane);
     plane.begin().unwrap();
-    for vni in 1..=20 {
+    // More tunnels than the region's capacity of 8.
+    for vni in 1..=15 {
         let mut of = service(&format!("t{vni}"));
         of = of
             .with(|spec| {
@@ -252,12 +257,9 @@ fn a_failed_commit_changes_nothing() {
         let address = Address { port: 80 + vni as u16, ..at("203.0.113.2:80", 6) };
         let (name, instances) = (format!("t{vni}"), vec![to]);
         plane.update(&chosen(of, address, instances)).unwrap_or_else(|e| panic!("{name}: {e}"));
-        if vni > 14 {
-            break;
-        }
     }
-    let refused = plane.commit().unwrap_err().to_string();
-    assert!(refused.contains("tunnels"), "{refused}");
+    let error = plane.commit().unwrap_err().to_string();
+    assert!(error.contains("tunnels"), "{error}");
     assert_eq!((dumped(&plane), plane.region.generation()), (before, 1));
     assert_eq!(apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]), 2);
 }
@@ -301,7 +303,7 @@ fn unreachable_frontends_are_tracked_and_not_written() {
 }
 
 #[test]
-fn a_node_port_is_served_on_every_own_address() {
+fn a_node_port_is_served_on_the_own_addresses_of_its_family() {
     let mut plane = small();
     let mut desired = web("a", "0.0.0.0:30080", &[1]);
     let spec = FrontendSpec { kind: Kind::NodePort, ..desired.frontend.spec.clone() };
@@ -310,10 +312,10 @@ fn a_node_port_is_served_on_every_own_address() {
     assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [1]);
     assert_eq!(plane.writer.committed().frontends().count(), 1);
     assert_eq!(apply_all(&mut plane, std::slice::from_ref(&desired)), first);
-    let masters = |plane: &RegionPlane<'_>| {
+    let frontends = |plane: &RegionPlane<'_>| {
         dumped(plane).into_iter().filter(|line| line.contains("SLOT=0")).collect::<Vec<_>>()
     };
-    assert_eq!(masters(&plane).len(), 2, "the wildcard and its copy: {:?}", masters(&plane));
+    assert_eq!(frontends(&plane).len(), 2, "the wildcard and its copy: {:?}", frontends(&plane));
     // Another service takes that address and port, until it is removed.
     apply_all(&mut plane, &[web("b", "10.0.1.10:30080", &[2])]);
     apply_all(&mut plane, std::slice::from_ref(&desired));
@@ -385,8 +387,8 @@ fn quarantined_backends_are_reported_after_a_restart() {
 fn after_a_restart_services_keep_their_own_requirements() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
-    let mut carried = service("t");
-    carried = carried
+    let mut encapsulated = service("t");
+    encapsulated = encapsulated
         .with(|spec| {
             spec.mode = Mode::Dsr(BackendTunnel {
                 kind: TunnelKind::Ipip,
@@ -397,9 +399,9 @@ fn after_a_restart_services_keep_their_own_requirements() {
             })
         })
         .unwrap();
-    let mut leaving = instance(&carried, 1);
-    leaving.state = State::Terminating;
-    let dsr = chosen(carried, at("203.0.113.2:80", 6), vec![leaving]);
+    let mut terminating = instance(&encapsulated, 1);
+    terminating.state = State::Terminating;
+    let dsr = chosen(encapsulated, at("203.0.113.2:80", 6), vec![terminating]);
     apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1]), dsr.clone()]);
     let record = |plane: &RegionPlane<'_>| *plane.writer.committed().backends().next().unwrap().1;
     let before = record(&plane);

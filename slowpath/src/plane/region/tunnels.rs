@@ -53,7 +53,7 @@ impl RegionPlane<'_> {
             self.writer.put_tunnel(*id, tunnel).map_err(PlaneError::new)?;
         }
         self.name_tunnels(&all, &ids, &retired);
-        self.retired_tunnels.retain(|id, _| retired.iter().any(|(known, _)| known == id));
+        self.retired_tunnels.retain(|id, _| retired.iter().any(|(other, _)| other == id));
         for (id, _) in &retired {
             self.retired_tunnels.entry(*id).or_insert(None);
         }
@@ -63,7 +63,7 @@ impl RegionPlane<'_> {
     fn name_tunnels(&mut self, all: &[NamedTunnel], ids: &[u32], retired: &[(u32, Tunnel)]) {
         let before = std::mem::take(&mut self.tunnel_names);
         let named = |(id, _): &(u32, Tunnel)| {
-            let name = before.iter().find(|(known, _)| known == id);
+            let name = before.iter().find(|(other, _)| other == id);
             (
                 *id,
                 name.map_or_else(
@@ -92,13 +92,13 @@ impl RegionPlane<'_> {
         &mut self,
         now: Instant,
     ) -> Result<(), tables::writer::UpdateError> {
-        let mut gone = Vec::new();
+        let mut drained = Vec::new();
         for (id, until) in &mut self.retired_tunnels {
             if now >= *until.get_or_insert(now + DRAIN) {
-                gone.push(*id);
+                drained.push(*id);
             }
         }
-        for id in gone {
+        for id in drained {
             self.writer.remove_tunnel(id)?;
             self.retired_tunnels.remove(&id);
             tracing::info!(event = "retired_tunnel_removed", tunnel = id, "retired tunnel removed");
@@ -110,7 +110,8 @@ impl RegionPlane<'_> {
 /// Mark at the end of the name of a retired tunnel.
 const RETIRED: &str = ", retired";
 
-/// Logs which tunnels were added and retired, unless `before` is the empty list of a start.
+/// Logs which tunnels of gateways and backends were added and retired, unless `before` is the empty
+/// list of a start.
 fn log_changes(before: &[(u32, String)], after: &[(u32, String)]) {
     let without = |all: &[(u32, String)], others: &[(u32, String)]| {
         let current = all.iter().filter(|(_, name)| !name.ends_with(RETIRED));
@@ -173,8 +174,8 @@ fn assign_gateway_numbers(all: &mut [NamedTunnel], existing: &[(u32, Tunnel)]) {
     }
     for tunnel in all.iter_mut().map(|t| &mut t.record).filter(|t| of_gateway(t)) {
         let used = |number: &u16| {
-            let known = existing.iter().any(|(_, t)| of_gateway(t) && t.gateway == *number);
-            known || assigned.values().any(|assigned| assigned == number)
+            let is_existing = existing.iter().any(|(_, t)| of_gateway(t) && t.gateway == *number);
+            is_existing || assigned.values().any(|assigned| assigned == number)
         };
         let number = assigned.get(&tunnel.gateway).copied();
         let number = number.or_else(|| (0..u16::MAX).find(|number| !used(number)));
@@ -212,11 +213,11 @@ fn retired(put: &[(u32, Tunnel)], existing: &[(u32, Tunnel)], capacity: u32) -> 
     };
     for (id, now) in put {
         let before = existing.iter().find(|(old, t)| old == id && !is_retired(t));
-        let Some(gone) = before.and_then(|(_, before)| removed_sources(before, now)) else {
+        let Some(removed) = before.and_then(|(_, before)| removed_sources(before, now)) else {
             continue;
         };
         match (0..capacity).rev().find(|id| !taken(*id, &retired)) {
-            Some(free) => retired.push((free, mark(&gone))),
+            Some(free) => retired.push((free, mark(&removed))),
             None => tracing::warn!(
                 event = "retired_tunnel_dropped",
                 tunnel = id,
@@ -231,14 +232,15 @@ fn retired(put: &[(u32, Tunnel)], existing: &[(u32, Tunnel)], capacity: u32) -> 
 fn removed_sources(before: &Tunnel, now: &Tunnel) -> Option<Tunnel> {
     let sources =
         |t: &Tunnel| t.sources[..usize::from(t.source_count).min(TUNNEL_SOURCES)].to_vec();
-    let known = sources(now);
-    let gone: Vec<Prefix> = sources(before).into_iter().filter(|s| !known.contains(s)).collect();
+    let current = sources(now);
+    let removed: Vec<Prefix> =
+        sources(before).into_iter().filter(|s| !current.contains(s)).collect();
     let mut tunnel = Tunnel { sources: [Prefix::default(); TUNNEL_SOURCES], ..*before };
-    tunnel.source_count = gone.len() as u8;
-    for (slot, source) in tunnel.sources.iter_mut().zip(&gone) {
+    tunnel.source_count = removed.len() as u8;
+    for (slot, source) in tunnel.sources.iter_mut().zip(&removed) {
         *slot = *source;
     }
-    (!gone.is_empty()).then_some(tunnel)
+    (!removed.is_empty()).then_some(tunnel)
 }
 
 #[cfg(test)]

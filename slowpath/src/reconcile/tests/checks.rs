@@ -19,8 +19,8 @@ fn endpoint(last: u8) -> Endpoint {
 
 /// Writes the service `default/web` with two backends. `health` is the key of a health check, or
 /// empty.
-fn backends(stage: &Stage, health: &str) {
-    stage.write(&format!(
+fn backends(fixture: &Fixture, health: &str) {
+    fixture.write(&format!(
         "[[service]]\nname = \"default/web\"\nmode = \"nat\"\ntable_size = 251\n{health}\n\
          frontends = [{{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}}]\n\
          backends = [{{address = \"10.0.2.11\", port = 80}}, \
@@ -28,6 +28,7 @@ fn backends(stage: &Stage, health: &str) {
     ));
 }
 
+/// The key of a health check.
 const CHECKED: &str = "health = { kind = \"tcp\" }";
 
 fn send_verdict(to: &Sender<HealthEvent>, last: u8, healthy: bool) {
@@ -51,100 +52,100 @@ fn serving(region: &Region) -> Vec<u8> {
 
 #[test]
 fn a_verdict_removes_a_backend_and_restores_it() {
-    let mut stage = Stage::new("verdict");
-    let (mut reconcile, shared) = stage.start();
+    let mut fixture = Fixture::new("verdict");
+    let (mut reconcile, shared) = fixture.start();
     let (writer, events) = reconcile.connect_checker();
-    backends(&stage, CHECKED);
-    stage.pass(1000, &mut reconcile, None);
-    assert_eq!(serving(stage.region), [11, 12]);
+    backends(&fixture, CHECKED);
+    fixture.pass(1000, &mut reconcile, None);
+    assert_eq!(serving(fixture.region), [11, 12]);
     let health = |last| {
         let tables = shared.desired_now().tables;
         tables.entry(&web()).unwrap().at(&endpoint(last))[0].health
     };
     for (healthy, left) in [(false, vec![12]), (true, vec![11, 12])] {
         send_verdict(&events, 11, healthy);
-        stage.pass(1000, &mut reconcile, None);
-        assert_eq!(serving(stage.region), left);
+        fixture.pass(1000, &mut reconcile, None);
+        assert_eq!(serving(fixture.region), left);
         assert_eq!(health(11).unhealthy, !healthy, "and readers see it");
     }
     // A verdict on a backend that is gone, and a repeated one, change nothing.
-    let (at, revision) = (stage.region.generation(), writer.tables().revision());
+    let (at, revision) = (fixture.region.generation(), writer.tables().revision());
     send_verdict(&events, 99, false);
     send_verdict(&events, 11, true);
-    stage.pass(1000, &mut reconcile, None);
-    assert_eq!((stage.region.generation(), writer.tables().revision()), (at, revision));
+    fixture.pass(1000, &mut reconcile, None);
+    assert_eq!((fixture.region.generation(), writer.tables().revision()), (at, revision));
     send_verdict(&events, 12, false);
-    stage.pass(1000, &mut reconcile, None);
-    assert_eq!(serving(stage.region), [11]);
+    fixture.pass(1000, &mut reconcile, None);
+    assert_eq!(serving(fixture.region), [11]);
     // Without a health check, the state declared by the source applies.
-    backends(&stage, "");
-    stage.pass(1000, &mut reconcile, None);
+    backends(&fixture, "");
+    fixture.pass(1000, &mut reconcile, None);
     events.send(HealthEvent::Unchecked(web(), endpoint(12))).unwrap();
-    stage.pass(1000, &mut reconcile, None);
-    assert_eq!(serving(stage.region), [11, 12]);
+    fixture.pass(1000, &mut reconcile, None);
+    assert_eq!(serving(fixture.region), [11, 12]);
 }
 
 #[test]
 fn no_verdict_is_lost_over_a_restart() {
     for steps in 0..12 {
-        let mut stage = Stage::new(&format!("verdicts{steps}"));
-        let (mut reconcile, _) = stage.start();
+        let mut fixture = Fixture::new(&format!("verdicts{steps}"));
+        let (mut reconcile, _) = fixture.start();
         let (_, events) = reconcile.connect_checker();
-        backends(&stage, CHECKED);
-        stage.pass(1000, &mut reconcile, None);
+        backends(&fixture, CHECKED);
+        fixture.pass(1000, &mut reconcile, None);
         send_verdict(&events, 11, false);
-        stage.pass(1000, &mut reconcile, None);
-        assert_eq!(serving(stage.region), [12]);
+        fixture.pass(1000, &mut reconcile, None);
+        assert_eq!(serving(fixture.region), [12]);
         // Killed while another change is in progress.
         send_verdict(&events, 12, true);
-        stage.pass(20 * steps, &mut reconcile, None);
+        fixture.pass(20 * steps, &mut reconcile, None);
         drop(reconcile);
 
-        let (mut reconcile, _) = stage.start();
+        let (mut reconcile, _) = fixture.start();
         let (writer, events) = reconcile.connect_checker();
         for _ in 0..200 {
-            stage.pass(20, &mut reconcile, None);
-            assert_eq!(serving(stage.region), [12], "it gets no traffic in between");
+            fixture.pass(20, &mut reconcile, None);
+            assert_eq!(serving(fixture.region), [12], "it gets no traffic in between");
         }
         let tables = writer.tables();
         let found = tables.entry(&web()).unwrap().at(&endpoint(11))[0].health;
         assert!(found.unhealthy && found.since.is_some(), "the checker starts with that state");
         send_verdict(&events, 11, true);
-        stage.pass(1000, &mut reconcile, None);
-        assert_eq!(serving(stage.region), [11, 12]);
+        fixture.pass(1000, &mut reconcile, None);
+        assert_eq!(serving(fixture.region), [11, 12]);
     }
 }
 
 #[test]
 fn a_service_with_two_different_traffic_policies_is_served_and_checked() {
-    let mut stage = Stage::new("reaches");
-    let (mut reconcile, _) = stage.start();
+    let mut fixture = Fixture::new("reaches");
+    let (mut reconcile, _) = fixture.start();
     let (_, events) = reconcile.connect_checker();
-    backends(&stage, &format!("external_policy = \"local\"\n{CHECKED}"));
-    stage.pass(1000, &mut reconcile, None);
+    backends(&fixture, &format!("external_policy = \"local\"\n{CHECKED}"));
+    fixture.pass(1000, &mut reconcile, None);
     let is_served = |region: &Region| {
         let web = "203.0.113.1".parse::<IpAddr>().unwrap().into();
         region.tables(region.generation()).frontend(0, &web, 80, 6).is_some()
     };
-    assert!(is_served(stage.region), "the internal frontend does not replace it");
+    assert!(is_served(fixture.region), "the internal frontend does not replace it");
     send_verdict(&events, 11, false);
-    stage.pass(1000, &mut reconcile, None);
-    assert_eq!(serving(stage.region), [12]);
+    fixture.pass(1000, &mut reconcile, None);
+    assert_eq!(serving(fixture.region), [12]);
     drop(reconcile);
-    let (mut reconcile, _) = stage.start();
+    let (mut reconcile, _) = fixture.start();
     for _ in 0..50 {
-        stage.pass(20, &mut reconcile, None);
-        assert_eq!((is_served(stage.region), serving(stage.region)), (true, vec![12]));
+        fixture.pass(20, &mut reconcile, None);
+        assert_eq!((is_served(fixture.region), serving(fixture.region)), (true, vec![12]));
     }
 }
 
 #[test]
 fn checker_errors_become_service_conditions() {
-    let mut stage = Stage::new("conditions");
-    let (mut reconcile, shared) = stage.start();
+    let mut fixture = Fixture::new("conditions");
+    let (mut reconcile, shared) = fixture.start();
     let (_, events) = reconcile.connect_checker();
-    backends(&stage, CHECKED);
-    stage.pass(1000, &mut reconcile, None);
+    backends(&fixture, CHECKED);
+    fixture.pass(1000, &mut reconcile, None);
     let condition = || {
         let desired = shared.desired_now();
         let name = web();
@@ -159,7 +160,7 @@ fn checker_errors_become_service_conditions() {
     {
         let trouble = trouble.map(str::to_owned);
         events.send(HealthEvent::Condition(web(), "Probed", trouble.clone())).unwrap();
-        stage.pass(40, &mut reconcile, None);
+        fixture.pass(40, &mut reconcile, None);
         assert_eq!(condition(), Some((truth, trouble.unwrap_or_default())));
     }
 }

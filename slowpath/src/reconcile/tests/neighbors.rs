@@ -25,28 +25,28 @@ fn neighbors(region: &Region) -> Vec<Addr> {
 
 #[test]
 fn bgp_neighbors_of_selected_policies_are_in_the_region() {
-    let mut stage = Stage::new("neighbors");
+    let mut fixture = Fixture::new("neighbors");
     let text = CONFIG.replace("[fastpath]", "[labels]\nrack = \"a\"\n[fastpath]");
     let mut config = config::from_toml(&text).unwrap();
-    config.services = Some(stage.services.clone());
-    stage.config = Arc::new(config);
-    let (mut reconcile, _) = stage.start();
-    let store = Arc::clone(&stage.store);
-    stage.backends(&["10.0.2.11"]);
-    stage.pass(1000, &mut reconcile, None);
-    assert_eq!(neighbors(stage.region), []);
+    config.services = Some(fixture.services.clone());
+    fixture.config = Arc::new(config);
+    let (mut reconcile, _) = fixture.start();
+    let store = Arc::clone(&fixture.store);
+    fixture.backends(&["10.0.2.11"]);
+    fixture.pass(1000, &mut reconcile, None);
+    assert_eq!(neighbors(fixture.region), []);
     let selector = serde_json::json!({"rack": "a"});
     let changes = vec![
         policy("local", 65_001, selector, &["10.0.1.2", "fd00:1::2", "10.0.1.1"]),
         policy("other", 65_002, serde_json::json!({"rack": "b"}), &["10.0.1.9"]),
     ];
     store.change(changes, SystemTime::UNIX_EPOCH).unwrap();
-    stage.pass(1000, &mut reconcile, None);
+    fixture.pass(1000, &mut reconcile, None);
     let expected = ["10.0.1.1", "10.0.1.2", "fd00:1::2"];
     let expected = expected.map(|addr| Addr::from(addr.parse::<IpAddr>().unwrap()));
-    assert_eq!(neighbors(stage.region), expected);
+    assert_eq!(neighbors(fixture.region), expected);
     let none = policy("local", 65_001, serde_json::json!({"rack": "c"}), &["10.0.1.2"]);
     store.change(vec![none], SystemTime::UNIX_EPOCH).unwrap();
-    stage.pass(1000, &mut reconcile, None);
-    assert_eq!(neighbors(stage.region), []);
+    fixture.pass(1000, &mut reconcile, None);
+    assert_eq!(neighbors(fixture.region), []);
 }

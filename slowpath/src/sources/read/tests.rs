@@ -126,13 +126,13 @@ fn one_invalid_file_rejects_all_and_is_located() {
     let folder = Folder::new("broken");
     folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
     folder.write("c.yaml", &KUBERNETES.replace("port: 80,", "port: 800000,"));
-    let wrong = folder.read().unwrap_err();
-    assert!(wrong.contains("c.yaml:8 (document 1): spec.ports[0].port"), "{wrong}");
-    assert!(wrong.contains("a number from 0 to 65535"), "{wrong}");
+    let error = folder.read().unwrap_err();
+    assert!(error.contains("c.yaml:8 (document 1): spec.ports[0].port"), "{error}");
+    assert!(error.contains("a number from 0 to 65535"), "{error}");
     folder.write("c.yaml", KUBERNETES);
     folder.write("a.toml", "[[service]]\nname = \"shop/toml\"\nprot = 1\n");
-    let wrong = folder.read().unwrap_err();
-    assert!(wrong.contains("a.toml") && wrong.contains("prot"), "{wrong}");
+    let error = folder.read().unwrap_err();
+    assert!(error.contains("a.toml") && error.contains("prot"), "{error}");
     folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
     assert_eq!(folder.read().unwrap().len(), 4);
 }
@@ -142,14 +142,14 @@ fn a_service_defined_in_two_files_is_rejected() {
     let folder = Folder::new("twice");
     folder.write("a.toml", &own("shop/web", "203.0.113.1"));
     folder.write("b.toml", &own("shop/web", "203.0.113.2"));
-    let wrong = folder.read().unwrap_err();
-    assert!(wrong.contains("a.toml") && wrong.contains("b.toml"), "{wrong}");
+    let error = folder.read().unwrap_err();
+    assert!(error.contains("a.toml") && error.contains("b.toml"), "{error}");
 }
 
 #[test]
 fn a_missing_file_is_reported_with_a_remedy() {
-    let wrong = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
-    assert!(wrong.contains("/nowhere/services.toml") && wrong.contains("create it"), "{wrong}");
+    let error = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
+    assert!(error.contains("/nowhere/services.toml") && error.contains("create it"), "{error}");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn the_private_link_example_parses() {
 }
 
 #[test]
-fn enveloped_objects_are_accepted_or_rejected_by_file_line_and_field() {
+fn api_objects_are_accepted_or_rejected_by_file_line_and_field() {
     let folder = Folder::new("envelopes");
     let link = "kind: PrivateLinkService\nname: shop/web\nspec:\n  \
                 subscription: 550e8400-e29b-41d4-a716-446655440000\n  resource_group: north\n  \
@@ -219,7 +219,7 @@ fn non_regular_files_are_rejected_without_blocking() {
     let folder = Folder::new("irregular");
     folder.write("a.toml", &own("a", "203.0.113.1"));
     let other = folder.0.join("b.toml");
-    let refused = |what: &str| {
+    let assert_rejected = |what: &str| {
         let error = folder.read().unwrap_err();
         assert!(error.contains(&other.display().to_string()) && error.contains(what), "{error}");
         fs::remove_file(&other).unwrap();
@@ -227,17 +227,17 @@ fn non_regular_files_are_rejected_without_blocking() {
     };
     let made = std::process::Command::new("mkfifo").arg(&other).status().unwrap();
     assert!(made.success());
-    refused("it is a FIFO, not a regular file");
+    assert_rejected("it is a FIFO, not a regular file");
     let _socket = std::os::unix::net::UnixListener::bind(&other).unwrap();
-    refused("it is a socket");
+    assert_rejected("it is a socket");
     symlink("/dev/zero", &other).unwrap();
-    refused("it is a character device");
+    assert_rejected("it is a character device");
     symlink(&folder.0, &other).unwrap();
-    refused("it is a directory");
+    assert_rejected("it is a directory");
     symlink("/nowhere/at/all", &other).unwrap();
-    refused("No such file");
+    assert_rejected("No such file");
     fs::File::create(&other).unwrap().set_len(1 << 30).unwrap();
-    refused("it has more than 268435456 bytes");
+    assert_rejected("it has more than 268435456 bytes");
     // A link to a file is a file, as in mounted ConfigMaps.
     symlink(folder.0.join("a.toml"), &other).unwrap();
     assert!(folder.read().unwrap_err().contains("keep one of them"));

@@ -16,7 +16,8 @@ impl Flags {
     pub const EXTERNAL_IPS: Flags = Flags(1);
     /// [`Kind::NodePort`].
     pub const NODE_PORT: Flags = Flags(1 << 1);
-    /// Packets from outside go only to local backends.
+    /// The service's policy for packets from outside the cluster is Local: they go only to local
+    /// backends.
     pub const EXTERNAL_LOCAL: Flags = Flags(1 << 2);
     /// [`Kind::HostPort`].
     pub const HOST_PORT: Flags = Flags(1 << 3);
@@ -38,10 +39,12 @@ impl Flags {
     /// Host port on the loopback address. For other kinds Cilium uses this bit as
     /// `delegate-if-local`.
     pub const LOOPBACK: Flags = Flags(1 << 11);
-    /// Packets from within the cluster go only to local backends.
+    /// The service's policy for packets from within the cluster is Local: they go only to local
+    /// backends.
     pub const INTERNAL_LOCAL: Flags = Flags(1 << 12);
     /// The service's policies for packets from outside and from within the cluster differ, and the
-    /// frontend is not a cluster address. Such an address has an entry for each, except host ports.
+    /// frontend is not a cluster address. Such a frontend, except a host port, has two entries: one
+    /// for packets from outside and one for packets from within.
     pub const TWO_SCOPES: Flags = Flags(1 << 13);
     /// Of a frontend: clients in the source ranges are denied instead of allowed.
     pub const DENY: Flags = Flags(1 << 14);
@@ -68,7 +71,8 @@ impl Flags {
             frontend.address.prefix.is_single() && frontend.address.prefix.addr.is_unspecified();
         let is_cluster_ip = frontend.kind == Kind::ClusterIp;
         let ranges = service.source_ranges.as_deref();
-        let proxy = service.proxy_redirect.as_ref().is_some_and(|r| r.takes(frontend.service_port));
+        let proxy =
+            service.proxy_redirect.as_ref().is_some_and(|r| r.redirects(frontend.service_port));
         let translated = match service.nat_policy {
             NatPolicy::None => false,
             NatPolicy::Nat46 => frontend.address.is_ipv4(),
@@ -127,9 +131,9 @@ impl Flags {
             (Flags::TWO_SCOPES, "two-scopes"),
             (Flags::AFFINITY, "sessionAffinity"),
         ] {
-            part(f, self.has(flag), name)?;
+            write_if(f, self.has(flag), name)?;
         }
-        part(f, !self.has(Flags::ROUTABLE), "non-routable")?;
+        write_if(f, !self.has(Flags::ROUTABLE), "non-routable")?;
         for (flag, name) in [
             (Flags::SOURCE_RANGES, "check-source-range"),
             (Flags::DENY, shared),
@@ -138,14 +142,15 @@ impl Flags {
             (Flags::LOOPBACK, "loopback"),
             (Flags::DSR, "dsr"),
         ] {
-            part(f, self.has(flag), name)?;
+            write_if(f, self.has(flag), name)?;
         }
         Ok(())
     }
 }
 
-fn part(f: &mut fmt::Formatter<'_>, set: bool, name: &str) -> fmt::Result {
-    if set { write!(f, "+{name}") } else { Ok(()) }
+/// Writes `+` and the name of a flag if it is set.
+fn write_if(f: &mut fmt::Formatter<'_>, is_set: bool, name: &str) -> fmt::Result {
+    if is_set { write!(f, "+{name}") } else { Ok(()) }
 }
 
 impl fmt::Display for Flags {

@@ -1,4 +1,4 @@
-//! Tests of the text format of records, and of flags by kind and policy.
+//! Tests of the text format of records, and of the flags of frontends.
 
 use crate::service::Service;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use crate::frontend::Kind;
 use crate::labels::Pairs;
 use crate::object::ServiceSpec;
 
-/// Domain of Weir's annotations; its keys take precedence.
+/// Domain of Weir's annotations, which take precedence over Cilium's.
 pub const OWN: &str = "weir.dev";
 /// Domain of Cilium's equivalent annotations.
 pub const CILIUM: &str = "service.cilium.io";
@@ -23,16 +23,17 @@ const TOPOLOGY: [&str; 2] =
 pub(super) struct Reader<'a> {
     pairs: &'a Pairs,
     pub(super) notes: Vec<String>,
-    /// Supported keys that were read, present or not.
-    known: Vec<String>,
+    /// Keys that were read, whether the annotations have them or not.
+    supported: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(meta: &'a Meta) -> Reader<'a> {
-        Reader { pairs: &meta.annotations, notes: Vec::new(), known: Vec::new() }
+        Reader { pairs: &meta.annotations, notes: Vec::new(), supported: Vec::new() }
     }
 
-    /// Returns the value of a key in Weir's or Cilium's domain, parsed by `read`.
+    /// Returns the value of a key in Weir's domain, otherwise in Cilium's, parsed by `read`; `None`
+    /// if the key is absent, or its value is invalid, which is noted.
     pub(super) fn value<T>(
         &mut self,
         key: &str,
@@ -40,7 +41,7 @@ impl<'a> Reader<'a> {
         read: impl Fn(&str) -> Option<T>,
     ) -> Option<T> {
         let pairs = self.pairs.as_ref()?;
-        self.known.push(key.to_owned());
+        self.supported.push(key.to_owned());
         let find = |domain: &str| {
             let matches = |name: &str| {
                 name.strip_prefix(domain).and_then(|rest| rest.strip_prefix('/')) == Some(key)
@@ -56,19 +57,22 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds a note for each annotation in Weir's or Cilium's domain with an unknown key, which is
-    /// misspelled or not supported. Callers read all other keys first; `companions` are supported
-    /// keys that they may not have read, because these have no effect.
+    /// misspelled or not supported. Callers read the supported keys first. `companions` are
+    /// supported keys that callers skip if the key or field is absent without which they have no
+    /// effect.
     pub(super) fn note_unknown(&mut self, companions: &[&str]) {
         for name in self.pairs.iter().flat_map(|pairs| pairs.keys()) {
             let Some((domain, key)) = name.split_once('/') else { continue };
-            let is_known = self.known.iter().any(|known| known == key) || companions.contains(&key);
-            if [OWN, CILIUM].contains(&domain) && !is_known {
+            let is_supported =
+                self.supported.iter().any(|one| one == key) || companions.contains(&key);
+            if [OWN, CILIUM].contains(&domain) && !is_supported {
                 self.notes.push(format!("annotation {name} is ignored: unknown key"));
             }
         }
     }
 
-    fn plain(&self, key: &str) -> Option<&'a str> {
+    /// Returns the value of the annotation with this full name.
+    fn text(&self, key: &str) -> Option<&'a str> {
         self.pairs.as_ref()?.get(key).map(|value| &**value)
     }
 
@@ -105,14 +109,14 @@ impl<'a> Reader<'a> {
             _ => None,
         });
         spec.mode = mode.unwrap_or_default();
-        let hints = TOPOLOGY.iter().find_map(|key| self.plain(key));
+        let hints = TOPOLOGY.iter().find_map(|key| self.text(key));
         let hinted = hints.is_some_and(|mode| !["", "disabled", "Disabled"].contains(&mode));
         if hinted && spec.distribution == Distribution::Any {
             spec.distribution = Distribution::SameZone;
         }
     }
 
-    /// Returns how clients in the source ranges are handled.
+    /// Returns whether clients in the source ranges are allowed or denied.
     pub(super) fn ranges_policy(&mut self) -> RangesPolicy {
         let policy = self.value("src-ranges-policy", "allow, deny", |text| match text {
             "allow" => Some(RangesPolicy::Allow),
@@ -122,8 +126,8 @@ impl<'a> Reader<'a> {
         policy.unwrap_or_default()
     }
 
-    /// Returns the only kind of frontends to create, if the annotations restrict it.
-    pub(super) fn exposed(&mut self) -> Option<Kind> {
+    /// Returns the only kind of frontends to create for the service's type; `None` for all kinds.
+    pub(super) fn only_kind(&mut self) -> Option<Kind> {
         let allowed = "ClusterIP, NodePort, LoadBalancer";
         self.value("type", allowed, |text| match text {
             "ClusterIP" => Some(Kind::ClusterIp),
@@ -133,8 +137,9 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Returns whether the service applies to an appliance with these labels.
-    pub(super) fn is_for(&mut self, labels: &Pairs) -> bool {
+    /// Returns whether the annotations `node` and `node-selector` select an appliance with these
+    /// labels; without them, all appliances are selected.
+    pub(super) fn selects(&mut self, labels: &Pairs) -> bool {
         let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
         let keys = [format!("{OWN}/node"), format!("{CILIUM}/node")];
         let node = self.value("node", "a label's value", |text| {

@@ -1,8 +1,8 @@
-//! Conversion of Cilium's BGP objects of both generations to peering policies.
+//! Conversion of Cilium's BGP objects of both generations, and of Weir's own, to peering policies.
 //!
 //! The first generation is `CiliumBGPPeeringPolicy`: each object is a policy by itself. The second
-//! generation has four kinds, of which `CiliumBGPClusterConfig` refers to the others. Their objects
-//! are collected while files are read, and joined to policies afterwards.
+//! generation has four kinds; each `CiliumBGPClusterConfig` becomes a policy and refers to objects
+//! of the others. They are collected while files are read, and joined to policies afterwards.
 
 mod join;
 mod shared;
@@ -22,12 +22,12 @@ use shared::{
 use wire::{PathAttributesFields, VirtualRouter};
 pub(super) use wire::{PeeringPolicy, WeirPolicy};
 
-/// Selector type of path attributes for addresses of load balancers.
+/// Selector type of path attributes that apply to load balancer addresses.
 const LOAD_BALANCERS: &str = "CiliumLoadBalancerIPPool";
 
-/// Names of Weir's fields in the first generation, for error messages. A part of a path whose
-/// name is empty is omitted.
-const FIRST: [(&str, &str); 19] = [
+/// Names of Weir's fields in the first generation, for error messages. A part of a path whose name
+/// in this table is empty is omitted.
+const FIRST_GENERATION_NAMES: [(&str, &str); 19] = [
     ("node_selector", "nodeSelector"),
     ("match_expressions", "matchExpressions"),
     ("routers", "virtualRouters"),
@@ -49,7 +49,8 @@ const FIRST: [(&str, &str); 19] = [
     ("password", "authSecretRef"),
 ];
 
-/// Converts a policy in Weir's own format in a Kubernetes envelope.
+/// Converts a `weir.dev/v1` `BgpPeeringPolicy`: a policy in Weir's own format with the metadata of
+/// Kubernetes.
 pub(super) fn weir_policy(
     meta: &Meta,
     spec: BgpPeeringPolicySpec,
@@ -71,9 +72,10 @@ pub(super) fn first_generation(
     }
     let node_selector = from.spec.node_selector.clone();
     let spec = BgpPeeringPolicySpec { node_selector, routers };
-    policy_object(&from.metadata, spec, settings, &FIRST, Some(FIRST_GENERATION))
+    policy_object(&from.metadata, spec, settings, &FIRST_GENERATION_NAMES, Some(FIRST_GENERATION))
 }
 
+/// Converts a virtual router. `policy` is the policy's name, for notes.
 fn router(
     from: &VirtualRouter,
     at: &str,
@@ -85,7 +87,7 @@ fn router(
             "{policy}: {at}: exportPodCIDR and podIPPoolSelector are ignored: there are no pods"
         ));
     }
-    let one = AdvertisementSpec {
+    let advertisement = AdvertisementSpec {
         services: from.service_selector.clone(),
         kinds: kinds(&from.service_advertisements),
         ..AdvertisementSpec::default()
@@ -124,13 +126,14 @@ fn router(
         local_asn: from.local_asn,
         router_id: None,
         listen_port: None,
-        advertisements: vec![one],
+        advertisements: vec![advertisement],
         neighbors,
         unresolved: Vec::new(),
     })
 }
 
-/// Returns the path attributes if they are for addresses of load balancers; `None` if for pods.
+/// Returns the path attributes if they apply to load balancer addresses; `None`, with a note, if
+/// they apply to pods.
 fn load_balancer_attributes(
     from: &PathAttributesFields,
     at: &str,

@@ -1,13 +1,13 @@
 //! Annotations that configure health checks: `weir.dev/health-kind` and others, named after the
-//! keys of `health` in Weir's own format.
+//! keys of `health` in Weir's own format. The same keys with Cilium's domain are accepted.
 
 use config::services::{HealthCheck, ProbeKind};
 
 use super::annotations::Reader;
 
 /// Returns the health check that the annotations of a service configure; `None` without a valid
-/// `health-kind`. Another value that cannot be parsed is noted and replaced by its default; a check
-/// that is invalid as a whole is noted and omitted.
+/// `health-kind`. Any other value that cannot be parsed is noted and replaced by its default; a
+/// check whose values are out of range or do not fit together is noted and omitted.
 pub(super) fn check(from: &mut Reader<'_>) -> Option<HealthCheck> {
     let kind = from.value("health-kind", "tcp, http, https", |text| match text.trim() {
         "tcp" => Some(ProbeKind::Tcp),

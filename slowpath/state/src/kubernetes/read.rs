@@ -24,7 +24,7 @@ pub struct ConvertedFiles {
     pub notes: Vec<String>,
     /// File of each object.
     pub files: BTreeMap<Key, String>,
-    /// BGP objects that are joined after all files have been read.
+    /// BGP objects, which are joined to policies after all files have been read.
     policy_parts: PolicyParts,
     /// Private links, whose DNS names depend on the other private links.
     links: Vec<Located<Value>>,
@@ -51,8 +51,8 @@ impl fmt::Display for FileError {
 }
 
 /// Reads files, given as name and text. Returns the objects of all files, or the first error of
-/// each file. BGP objects are joined, and private links converted, only if every file can be read,
-/// so their errors are found only then.
+/// each file. BGP objects are joined, and private links converted, only if every file can be read;
+/// then all errors of these objects are returned.
 pub fn read<'t>(
     files: impl IntoIterator<Item = (&'t str, &'t str)>,
     settings: &Settings,
@@ -67,14 +67,15 @@ pub fn read<'t>(
     }
     // After a read error, joining would also report the objects of that file as missing.
     if errors.is_empty() {
-        errors = found.join(&texts, settings);
+        errors = found.convert_collected(&texts, settings);
     }
     if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
 impl ConvertedFiles {
     fn read(&mut self, file: &str, text: &str, settings: &Settings) -> Result<(), FileError> {
-        for (i, document) in Documents::new(text, false).enumerate() {
+        // Positions are not recorded, which saves memory: `yaml::line_of` finds an error's line.
+        for (i, document) in Documents::new(text).enumerate() {
             let file_error = |line, error| FileError {
                 file: file.to_owned(),
                 document: i + 1,
@@ -86,15 +87,16 @@ impl ConvertedFiles {
                 file_error(yaml::line(text, wrong.at), error)
             })?;
             let mut value = document.value;
-            without_nulls(&mut value);
+            remove_nulls(&mut value);
             self.convert((file, i), &value, "", None, settings)
                 .map_err(|error| file_error(yaml::line_of(text, i, &error.field), error))?;
         }
         Ok(())
     }
 
-    /// Converts the value at a path. `implied` is the version and kind of an item that leaves them
-    /// to its list.
+    /// Converts the value at a path, or the items of a list. `at` is the file and the index of the
+    /// document in it. `implied` is the version and kind of items that do not name their own, as
+    /// the kind of their list implies them.
     fn convert(
         &mut self,
         at: (&str, usize),
@@ -106,8 +108,8 @@ impl ConvertedFiles {
         if value.is_null() {
             return Ok(());
         }
-        let word = |key: &str| value[key].as_str();
-        let named = word("apiVersion").zip(word("kind"));
+        let text = |key: &str| value[key].as_str();
+        let named = text("apiVersion").zip(text("kind"));
         let Some((version, kind)) = named.or(implied) else {
             let allowed = "write apiVersion and kind, for example v1 and Service";
             return Err(ChangeError::new(path, "not a Kubernetes object", allowed));
@@ -173,14 +175,13 @@ impl ConvertedFiles {
                     policy_parts.clusters.push(Located { object, location });
                     None
                 }),
-                "CiliumBGPPeerConfig" => {
-                    typed(value, "").and_then(|from| policy_parts.peer(&from).map(nothing))
-                }
+                "CiliumBGPPeerConfig" => typed(value, "")
+                    .and_then(|from| policy_parts.add_peer_config(&from).map(nothing)),
                 "CiliumBGPAdvertisement" => typed(value, "").and_then(|from| {
-                    policy_parts.advertisement(from, &mut self.notes).map(nothing)
+                    policy_parts.add_advertisement(from, &mut self.notes).map(nothing)
                 }),
                 "CiliumBGPNodeConfigOverride" => {
-                    typed(value, "").and_then(|from| policy_parts.node(from).map(nothing))
+                    typed(value, "").and_then(|from| policy_parts.add_override(from).map(nothing))
                 }
                 _ => return None,
             },
@@ -189,7 +190,11 @@ impl ConvertedFiles {
     }
 
     /// Joins the BGP objects to policies and converts private links. Returns the errors.
-    fn join(&mut self, texts: &BTreeMap<&str, &str>, settings: &Settings) -> Vec<FileError> {
+    fn convert_collected(
+        &mut self,
+        texts: &BTreeMap<&str, &str>,
+        settings: &Settings,
+    ) -> Vec<FileError> {
         let mut joined = Vec::new();
         for Located { object, location } in std::mem::take(&mut self.policy_parts.clusters) {
             joined.push((self.policy_parts.policy(&object, settings), location));
@@ -213,6 +218,7 @@ impl ConvertedFiles {
         errors
     }
 
+    /// Validates an object and adds it; rejects an object that another file or document defines.
     fn add(&mut self, file: &str, path: &str, object: Object) -> Result<(), ChangeError> {
         object.spec.check().map_err(|wrong| ChangeError { field: path.to_owned(), ..wrong })?;
         if let Some(first) = self.files.insert(object.key(), file.to_owned()) {
@@ -238,23 +244,25 @@ fn private_link(
     Ok(Object::new(name, settings.source.clone(), spec))
 }
 
+/// Parses a value. Errors have paths that begin with `path`.
 fn typed<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, ChangeError> {
     crate::object::read(value, path)
 }
 
+/// Joins a path and a key below it; either may be empty.
 fn below(path: &str, key: &str) -> String {
     if path.is_empty() || key.is_empty() { format!("{path}{key}") } else { format!("{path}.{key}") }
 }
 
 /// Removes keys whose value is null: Kubernetes writes, for example, `endpoints: null` with the
 /// meaning of an absent key.
-fn without_nulls(value: &mut Value) {
+fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.retain(|_, value| !value.is_null());
-            map.values_mut().for_each(without_nulls);
+            map.values_mut().for_each(remove_nulls);
         }
-        Value::Array(list) => list.iter_mut().for_each(without_nulls),
+        Value::Array(list) => list.iter_mut().for_each(remove_nulls),
         _ => {}
     }
 }

@@ -1,12 +1,12 @@
-//! Text form of label selectors: `zone=a, tier != back, disk in (ssd, nvme), !old`.
+//! Label selectors as text, as in Kubernetes: `zone=a, tier != back, disk in (ssd, nvme), !old`.
 
 /// Returns whether labels match; `None` if the text is not a selector.
 pub(super) fn matches<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) -> Option<bool> {
-    let mut all = true;
+    let mut all_match = true;
     for requirement in split(text)? {
-        all &= requirement_matches(requirement.trim(), &label)?;
+        all_match &= requirement_matches(requirement.trim(), &label)?;
     }
-    Some(all)
+    Some(all_match)
 }
 
 /// Splits a selector at the commas outside parentheses.
@@ -36,7 +36,7 @@ fn requirement_matches<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) 
     for (sign, equal) in [("!=", false), ("==", true), ("=", true)] {
         if let Some((key, value)) = text.split_once(sign) {
             let value = value.trim();
-            // An empty value is valid.
+            // An empty value is valid; an empty key is not.
             word(if value.is_empty() { "x" } else { value })?;
             return Some((label(word(key)?) == Some(value)) == equal);
         }

@@ -36,8 +36,8 @@ const COMPANIONS: [&str; 14] = [
 /// Label that makes a service headless, whatever its other fields contain.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// Converts a service; returns `None` if it applies to other appliances only. Invalid values of
-/// annotations are noted.
+/// Converts a service; returns `None` if its annotations select other appliances only. Ignored
+/// parts are appended to `notes`, and written to the property [`IGNORED`] of the object.
 pub fn service(
     from: &Service,
     settings: &Settings,
@@ -46,8 +46,8 @@ pub fn service(
     let meta = &from.metadata;
     let name = settings.name(&meta.namespace, &meta.name, "metadata.name")?;
     let mut annotations = Reader::new(meta);
-    let is_selected = annotations.is_for(&settings.labels);
-    let mut spec = policy(&from.spec)?;
+    let is_selected = annotations.selects(&settings.labels);
+    let mut spec = base_spec(&from.spec)?;
     annotations.apply(&mut spec);
     spec.health = health::check(&mut annotations).map(Arc::new);
     if !from.spec.load_balancer_source_ranges.is_empty() {
@@ -55,9 +55,9 @@ pub fn service(
         let policy = annotations.ranges_policy();
         spec.source_ranges = Some(Arc::new(SourceRanges { policy, prefixes }));
     }
-    let only = annotations.exposed();
+    let only_kind = annotations.only_kind();
     if !is_headless(from) {
-        spec.frontends = frontends(from, settings, only)?;
+        spec.frontends = frontends(from, settings, only_kind)?;
     }
     annotations.note_unknown(&COMPANIONS);
     let mut ignored = annotations.notes;
@@ -75,9 +75,9 @@ pub fn service(
     Ok(Some(object))
 }
 
-/// Returns the part of the spec that the service's fields determine, without frontends and source
-/// ranges.
-fn policy(from: &ServiceFields) -> Result<ServiceSpec, ChangeError> {
+/// Returns the spec that results from the service's fields alone, without annotations, frontends
+/// and source ranges.
+fn base_spec(from: &ServiceFields) -> Result<ServiceSpec, ChangeError> {
     let affinity_s = match (from.session_affinity, &from.session_affinity_config.client_ip) {
         (Affinity::None, _) => 0,
         (Affinity::ClientIp, wire::ClientIp { timeout_seconds: 0 }) => AFFINITY_S,
@@ -124,12 +124,13 @@ fn is_headless(from: &Service) -> bool {
         || addresses.any(|address| address.eq_ignore_ascii_case("none"))
 }
 
-/// Returns a frontend for each kind, address and port. Of two with the same address, only the first
-/// is returned.
+/// Returns a frontend for each kind, address and port of the service; of those that its type
+/// implies, only the ones of `only_kind` if it is set. Of two with the same address, port and
+/// protocol, only the first is returned.
 fn frontends(
     from: &Service,
     settings: &Settings,
-    only: Option<Kind>,
+    only_kind: Option<Kind>,
 ) -> Result<Vec<FrontendSpec>, ChangeError> {
     let spec = &from.spec;
     if let Some(i) = spec.ports.iter().position(|port| port.port == 0) {
@@ -157,26 +158,26 @@ fn frontends(
             }
         }
     };
-    let is_exposed = |kind: Kind| only.is_none_or(|only| only == kind);
+    let is_exposed = |kind: Kind| only_kind.is_none_or(|only| only == kind);
     if spec.kind != ServiceType::ExternalName && is_exposed(Kind::ClusterIp) {
         cluster.iter().for_each(|addr| add(Kind::ClusterIp, *addr));
     }
-    let outside = matches!(spec.kind, ServiceType::NodePort | ServiceType::LoadBalancer);
-    if outside && is_exposed(Kind::NodePort) {
-        families(spec, &cluster).into_iter().for_each(|addr| add(Kind::NodePort, addr));
+    let has_node_ports = matches!(spec.kind, ServiceType::NodePort | ServiceType::LoadBalancer);
+    if has_node_ports && is_exposed(Kind::NodePort) {
+        wildcard_addresses(spec, &cluster).into_iter().for_each(|addr| add(Kind::NodePort, addr));
     }
     let is_own_class = foreign_class(spec, settings).is_none();
     if spec.kind == ServiceType::LoadBalancer && is_own_class && is_exposed(Kind::LoadBalancer) {
         let addresses = from.status.load_balancer.ingress.iter().filter_map(|ingress| ingress.ip);
         addresses.for_each(|addr| add(Kind::LoadBalancer, addr));
     }
-    // The annotation restricts the frontends of a service's type; external IPs do not depend on it.
+    // External IPs do not depend on the service's type, so the annotation does not restrict them.
     spec.external_ips.iter().for_each(|addr| add(Kind::ExternalIps, *addr));
     Ok(all)
 }
 
-/// Returns a note if the service has a load balancer class that is not served. The addresses that
-/// its load balancer has assigned are then ignored.
+/// Returns a note if the service has a load balancer class that is not served: the addresses in its
+/// status belong to another load balancer, and are ignored.
 fn foreign_class(spec: &ServiceFields, settings: &Settings) -> Option<String> {
     let class = spec.load_balancer_class.as_deref()?;
     let is_served = settings.classes.iter().any(|own| **own == *class);
@@ -204,9 +205,9 @@ fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, ChangeError> {
     texts.iter().map(one).collect()
 }
 
-/// Returns the unspecified address of each family of the service: node ports answer on all
-/// addresses of the appliance.
-fn families(spec: &ServiceFields, cluster: &[IpAddr]) -> Vec<IpAddr> {
+/// Returns the unspecified address of each address family of the service, for node ports, which
+/// answer on all addresses of the appliance. `cluster` are the service's cluster addresses.
+fn wildcard_addresses(spec: &ServiceFields, cluster: &[IpAddr]) -> Vec<IpAddr> {
     let (v4, v6) = match spec.ip_families.as_slice() {
         [] => (cluster.iter().any(IpAddr::is_ipv4), cluster.iter().any(IpAddr::is_ipv6)),
         listed => (listed.contains(&Family::V4), listed.contains(&Family::V6)),

@@ -18,8 +18,9 @@ const SERVICE: &str = "kubernetes.io/service-name";
 /// Cilium processes their service.
 const PLACEHOLDER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 192, 192, 192), 9999);
 
-/// Converts a slice, and appends ignored annotations to `notes`. Returns `None` if the slice
-/// belongs to no service or contains host names instead of addresses.
+/// Converts a slice to the list of backends of its service, and appends a note for each ignored
+/// annotation to `notes`. Returns `None` if the slice belongs to no service or contains host names
+/// instead of addresses.
 pub fn slice(
     from: &EndpointSlice,
     settings: &Settings,
@@ -97,6 +98,7 @@ fn merge_duplicates(members: &mut Vec<BackendSpec>) {
     });
 }
 
+/// Returns the state of an endpoint with these conditions.
 fn state(conditions: Conditions) -> State {
     let ready = conditions.ready.unwrap_or(true);
     let serving = conditions.serving.unwrap_or(ready);
@@ -108,6 +110,7 @@ fn state(conditions: Conditions) -> State {
     }
 }
 
+/// Returns the placement of an endpoint; `None` if nothing about it is known.
 fn placement(endpoint: &Endpoint, settings: &Settings) -> Option<Arc<Placement>> {
     let placement = Placement {
         node: endpoint.node_name.clone(),

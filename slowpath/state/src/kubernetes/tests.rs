@@ -1,4 +1,4 @@
-//! Tests of converted Kubernetes objects, and of errors by file, document and line.
+//! Tests of the conversion of Kubernetes objects, and of errors with file, document and line.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ fn settings() -> Settings {
 fn found(text: &str) -> ConvertedFiles {
     match read([("shop.yaml", text)], &settings()) {
         Ok(found) => found,
-        Err(broken) => panic!("{}", broken[0]),
+        Err(errors) => panic!("{}", errors[0]),
     }
 }
 
 /// Returns the error of a text that is rejected.
-fn broken(text: &str) -> String {
-    let broken = read([("shop.yaml", text)], &settings()).unwrap_err();
-    assert_eq!(broken.len(), 1);
-    broken[0].to_string()
+fn error_of(text: &str) -> String {
+    let errors = read([("shop.yaml", text)], &settings()).unwrap_err();
+    assert_eq!(errors.len(), 1);
+    errors[0].to_string()
 }
 
 fn service_of(object: &Object) -> &ServiceSpec {
@@ -58,7 +58,8 @@ fn members(object: &Object) -> Vec<String> {
     backends_of(object).endpoints.iter().map(line).collect()
 }
 
-/// Returns a service of one port, with these lines in its metadata and in its spec.
+/// Returns a service of one port, with these lines in its metadata and in its spec, and one load
+/// balancer address.
 fn with(metadata: &str, spec: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  namespace: shop\n{metadata}\
@@ -67,12 +68,14 @@ fn with(metadata: &str, spec: &str) -> String {
     )
 }
 
+/// Returns a service of type LoadBalancer with these annotations.
 fn annotated(annotations: &[(&str, &str)]) -> String {
     let lines = annotations.iter().map(|(key, value)| format!("    {key}: \"{value}\"\n"));
     let lines: String = lines.collect();
     with(&format!("  annotations:\n{lines}"), "  type: LoadBalancer\n  clusterIP: 10.96.0.1\n")
 }
 
+/// Returns the only object that the text is converted to, without notes.
 fn one(text: &str) -> Object {
     let mut found = found(text);
     assert_eq!((found.objects.len(), found.notes.len()), (1, 0), "{found:?}");
@@ -138,7 +141,7 @@ fn headless_service_has_no_frontends() {
 #[test]
 fn service_policy_is_converted() {
     let object = one(&with(
-        "  labels: {app: web}\n  annotations: {who: knows}\n",
+        "  labels: {app: web}\n  annotations: {team: shop}\n",
         "  type: LoadBalancer\n  clusterIP: 10.96.0.1\n  externalTrafficPolicy: Local\n  \
          healthCheckNodePort: 31000\n  sessionAffinity: ClientIP\n  loadBalancerSourceRanges: \
          [10.0.0.0/8, \" 192.0.2.1/32 \"]\n  trafficDistribution: PreferSameNode\n",
@@ -146,7 +149,7 @@ fn service_policy_is_converted() {
     let spec = service_of(&object);
     assert_eq!(object.key().to_string(), "Service shop/web of kubernetes");
     assert_eq!(&*object.labels.as_ref().unwrap()["app"], "web");
-    assert_eq!(&*object.annotations.as_ref().unwrap()["who"], "knows");
+    assert_eq!(&*object.annotations.as_ref().unwrap()["team"], "shop");
     let policies = (spec.external_policy, spec.internal_policy);
     assert_eq!(policies, (TrafficPolicy::Local, TrafficPolicy::Cluster));
     assert_eq!((spec.health_check_port, spec.affinity_s), (31_000, 10_800));
@@ -168,7 +171,7 @@ fn service_policy_is_converted() {
 }
 
 #[test]
-fn a_foreign_class_has_no_load_balancer_addresses() {
+fn service_of_a_foreign_class_has_no_load_balancer_frontends() {
     let of = |class: &str| {
         let class = format!("  type: LoadBalancer\n  loadBalancerClass: {class}\n");
         frontends(&one(&with("", &class)))
@@ -199,7 +202,7 @@ fn a_foreign_class_has_no_load_balancer_addresses() {
 }
 
 #[test]
-fn unknown_annotations_of_known_domains_are_noted() {
+fn unknown_annotations_in_the_domains_of_weir_and_cilium_are_noted() {
     let result = |annotations: &[(&str, &str)]| {
         let found = found(&annotated(annotations));
         assert_eq!(found.objects.len(), 1);
@@ -208,7 +211,8 @@ fn unknown_annotations_of_known_domains_are_noted() {
     let ignored = |key: &str| format!("shop/web: annotation {key} is ignored: unknown key");
     let keys = ["service.cilium.io/global", "weir.dev/lb-algoritm"];
     assert_eq!(result(&[(keys[0], "true"), (keys[1], "maglev")]), keys.map(ignored));
-    // Annotations of other domains are not checked, and companion keys are known.
+    // Annotations of other domains are not checked. `src-ranges-policy` and `health-rise` are known
+    // keys, although they have no effect on this service.
     let known = [
         ("example.com/lb-algoritm", "maglev"),
         ("service.cilium.io/src-ranges-policy", "deny"),
@@ -420,7 +424,7 @@ fn file_error_has_its_location() {
         ),
         (list.to_owned(), "shop.yaml:9 (document 1): ", "items[0].spec.ports[0].port"),
     ] {
-        let result = broken(&wrong);
+        let result = error_of(&wrong);
         assert!(
             result.contains(part) && result.contains(more),
             "no {part:?}, {more:?} in: {result}"
@@ -428,8 +432,8 @@ fn file_error_has_its_location() {
     }
     // Each invalid file is reported, and the objects of the valid one are not returned.
     let files = [("a.yaml", "a: ["), ("b.yaml", &*right), ("c.yaml", "{}")];
-    let broken = read(files, &settings()).unwrap_err();
-    let names: Vec<&str> = broken.iter().map(|broken| broken.file.as_str()).collect();
+    let errors = read(files, &settings()).unwrap_err();
+    let names: Vec<&str> = errors.iter().map(|error| error.file.as_str()).collect();
     assert_eq!(names, ["a.yaml", "c.yaml"]);
 }
 
@@ -446,8 +450,8 @@ fn objects_with_one_character_changed_do_not_panic() {
         let mut swapped = text.clone();
         swapped.replace_range(i..=i, ["[", "{", "\"", ":", "\n", "- ", "ä", "9"][i % 8]);
         for text in [&dropped, &swapped] {
-            if let Err(broken) = read([("x", text.as_str())], &settings()) {
-                assert!(broken[0].line > 0 && broken[0].line <= text.lines().count() + 1);
+            if let Err(errors) = read([("x", text.as_str())], &settings()) {
+                assert!(errors[0].line > 0 && errors[0].line <= text.lines().count() + 1);
             }
         }
     }
@@ -492,7 +496,7 @@ fn private_links_are_converted_and_errors_name_their_fields() {
     ];
     assert_eq!(names, expected);
     let wrong = text.replace("location: westeurope", "location: West Europe");
-    let broken = read([("pls.yaml", wrong.as_str())], &settings).unwrap_err();
-    let result = broken[0].to_string();
+    let errors = read([("pls.yaml", wrong.as_str())], &settings).unwrap_err();
+    let result = errors[0].to_string();
     assert!(result.starts_with("pls.yaml:12 (document 1): spec.location: "), "{result}");
 }

@@ -1,4 +1,5 @@
-//! Fields of Kubernetes objects that are read, with the names of the Kubernetes API.
+//! Kubernetes Services and EndpointSlices: the fields that are read, with the names of the
+//! Kubernetes API.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,13 +49,14 @@ pub struct ServiceFields {
     /// Type of the service.
     #[serde(rename = "type")]
     pub kind: ServiceType,
-    /// First cluster address; `None` for a headless service.
+    /// First cluster address; the text `None` for a headless service.
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
     /// All cluster addresses.
     #[serde(rename = "clusterIPs")]
     pub cluster_ips: Vec<String>,
-    /// Address families of node ports; if empty, those of the cluster addresses.
+    /// Address families of the service, used for node ports; if empty, those of the cluster
+    /// addresses.
     #[serde(rename = "ipFamilies")]
     pub ip_families: Vec<Family>,
     /// Ports of the service.
@@ -193,7 +195,7 @@ pub struct LoadBalancerStatus {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Ingress {
-    /// Address; `None` if there is only a host name.
+    /// Address; absent if the load balancer has only a host name.
     pub ip: Option<IpAddr>,
 }
 

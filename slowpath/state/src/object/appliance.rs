@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::error::ChangeError;
 use super::spec::ObjectSpec;
 
-/// Appliance as configured: its location, what counts as local, its own addresses, its cluster,
-/// whether it serves cluster addresses, and its node ports.
+/// Appliance as configured: its zone, its local nodes and zones, its addresses, its cluster,
+/// whether it serves cluster addresses to clients outside the cluster, and its node ports.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApplianceSpec {

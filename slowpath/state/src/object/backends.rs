@@ -26,22 +26,22 @@ pub struct BackendsSpec {
 impl ObjectSpec for BackendsSpec {
     fn check(&self) -> Result<(), ChangeError> {
         let mut endpoints = std::collections::HashSet::with_capacity(self.endpoints.len());
-        for (i, member) in self.endpoints.iter().enumerate() {
+        for (i, backend) in self.endpoints.iter().enumerate() {
             let field = |name: &str| format!("spec.endpoints[{i}]{name}");
-            let addr = member.address;
+            let addr = backend.address;
             let broadcast = matches!(addr, IpAddr::V4(v4) if v4.is_broadcast());
             if addr.is_unspecified() || addr.is_multicast() || addr.is_loopback() || broadcast {
                 let wrong = format!("{addr} cannot be a backend's address");
                 let allowed = "write a unicast address, not 0.0.0.0 or loopback";
                 return Err(ChangeError::new(field(".address"), wrong, allowed));
             }
-            if member.port != 0 && !matches!(member.protocol, 0 | 6 | 17 | 132) {
-                let wrong = format!("protocol {} has no ports", member.protocol);
+            if backend.port != 0 && !matches!(backend.protocol, 0 | 6 | 17 | 132) {
+                let wrong = format!("protocol {} has no ports", backend.protocol);
                 let allowed = "write protocol tcp, udp, sctp or any, or leave the port out";
                 return Err(ChangeError::new(field(".port"), wrong, allowed));
             }
-            if !endpoints.insert(member.endpoint()) {
-                let wrong = format!("{} is listed twice", member.endpoint());
+            if !endpoints.insert(backend.endpoint()) {
+                let wrong = format!("{} is listed twice", backend.endpoint());
                 return Err(ChangeError::new(field(""), wrong, "remove one of them"));
             }
         }

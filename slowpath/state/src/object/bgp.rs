@@ -38,8 +38,8 @@ const ROUTERS_MAX: usize = 16;
 const NEIGHBORS_MAX: usize = 256;
 
 /// BGP peering policy: virtual routers and their neighbors, for the appliances that it selects. If
-/// several policies select an appliance, `bgp.on_conflict` of its configuration decides whether it
-/// closes its sessions or keeps the policy that applied before.
+/// several policies select an appliance, `bgp.on_conflict` in the appliance's configuration decides
+/// whether it closes its sessions or keeps the policy that applied before.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BgpPeeringPolicySpec {
@@ -58,7 +58,7 @@ pub struct RouterSpec {
     #[schemars(range(min = 1, max = 4294967295_u32))]
     pub local_asn: u32,
     /// BGP identifier of the router. Default: the identifier in the appliance's annotation, else
-    /// `bgp.router_id` of its configuration, else its IPv4 address.
+    /// `bgp.router_id` of its configuration, else the IPv4 address of its `ingress`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub router_id: Option<Ipv4Addr>,
     /// TCP port on which the router accepts connections, 1 to 65535. Default: the port in the
@@ -97,9 +97,9 @@ pub struct AdvertisementSpec {
     #[serde(skip_serializing_if = "is_default", with = "text::prefixes")]
     #[schemars(with = "Vec<String>")]
     pub prefixes: Vec<Prefix>,
-    /// Networks that are advertised instead of the services' addresses in them. The addresses of a
-    /// service with traffic policy Local are advertised themselves, because other appliances may
-    /// not serve it.
+    /// Networks that are advertised instead of the services' addresses in them. Each address of a
+    /// service with traffic policy Local has its own route, because other appliances may not serve
+    /// it.
     #[serde(skip_serializing_if = "is_default")]
     pub aggregation: Aggregation,
     /// Path attributes of the routes.
@@ -124,8 +124,8 @@ fn is_default_kinds(kinds: &[AddressKind]) -> bool {
     *kinds == [AddressKind::LoadBalancerIp]
 }
 
-/// Prefix lengths of the networks that are advertised instead of addresses. Default: addresses are
-/// advertised themselves.
+/// Prefix lengths of the networks that are advertised instead of addresses. Default: each address
+/// has its own route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Aggregation {

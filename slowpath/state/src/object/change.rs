@@ -17,11 +17,11 @@ pub enum Change {
         /// rejected if the object has another revision; `None` accepts any.
         expected: Option<u64>,
     },
-    /// Deletes an object, at once or when its last finalizer is removed.
+    /// Deletes an object: immediately, or if it has finalizers when the last one is removed.
     Delete {
         /// Key of the object.
         key: Key,
-        /// Expected revision, as for `Put`.
+        /// Revision of the object that the writer has read; `None` accepts any.
         expected: Option<u64>,
     },
     /// Adds or removes a finalizer, which delays the object's removal until clean-up is done.
@@ -30,8 +30,8 @@ pub enum Change {
         key: Key,
         /// Name of the finalizer.
         name: Box<str>,
-        /// Whether to add the finalizer; false removes it.
-        held: bool,
+        /// Whether the object has the finalizer after the change: true adds it, false removes it.
+        present: bool,
     },
     /// Updates the status: conditions of the given types are replaced, others stay. A condition
     /// whose status does not change keeps its `since`.
@@ -47,7 +47,7 @@ pub enum Change {
     Progress {
         /// Key of the object.
         key: Key,
-        /// New status; conditions that it does not contain are removed.
+        /// New status; conditions that this status does not contain are removed.
         status: Status,
         /// Private data of the controller.
         progress: Arc<serde_json::Value>,

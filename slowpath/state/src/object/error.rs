@@ -9,7 +9,7 @@ use super::kind::Key;
 /// Class of an error, from which the API derives its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ErrorClass {
-    /// The change is invalid and can never be made as it is.
+    /// The change is invalid; a retry without a correction fails too.
     #[default]
     Invalid,
     /// There is no such object.
@@ -18,13 +18,14 @@ pub enum ErrorClass {
     Conflict,
     /// The object is in deletion.
     Deleting,
-    /// The store's disk rejects writes, for example because it is full. A retry may succeed.
+    /// The store cannot write now: its disk fails, is full or does not respond, too many changes
+    /// wait for it, or slowpath is shutting down. Nothing was changed; a retry may succeed.
     Disk,
     /// The store is damaged and takes no changes until an operator has repaired it.
     Damaged,
     /// The change is a complete list that removes too much ([`crate::sources::removals`]).
     Held,
-    /// The store's disk has not responded in time. It is unknown whether the change is made.
+    /// The store's disk has not responded in time. The change may have been made or may still be.
     TimedOut,
 }
 

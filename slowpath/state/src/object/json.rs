@@ -16,10 +16,11 @@ use super::{Lifecycle, Object, Spec, Status, text};
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 
-/// Source of objects that name none. Clients of the API write such objects one by one.
+/// Source of objects that name no source: clients of the API write them one by one, without a
+/// session.
 pub const API: &str = "api";
 
-/// Object: metadata, desired state and status.
+/// Object as JSON: metadata, desired state and status.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Object")]

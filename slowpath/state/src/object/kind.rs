@@ -41,7 +41,7 @@ kinds! {
     Backends = "Backends", "backends";
     /// This appliance as configured: its location, addresses, cluster and node ports.
     Appliance = "Appliance", "appliances";
-    /// Source that uses the API: its lease and the revision that it last committed.
+    /// Own object of a source: its lease and the revision that it last committed.
     Source = "Source", "sources";
     /// BGP neighbors of the selected appliances, and what is advertised to them.
     BgpPeeringPolicy = "BgpPeeringPolicy", "bgp-peering-policies";
@@ -53,12 +53,12 @@ impl Kind {
     /// Returns whether objects of this kind are desired state, written by operators and
     /// controllers.
     pub fn is_desired_state(self) -> bool {
-        self.read_only().is_none()
+        self.read_only_reason().is_none()
     }
 
     /// Returns why objects of this kind cannot be written over the API or in files, and what to do
     /// instead; `None` if they can.
-    pub fn read_only(self) -> Option<&'static str> {
+    pub fn read_only_reason(self) -> Option<&'static str> {
         match self {
             Kind::Source => Some(
                 "a Source object is written by the requests of its source below \

@@ -1,7 +1,8 @@
 //! Conversion of objects stored by earlier builds.
 //!
 //! In such objects, some keys of specs are nested in sections or have other names, and some types
-//! and reasons of conditions have other names. Objects of requests and files are not converted.
+//! and reasons of conditions have other names. Only objects read from the store are converted, not
+//! those of requests and files.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Immutable snapshot of all objects, its changes, and the history of changes.
+//! Snapshots of all objects, changes of objects, and the history of changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{Change, ChangeError, Condition, ErrorClass, Key, Kind, Lifecycle, Ob
 use crate::name::{Name, Source};
 use crate::shared_btree::SharedBTree;
 
-/// Objects by kind, name and source. Cheap to clone; a clone is a snapshot.
+/// Objects by kind, name and source. A clone shares the objects, is cheap, and is a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     revision: u64,
@@ -39,7 +39,7 @@ impl Objects {
         self.revision
     }
 
-    /// Returns the object of a key.
+    /// Returns the object with a key.
     pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
         self.all.get(key)
     }
@@ -49,8 +49,9 @@ impl Objects {
         self.all.iter().map(|(_, object)| object)
     }
 
-    /// Returns the desired state of all sources: the objects that are not being deleted, without
-    /// lifecycle data, sorted by kind, name and source.
+    /// Returns the desired state of all sources, sorted by kind, name and source: the objects of
+    /// kinds that operators and controllers write, except those in deletion, without lifecycle
+    /// data.
     pub fn desired(&self) -> impl Iterator<Item = Object> {
         let desired = self.all().filter(|object| {
             object.kind().is_desired_state() && object.lifecycle().deletion.is_none()
@@ -91,7 +92,7 @@ impl Objects {
 
     /// Returns the events from an earlier snapshot to this one, at most one for each object: first
     /// the removals, all with the revision of this snapshot, then the other changes, sorted by key.
-    /// For readers so far behind that a [`History`] lacks events after their revision.
+    /// Used for readers so far behind that a [`History`] lacks events after their revision.
     pub fn events_since(&self, before: &Objects) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, old) in before.all.iter() {
@@ -110,8 +111,7 @@ impl Objects {
         events
     }
 
-    /// Applies a change and returns its event; `None` if nothing changes. After an error nothing is
-    /// changed.
+    /// Applies a change and returns its event; `None` if nothing changes. An error changes nothing.
     pub fn apply(
         &mut self,
         change: &Change,
@@ -120,7 +120,7 @@ impl Objects {
         match change {
             Change::Put { object, expected } => self.put(object, *expected),
             Change::Delete { key, expected } => self.delete(key, *expected, now),
-            Change::Finalizer { key, name, held } => self.finalize(key, name, *held),
+            Change::Finalizer { key, name, present } => self.set_finalizer(key, name, *present),
             Change::Status { key, observed, conditions } => {
                 self.set_status(key, *observed, conditions)
             }
@@ -154,8 +154,9 @@ impl Objects {
         let named: std::collections::HashSet<Key> = desired.iter().map(Object::key).collect();
         let old = self.all.iter().filter(|(key, _)| key.source == *source);
         let stays = |key: &Key| !key.kind.is_desired_state() || named.contains(key);
-        let gone = old.filter(|(key, o)| !stays(key) && o.lifecycle().deletion.is_none());
-        let mut changes: Vec<Change> = gone.map(|(key, _)| Change::delete(key.clone())).collect();
+        let obsolete = old.filter(|(key, o)| !stays(key) && o.lifecycle().deletion.is_none());
+        let mut changes: Vec<Change> =
+            obsolete.map(|(key, _)| Change::delete(key.clone())).collect();
         let differs = |o: &Object| self.get(&o.key()).is_none_or(|old| !old.same_desired_state(o));
         changes.extend(desired.into_iter().filter(differs).map(Change::put));
         changes
@@ -208,29 +209,29 @@ impl Objects {
         Ok(Some(self.write(key.clone(), Some(next))))
     }
 
-    fn finalize(
+    fn set_finalizer(
         &mut self,
         key: &Key,
         name: &str,
-        held: bool,
+        present: bool,
     ) -> Result<Option<Event>, ChangeError> {
         let old = self.existing(key)?;
         let mut lifecycle = old.lifecycle().clone();
-        if lifecycle.finalizers.iter().any(|finalizer| **finalizer == *name) == held {
+        if lifecycle.finalizers.iter().any(|finalizer| **finalizer == *name) == present {
             return Ok(None);
         }
-        if held && lifecycle.deletion.is_some() {
+        if present && lifecycle.deletion.is_some() {
             let allowed = "add finalizers before requesting the deletion";
             let error = ChangeError::new("finalizers", "the object is being deleted", allowed);
             return Err(error.with_class(ErrorClass::Deleting).with_object(key));
         }
         lifecycle.finalizers.retain(|finalizer| **finalizer != *name);
-        if held {
+        if present {
             lifecycle.finalizers.push(name.into());
         }
-        let gone = lifecycle.deletion.is_some() && lifecycle.finalizers.is_empty();
+        let is_removed = lifecycle.deletion.is_some() && lifecycle.finalizers.is_empty();
         let next = Object::clone(old).with_lifecycle(lifecycle);
-        Ok(Some(self.write(key.clone(), (!gone).then_some(next))))
+        Ok(Some(self.write(key.clone(), (!is_removed).then_some(next))))
     }
 
     fn set_status(
@@ -314,45 +315,46 @@ fn check_revision(key: &Key, revision: u64, expected: Option<u64>) -> Result<(),
     }
 }
 
-/// Newest events, at most a fixed number of them.
+/// The newest events, up to a fixed number.
 #[derive(Debug)]
 pub struct History {
     events: VecDeque<Event>,
+    /// Maximum number of events.
     capacity: usize,
-    /// Revision up to which events are forgotten.
-    forgotten: u64,
+    /// Revision of the last event that was dropped.
+    dropped: u64,
 }
 
-/// Error: the events since a revision are forgotten, and all objects have to be read again.
+/// Error: some events after a revision were dropped, and all objects have to be read again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("changes up to revision {forgotten} are no longer available; read all objects again")]
+#[error("changes up to revision {dropped} are no longer available; read all objects again")]
 pub struct TooOld {
-    /// Last revision whose events are forgotten.
-    pub forgotten: u64,
+    /// Revision of the last event that was dropped.
+    pub dropped: u64,
 }
 
 impl History {
     /// Creates a history that begins after a revision and keeps at most `capacity` events.
     pub fn new(revision: u64, capacity: usize) -> History {
-        History { events: VecDeque::new(), capacity, forgotten: revision }
+        History { events: VecDeque::new(), capacity, dropped: revision }
     }
 
-    /// Appends events, in order.
-    pub fn note(&mut self, events: impl IntoIterator<Item = Event>) {
+    /// Appends events, in order, and drops the oldest ones over the capacity.
+    pub fn append(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.events.push_back(event);
             if self.events.len() > self.capacity
                 && let Some(oldest) = self.events.pop_front()
             {
-                self.forgotten = oldest.revision;
+                self.dropped = oldest.revision;
             }
         }
     }
 
-    /// Returns the events after a revision, oldest first; an error if some of them are forgotten.
+    /// Returns the events after a revision, oldest first; an error if some of them were dropped.
     pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Event>, TooOld> {
-        if revision < self.forgotten {
-            return Err(TooOld { forgotten: self.forgotten });
+        if revision < self.dropped {
+            return Err(TooOld { dropped: self.dropped });
         }
         let from = self.events.partition_point(|event| event.revision <= revision);
         Ok(self.events.range(from..))

@@ -16,8 +16,8 @@ pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, ChangeErro
     read_with(json, at, |_| String::new())
 }
 
-/// Reads a value as [`read`] does; the error for an unknown key lists the keys that the schema
-/// has at that path.
+/// Reads a value as [`read`] does; the error for an unknown key also lists the keys that the
+/// type's schema has at that path.
 ///
 /// # Errors
 /// Returns the first invalid field, with its path.
@@ -36,15 +36,15 @@ fn read_with<T: DeserializeOwned>(
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().clone();
         let mut error = ValidationError::from_serde(error);
-        // For types with flattened fields, serde reports neither the path of the unknown key nor
-        // the known keys.
+        // For types with flattened fields, serde's error has the unknown key, but neither its path
+        // nor the allowed keys.
         let unknown = error.fault.strip_prefix("unknown field `");
         let unknown = unknown.and_then(|key| key.strip_suffix('`')).map(str::to_owned);
         if let Some(key) = unknown.filter(|_| error.remedy.is_empty()) {
             error.field = below(&error.field, &key);
-            let known = keys(&path);
-            if !known.is_empty() {
-                error.remedy = format!("allowed: {known}");
+            let allowed = keys(&path);
+            if !allowed.is_empty() {
+                error.remedy = format!("allowed: {allowed}");
             }
         }
         ChangeError { field: below(at, &error.field), ..error.into() }

@@ -1,4 +1,4 @@
-//! Spec of the object of a source that uses the API.
+//! Spec of the object that records a source's lease and revision.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,9 @@ pub const LEASE_MAX_S: u32 = 86_400;
 /// Maximum length of a revision, in characters.
 pub const REVISION_MAX: usize = 256;
 
-/// A source's own object, named after the source. The source's requests write it; its status shows
-/// whether the source's lease is valid.
+/// A source's own object, named after the source. It exists once the source has begun a session, or
+/// one of its lists was held because it would remove too much. Its status shows whether the lease
+/// is valid and the list is applied.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourceSpec {
@@ -20,7 +21,7 @@ pub struct SourceSpec {
     /// limit.
     #[schemars(range(min = 0, max = 86400))]
     pub lease_s: u32,
-    /// Revision that the source committed last, in a format of its own.
+    /// Revision that the source committed last, in the source's own format.
     pub revision: Box<str>,
 }
 

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use super::error::ChangeError;
 
-/// Spec of a kind: serde and schemars define its keys, and `check` the rules that they do not
-/// express.
+/// Spec of a kind. Its serde and schemars attributes define the keys and their types, and `check`
+/// the rules that these do not express.
 pub trait ObjectSpec: Serialize + DeserializeOwned + JsonSchema {
     /// Validates the spec. The error names the first invalid field, with a path that begins with
     /// `spec`.

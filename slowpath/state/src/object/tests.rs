@@ -55,8 +55,8 @@ fn rejection(json: &serde_json::Value) -> String {
     Object::from_json(json).unwrap_err().to_string()
 }
 
-/// Policies may have the names of Kubernetes, which earlier builds stored, or those of the services
-/// file.
+/// Policies may have their names in Kubernetes, which earlier builds stored, or those in the
+/// services file.
 #[test]
 fn policies_accept_kubernetes_names() {
     let of = |external: &str, distribution: &str| {
@@ -249,7 +249,8 @@ fn changes_are_idempotent_and_check_the_expected_revision() {
 #[test]
 fn deletion_waits_for_finalizers() {
     let (mut objects, key) = (Objects::default(), object("a", 0).key());
-    let finalizer = |held| Change::Finalizer { key: object("a", 0).key(), name: "x".into(), held };
+    let finalizer =
+        |present| Change::Finalizer { key: object("a", 0).key(), name: "x".into(), present };
     let mut apply = |change: &Change| objects.apply(change, now());
     apply(&Change::put(object("a", 80))).unwrap();
     apply(&finalizer(true)).unwrap();
@@ -258,7 +259,7 @@ fn deletion_waits_for_finalizers() {
     assert_eq!(apply(&Change::delete(key)), Ok(None));
     let result = apply(&Change::put(object("a", 81))).unwrap_err().to_string();
     assert!(result.contains("being deleted") && result.contains("x must clean up"), "{result}");
-    let other = Change::Finalizer { key: object("a", 0).key(), name: "y".into(), held: true };
+    let other = Change::Finalizer { key: object("a", 0).key(), name: "y".into(), present: true };
     assert!(apply(&other).is_err());
     assert_eq!(apply(&finalizer(false)).unwrap().unwrap().after, None);
     assert!(apply(&Change::put(object("a", 81))).is_ok());
@@ -322,16 +323,16 @@ fn list_replaces_only_objects_of_its_source() {
 }
 
 #[test]
-fn history_is_bounded_and_reports_forgotten_revisions() {
+fn history_is_bounded_and_reports_dropped_revisions() {
     let (mut objects, mut history) = (Objects::default(), History::new(0, 3));
     for port in 1..=5 {
-        history.note(objects.apply(&Change::put(object("a", port)), now()).unwrap());
+        history.append(objects.apply(&Change::put(object("a", port)), now()).unwrap());
     }
     let since = |revision| {
         let events = history.since(revision)?;
         Ok(events.map(|event| event.revision).collect::<Vec<u64>>())
     };
-    assert_eq!(since(1), Err(TooOld { forgotten: 2 }));
+    assert_eq!(since(1), Err(TooOld { dropped: 2 }));
     assert_eq!(since(2), Ok(vec![3, 4, 5]));
     assert_eq!(since(4), Ok(vec![5]));
     assert_eq!(since(9), Ok(vec![]));
@@ -342,11 +343,11 @@ fn private_link_keeps_its_progress_until_finalized() {
     let mut objects = Objects::default();
     let link = Object::from_json(&private_link()).unwrap();
     let key = link.key();
-    let mut make = |change: Change| {
+    let mut apply = |change: Change| {
         let event = objects.apply(&change, now()).unwrap();
         event.map(|event| event.after)
     };
-    let put = make(Change::put(link.clone())).unwrap().unwrap();
+    let put = apply(Change::put(link.clone())).unwrap().unwrap();
     assert_eq!(put.lifecycle(), &Lifecycle::default(), "lifecycle data in the request is ignored");
     let condition = |aspect: &str| Condition {
         aspect: aspect.into(),
@@ -360,17 +361,17 @@ fn private_link_keeps_its_progress_until_finalized() {
         status: Status { observed: 1, conditions: vec![condition(aspect)] },
         progress: Arc::new(json!({ "step": step })),
     };
-    let first = make(progress("One", 1)).unwrap().unwrap();
+    let first = apply(progress("One", 1)).unwrap().unwrap();
     assert_eq!(first.generation, put.generation, "the desired state is unchanged");
-    assert_eq!(make(progress("One", 1)), None, "no change");
-    let second = make(progress("Two", 2)).unwrap().unwrap();
+    assert_eq!(apply(progress("One", 1)), None, "no change");
+    let second = apply(progress("Two", 2)).unwrap().unwrap();
     let result: Vec<&str> =
         second.lifecycle().status.iter().flat_map(|s| &s.conditions).map(|c| &*c.aspect).collect();
     assert_eq!(result, ["Two"], "conditions that are no longer reported are removed");
     let name = "weir.dev/private-link-cleanup";
-    let finalizer = |held| Change::Finalizer { key: key.clone(), name: name.into(), held };
-    make(finalizer(true));
-    let leaving = make(Change::delete(key.clone())).unwrap().unwrap();
+    let finalizer = |present| Change::Finalizer { key: key.clone(), name: name.into(), present };
+    apply(finalizer(true));
+    let leaving = apply(Change::delete(key.clone())).unwrap().unwrap();
     assert_eq!(leaving.lifecycle().deletion, Some(now()));
     let text = serde_json::to_string(&leaving).unwrap();
     assert_eq!(
@@ -378,8 +379,8 @@ fn private_link_keeps_its_progress_until_finalized() {
         *leaving,
         "reads back as after a restart"
     );
-    assert!(make(progress("Two", 3)).is_some(), "progress continues during deletion");
-    assert_eq!(make(finalizer(false)), Some(None), "the object is removed");
+    assert!(apply(progress("Two", 3)).is_some(), "progress continues during deletion");
+    assert_eq!(apply(finalizer(false)), Some(None), "the object is removed");
 }
 
 #[test]

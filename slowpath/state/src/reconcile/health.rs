@@ -13,7 +13,8 @@ use crate::tables::Tables;
 pub struct Health {
     /// Number of frontends in the tables.
     pub frontends: usize,
-    /// Number of frontends whose update or deletion the plane rejects.
+    /// Number of addresses whose update or deletion the plane rejects; may exceed `frontends`,
+    /// because a deleted frontend is no longer in the tables.
     pub errors: usize,
     /// Message of the most important error: why no batch can begin, else why a frontend was
     /// rejected, else why pruning failed. `None` if there is no error.
@@ -47,7 +48,7 @@ impl Reconciler {
     }
 
     /// Returns the progress of the last observed change of an address. Unlike the status of a row,
-    /// it is available for deletions too.
+    /// this progress is available for deletions too.
     pub fn progress(&self, address: &Address) -> Progress {
         if let Some(rejected) = self.queue.rejected(address) {
             return rejected.map_or(Progress::Pending, |error| Progress::Error(error.into()));
@@ -59,8 +60,8 @@ impl Reconciler {
         }
     }
 
-    /// Returns the addresses whose update or deletion the plane rejects, with its messages. Only
-    /// this function shows the errors of deletions, which have no row.
+    /// Returns the addresses whose update or deletion the plane rejects, with the plane's messages.
+    /// The errors of deletions are not in the tables, because a deleted frontend has no row.
     pub fn errors(&self) -> impl Iterator<Item = (&Address, &str)> {
         self.queue.errors()
     }

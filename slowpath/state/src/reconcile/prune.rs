@@ -1,4 +1,5 @@
-//! Pruning of the plane: when it is due, and what follows from its result.
+//! Pruning: the deletion of the plane's entries that the tables do not have. Decides when it is
+//! due, and handles its result.
 
 use std::time::Instant;
 
@@ -9,30 +10,30 @@ use crate::plane::PlaneError;
 use crate::tables::Tables;
 
 impl Reconciler {
-    /// Makes the next step prune, if pruning has become possible: the sources have completed their
-    /// initial lists.
+    /// Makes the next step prune. Has no effect until the sources have completed their initial
+    /// lists: the first prune then follows immediately.
     pub fn prune_now(&mut self, now: Now) {
         if self.prune.due.is_some() {
             self.prune.due = Some(now.steady);
         }
     }
 
-    /// Returns whether the plane has to be pruned now: the time has come, or changes were not
-    /// observed, so that deleted frontends can only be found among the plane's entries.
+    /// Returns whether the plane has to be pruned now: a prune is due, or changes were not
+    /// observed, so that only the plane's entries show which frontends were deleted.
     pub(super) fn is_prune_due(&self, now: Instant) -> bool {
         let missed = self.gap.is_some() && self.pass.is_none() && self.prune.failures == 0;
         self.prune.due.is_some_and(|due| due <= now || missed)
     }
 
-    /// Prunes a part of the plane if pruning is due. Returns whether pruning is complete once the
-    /// batch is committed; `None` if nothing was pruned.
+    /// Prunes a part of the plane if pruning is due. Returns whether nothing is left to prune once
+    /// the batch is committed; `None` if pruning is not due or failed.
     pub(super) fn prune(&mut self, batch: &mut OpenBatch<'_>) -> Option<bool> {
         let (now, tables) = (batch.now.steady, batch.tables);
         if !tables.initialized() || !self.is_prune_due(now) {
             return None;
         }
         let desired = |address: &Address| tables.frontend(address).is_some();
-        match batch.plane.prune(&desired, self.settings.prune_at_once) {
+        match batch.plane.prune(&desired, self.settings.prunes_per_step) {
             Ok(complete) => Some(complete),
             Err(error) => {
                 self.prune_failed(now, error);
@@ -41,7 +42,7 @@ impl Reconciler {
         }
     }
 
-    /// Sets when the next prune is due, after the batch of this one was committed.
+    /// Sets when the next prune is due, after the batch of a prune was committed.
     pub(super) fn prune_committed(&mut self, now: Instant, tables: &Tables, complete: bool) {
         let due = if complete { now + self.settings.prune } else { now };
         self.prune = Prune { due: Some(due), ..Prune::default() };

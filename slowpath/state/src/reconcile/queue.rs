@@ -1,5 +1,5 @@
-//! Queue of addresses to write, each at most once: rejected ones when their retry is due, then
-//! changed ones in the order of their revisions.
+//! Queue of addresses to write, each at most once: first rejected addresses whose retry is due,
+//! then changed addresses in the order of their revisions.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, VecDeque};
@@ -9,8 +9,10 @@ use foldhash::HashMap;
 
 use crate::address::Address;
 
+/// Addresses to write, and those whose last write was rejected.
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
+    /// All addresses that are queued, rejected, or being written.
     writes: HashMap<Address, PendingWrite>,
     /// Addresses that changed, oldest revision first.
     queue: VecDeque<Address>,
@@ -22,7 +24,7 @@ pub(super) struct WriteQueue {
 struct PendingWrite {
     /// Oldest revision that queued the address.
     revision: u64,
-    /// `None` while the address is in `queue`.
+    /// Last rejection; `None` if there was none, or the address has changed since.
     rejected: Option<Rejection>,
 }
 
@@ -35,8 +37,8 @@ struct Rejection {
 }
 
 impl WriteQueue {
-    /// Queues an address that changed. A rejection of the address is dropped, because it concerned
-    /// an older row.
+    /// Queues an address that changed. An earlier rejection of the address is dropped, because it
+    /// concerned an older row.
     pub fn add(&mut self, address: Address, revision: u64) {
         match self.writes.entry(address) {
             Entry::Vacant(vacant) => {
@@ -67,7 +69,7 @@ impl WriteQueue {
         Some((address, self.writes.get(&address)?.revision))
     }
 
-    /// Removes an address that the plane has accepted.
+    /// Removes an address whose write the plane has accepted.
     pub fn done(&mut self, address: &Address) {
         self.writes.remove(address);
     }
@@ -90,8 +92,8 @@ impl WriteQueue {
         self.writes.contains_key(address)
     }
 
-    /// Returns the message of an address's rejection: `None` if [`WriteQueue::has`] is false,
-    /// `Some(None)` if the address is not rejected.
+    /// Returns the message of an address's rejection: `Some(None)` if the address is queued and not
+    /// rejected, `None` if [`WriteQueue::has`] is false.
     pub fn rejected(&self, address: &Address) -> Option<Option<&str>> {
         let write = self.writes.get(address)?;
         Some(write.rejected.as_ref().map(|rejected| &*rejected.error))

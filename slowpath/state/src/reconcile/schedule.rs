@@ -11,11 +11,12 @@ pub(super) struct Prune {
     pub due: Option<Instant>,
     /// Number of consecutive failures.
     pub failures: u32,
-    /// Error of the last attempt.
+    /// Error of the last attempt; `None` if it succeeded.
     pub error: Option<PlaneError>,
 }
 
-/// Returns the delay before the next attempt, after this number of earlier failures.
+/// Returns the delay before the next attempt: `min`, doubled for each earlier failure, at most
+/// `max`.
 pub(super) fn delay(min: Duration, max: Duration, failures: u32) -> Duration {
     min.saturating_mul(2_u32.saturating_pow(failures)).min(max)
 }

@@ -7,16 +7,18 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct Settings {
     /// Maximum number of frontends written in one step, so that a large change does not block the
     /// caller's loop; at least 1.
-    pub at_once: usize,
+    pub frontends_per_step: usize,
     /// Maximum number of entries pruned in one step; at least 1.
-    pub prune_at_once: usize,
-    /// Delay before the retry of a rejected frontend; doubles with each further rejection.
+    pub prunes_per_step: usize,
+    /// Delay before the retry of a rejected frontend or a failed prune; doubles with each further
+    /// failure.
     pub retry_min: Duration,
     /// Maximum delay before a retry.
     pub retry_max: Duration,
     /// Interval between full passes.
     pub pass: Duration,
-    /// Interval between prunes.
+    /// Interval between prunes. The first prune that completes after this time since the first step
+    /// also ends the quarantine inherited from an earlier process.
     pub prune: Duration,
     /// Time after the first step at which the plane is written even if sources have not completed
     /// their initial lists. A source may be reachable only through the plane itself.
@@ -26,8 +28,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            at_once: 512,
-            prune_at_once: 512,
+            frontends_per_step: 512,
+            prunes_per_step: 512,
             retry_min: Duration::from_millis(50),
             retry_max: Duration::from_secs(60),
             pass: Duration::from_secs(5 * 60),

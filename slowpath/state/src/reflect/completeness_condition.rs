@@ -1,4 +1,5 @@
-//! Condition of Kubernetes services that are converted only in part.
+//! Condition on objects of Kubernetes services of which a part, such as an unknown annotation, is
+//! ignored.
 
 use std::time::SystemTime;
 

@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use crate::name::Name;
 use crate::object::{BackendsSpec, Object, Spec};
 
-/// Lists of backends by the name of their service; a service may have several. An entry is only a
-/// pointer to the list's object, which contains the name.
+/// Lists of backends by the name of their service; a service may have several lists. To save
+/// memory, an entry is only a pointer to the list's object, which contains the name.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     lists: HashTable<Arc<Object>>,
@@ -32,15 +32,15 @@ impl Lists {
         self.lists.iter().filter_map(backends_of)
     }
 
-    /// Adds a list, or replaces the one of the same name, source and service: events may be
-    /// repeated.
+    /// Adds a list, or replaces the list with the same name, source and service, because events may
+    /// be repeated.
     pub fn insert(&mut self, list: Arc<Object>) {
         self.remove(&list);
         let hash = |list: &Arc<Object>| hash(&self.hasher, list);
         self.lists.insert_unique(hash(&list), list, hash);
     }
 
-    /// Removes the list of this object's name, source and service.
+    /// Removes the list with this object's name, source and service, if any.
     pub fn remove(&mut self, list: &Arc<Object>) {
         let same = |other: &Arc<Object>| other.name == list.name && other.source == list.source;
         if let Ok(found) = self.lists.find_entry(hash(&self.hasher, list), same) {

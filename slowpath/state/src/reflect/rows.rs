@@ -15,15 +15,16 @@ use crate::service::Service;
 pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
     let mut all = spec.frontends.clone();
     if spec.has_two_traffic_scopes() {
-        let single = [FrontendKind::ClusterIp, FrontendKind::HostPort];
+        let without_internal = [FrontendKind::ClusterIp, FrontendKind::HostPort];
         for frontend in &spec.frontends {
-            let inner = FrontendSpec { address: frontend.address.internal(), ..frontend.clone() };
-            let exists = spec.frontends.iter().any(|other| other.address == inner.address);
+            let internal =
+                FrontendSpec { address: frontend.address.internal(), ..frontend.clone() };
+            let exists = spec.frontends.iter().any(|other| other.address == internal.address);
             if frontend.address.traffic_scope == TrafficScope::External
-                && !single.contains(&frontend.kind)
+                && !without_internal.contains(&frontend.kind)
                 && !exists
             {
-                all.push(inner);
+                all.push(internal);
             }
         }
     }

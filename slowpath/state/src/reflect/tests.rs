@@ -94,7 +94,7 @@ fn backends(source: &str, name: &str, service: &str, members: &[(u8, &str, State
     Object::from_json(&json).unwrap()
 }
 
-fn gone(object: &Object) -> Change {
+fn deletion(object: &Object) -> Change {
     Change::delete(object.key())
 }
 
@@ -116,9 +116,9 @@ fn tables_follow_object_changes() {
     assert_eq!(fixture.reflector.apply(&fixture.objects, &again, &mut to), vec![]);
     assert_eq!(to.commit(), revision, "unchanged rows were written");
     fixture.put(service("file", "w", &[2]));
-    fixture.change(&[gone(&slice(&[]))]);
+    fixture.change(&[deletion(&slice(&[]))]);
     assert_eq!(fixture.dump(), ["w file [203.0.113.2:80/TCP] []"]);
-    fixture.change(&[gone(&service("file", "w", &[]))]);
+    fixture.change(&[deletion(&service("file", "w", &[]))]);
     assert_eq!(fixture.dump(), [""; 0]);
     assert_eq!(fixture.reflector.lists.iter().count(), 0);
 }
@@ -175,9 +175,9 @@ fn reserved_port_is_rejected_for_every_source() {
     let mut scoped = probed.clone();
     scoped["scope"] = json!("0x1f");
     assert_eq!(fixture.put(service("api", scoped)), ["api of api: Accepted"]);
-    let mut inner = probed;
-    inner["traffic_scope"] = json!("internal");
-    assert_eq!(fixture.put(service("file", inner)), ["file of file: Accepted"]);
+    let mut internal = probed;
+    internal["traffic_scope"] = json!("internal");
+    assert_eq!(fixture.put(service("file", internal)), ["file of file: Accepted"]);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn lists_of_one_source_merge_and_sources_shadow_each_other() {
     );
     // A list that names another service is removed from the first one.
     fixture.put(backends("kubernetes", "w-2", "v", &[(1, "b", State::Active)]));
-    fixture.change(&[gone(&backends("file", "w", "w", &[]))]);
+    fixture.change(&[deletion(&backends("file", "w", "w", &[]))]);
     assert_eq!(
         fixture.dump(),
         [
@@ -247,8 +247,10 @@ fn addresses_move_and_swap_between_services_in_one_step() {
         fixture.dump(),
         ["a file [203.0.113.2:80/TCP] []", "b file [203.0.113.1:80/TCP] []"]
     );
-    let verdicts = fixture
-        .change(&[Change::put(service("file", "a", &[1, 2])), gone(&service("file", "b", &[]))]);
+    let verdicts = fixture.change(&[
+        Change::put(service("file", "a", &[1, 2])),
+        deletion(&service("file", "b", &[])),
+    ]);
     assert_eq!(verdicts, [""; 0]);
     assert_eq!(fixture.dump(), ["a file [203.0.113.1:80/TCP 203.0.113.2:80/TCP] []"]);
 }
@@ -268,7 +270,7 @@ fn address_conflict_is_reported_and_retried() {
     assert_eq!(fixture.dump(), ["z file [203.0.113.1:80/TCP] []"]);
     assert_eq!(fixture.put(service("file", "z", &[3])), ["a of api: Accepted"]);
     assert_eq!(fixture.put(service("file", "b", &[3])), ["b of file: Rejected"]);
-    assert_eq!(fixture.change(&[gone(&service("file", "z", &[]))]), ["b of file: Accepted"]);
+    assert_eq!(fixture.change(&[deletion(&service("file", "z", &[]))]), ["b of file: Accepted"]);
     assert!(fixture.reflector.verdicts.is_empty() && fixture.reflector.waiting.is_empty());
 }
 
@@ -279,11 +281,14 @@ fn preferred_source_wins_regardless_of_order() {
     assert_eq!(fixture.put(service("file", "w", &[2])), ["w of kubernetes: Shadowed"]);
     assert_eq!(fixture.dump(), ["w file [203.0.113.2:80/TCP] []"]);
     assert_eq!(fixture.put(service("kubernetes", "w", &[3])), [""; 0]);
-    assert_eq!(fixture.change(&[gone(&service("file", "w", &[]))]), ["w of kubernetes: Accepted"]);
+    assert_eq!(
+        fixture.change(&[deletion(&service("file", "w", &[]))]),
+        ["w of kubernetes: Accepted"]
+    );
     assert_eq!(fixture.dump(), ["w kubernetes [203.0.113.3:80/TCP] []"]);
     // An object in deletion is not used, even while a finalizer delays its removal.
     let key = service("kubernetes", "w", &[]).key();
-    let finalizer = Change::Finalizer { key: key.clone(), name: "x".into(), held: true };
+    let finalizer = Change::Finalizer { key: key.clone(), name: "x".into(), present: true };
     fixture.change(&[finalizer, Change::delete(key)]);
     assert_eq!(fixture.dump(), [""; 0]);
 }
@@ -340,10 +345,10 @@ proptest! {
                 let source = ["api", "file", "kubernetes"][source];
                 let object = service(source, ["a", "b", "c", "d"][name], &hosts);
                 let exists = fixture.objects.get(&object.key()).is_some();
-                let twice = changes.contains(&gone(&object));
+                let twice = changes.contains(&deletion(&object));
                 match hosts.is_empty() {
                     false => changes.push(Change::put(object)),
-                    true if exists && !twice => changes.push(gone(&object)),
+                    true if exists && !twice => changes.push(deletion(&object)),
                     true => {}
                 }
             }
@@ -402,10 +407,10 @@ proptest! {
                 let source = ["file", "kubernetes"][source];
                 let object = backends(source, ["x", "y", "z"][list], ["a", "b"][of], &members);
                 let exists = fixture.objects.get(&object.key()).is_some();
-                let twice = changes.iter().any(|change| *change == gone(&object));
+                let twice = changes.iter().any(|change| *change == deletion(&object));
                 match members.is_empty() {
                     false => changes.push(Change::put(object)),
-                    true if exists && !twice => changes.push(gone(&object)),
+                    true if exists && !twice => changes.push(deletion(&object)),
                     true => {}
                 }
             }

@@ -1,4 +1,5 @@
-//! Verdicts on services' objects, and the status condition that publishes them.
+//! Verdicts of the reflector on services' objects (not health check verdicts), and the status
+//! condition that publishes them.
 
 use std::time::SystemTime;
 
@@ -16,8 +17,8 @@ pub enum Verdict {
     Accepted,
     /// A preferred source defines the same service.
     Shadowed(Source),
-    /// The service cannot be in the tables. It is written again when it changes, or when what
-    /// prevents it changes.
+    /// The service cannot be in the tables. It is written again when it changes, or when the
+    /// conflict or reserved port that prevents it no longer exists.
     Rejected(Error),
 }
 

@@ -1,4 +1,4 @@
-//! Tests of selection, one rule after the other.
+//! Tests of the selection of backends, one for each rule.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -40,11 +40,11 @@ fn unhealthy(instance: Instance) -> Instance {
 fn tables(mut instances: Vec<Instance>) -> Tables {
     instances.sort_by_key(|instance| (instance.endpoint, instance.priority));
     let mut tables = Tables::default();
-    for which in ["web", "other"].map(name) {
-        let of: Vec<_> = instances.iter().filter(|i| i.service == which).cloned().collect();
+    for service in ["web", "other"].map(name) {
+        let of: Vec<_> = instances.iter().filter(|i| i.service == service).cloned().collect();
         let instances = of.into_iter().map(Arc::new).collect();
         let entry = Entry { instances, ..Entry::default() };
-        tables.entries.insert(which, Arc::new(entry));
+        tables.entries.insert(service, Arc::new(entry));
     }
     tables
 }
@@ -78,6 +78,7 @@ fn addrs(desired: &DesiredFrontend) -> Vec<String> {
     desired.backends.iter().map(|backend| backend.endpoint.addr.to_string()).collect()
 }
 
+/// Checks the addresses of the selected backends, in order, and how many of them get new flows.
 #[track_caller]
 fn check(frontend: &Arc<Frontend>, instances: Vec<Instance>, expected: &[&str], serving: usize) {
     let desired = select_backends(&tables(instances), frontend, &appliance());
@@ -218,9 +219,9 @@ fn preferred_node_or_zone_is_used_if_it_serves() {
     check(&zone, all(), &["10.0.0.2", "10.0.0.4"], 2);
     check(&node, all(), &["10.0.0.1"], 1);
     check(&node, all()[1..].to_vec(), &["10.0.0.2", "10.0.0.4"], 2);
-    // All serving backends have a hint, so hints are used. Backends that do not serve need none.
-    let leaving = Instance { state: State::Terminating, ..far.clone() };
-    let both = || vec![hinted.clone(), for_c.clone(), leaving.clone()];
+    // All serving backends have a hint, so hints are used. Backends that do not serve need no hint.
+    let terminating = Instance { state: State::Terminating, ..far.clone() };
+    let both = || vec![hinted.clone(), for_c.clone(), terminating.clone()];
     check(&zone, both(), &["10.0.0.3"], 1);
     check(&node, both(), &["10.0.0.3"], 1);
     let of_b = placed("10.0.0.6", "n6", "a", &["b"]);
@@ -234,10 +235,10 @@ fn preferred_node_or_zone_is_used_if_it_serves() {
     // No backend in the zone serves, so there is no preference.
     let failed = vec![unhealthy(near.clone()), far.clone()];
     check(&zone, failed, &["10.0.0.5", "10.0.0.2"], 1);
-    let leaving = Instance { state: State::Terminating, ..near.clone() };
-    check(&zone, vec![leaving.clone(), far.clone()], &["10.0.0.5", "10.0.0.2"], 1);
-    let far_too = Instance { state: State::Terminating, ..far.clone() };
-    check(&zone, vec![leaving, far_too], &["10.0.0.2"], 1);
+    let terminating = Instance { state: State::Terminating, ..near.clone() };
+    check(&zone, vec![terminating.clone(), far.clone()], &["10.0.0.5", "10.0.0.2"], 1);
+    let far_terminating = Instance { state: State::Terminating, ..far.clone() };
+    check(&zone, vec![terminating, far_terminating], &["10.0.0.2"], 1);
     // Without a zone, or with preferences disabled, there is no preference.
     for off in [
         Appliance { zone: Box::default(), ..appliance() },
@@ -295,13 +296,13 @@ fn slots_are_ordered_by_health_state_and_endpoint() {
 
 #[test]
 fn terminating_backends_serve_when_none_is_active() {
-    let ends = in_state("10.0.0.4", State::Terminating);
-    let ended = in_state("10.0.0.3", State::TerminatingNotServing);
+    let terminating = in_state("10.0.0.4", State::Terminating);
+    let not_serving = in_state("10.0.0.3", State::TerminatingNotServing);
     let failed = unhealthy(instance("10.0.0.2", 80));
     let kind = Kind::LoadBalancer;
-    let all = vec![ends.clone(), ended.clone(), failed.clone()];
+    let all = vec![terminating.clone(), not_serving.clone(), failed.clone()];
     check(&web(kind), all, &["10.0.0.4", "10.0.0.3", "10.0.0.2"], 1);
-    let none_serves = vec![unhealthy(ends), ended, failed];
+    let none_serves = vec![unhealthy(terminating), not_serving, failed];
     check(&web(kind), none_serves, &["10.0.0.3", "10.0.0.2", "10.0.0.4"], 0);
 }
 
@@ -312,11 +313,11 @@ fn no_serving_backend_is_noted() {
     let failed = result(unhealthy(instance("10.0.0.2", 80)));
     assert_eq!((failed.backends.len(), failed.serving), (1, 0));
     assert_eq!(failed.note, Some("no backend is healthy and serving"));
-    let out = result(in_state("10.0.0.2", State::Maintenance));
-    assert_eq!((out.backends.len(), out.serving), (0, 0));
-    assert_eq!(out.note, Some("all matching backends are in maintenance or have weight 0"));
-    let gone = result(in_state("10.0.0.2", State::TerminatingNotServing));
-    assert_eq!((gone.backends.len(), gone.serving), (1, 0));
+    let maintenance = result(in_state("10.0.0.2", State::Maintenance));
+    assert_eq!((maintenance.backends.len(), maintenance.serving), (0, 0));
+    assert_eq!(maintenance.note, Some("all matching backends are in maintenance or have weight 0"));
+    let not_serving = result(in_state("10.0.0.2", State::TerminatingNotServing));
+    assert_eq!((not_serving.backends.len(), not_serving.serving), (1, 0));
 }
 
 #[test]

@@ -15,8 +15,8 @@ pub enum KeyFilter {
 }
 
 impl KeyFilter {
-    /// Parses a filter for one of the tables. Where keys are addresses, `10.0.0.0/8` or `fd00::/8`
-    /// is a network. An invalid network is an error, because it is not the beginning of any key.
+    /// Parses a filter for one of the tables. If the keys are addresses, `10.0.0.0/8` or `fd00::/8`
+    /// is a network; an invalid network is an error, because no key begins with it.
     pub fn new(table: Table, text: &str) -> Result<KeyFilter, String> {
         let by_address = matches!(table, Table::Frontends | Table::Backends);
         match network_of(text).filter(|_| by_address) {

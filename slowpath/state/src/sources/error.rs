@@ -4,6 +4,8 @@ use super::removals::Held;
 use crate::name::Source;
 use crate::object::{ChangeError, Key, LEASE_MAX_S, REVISION_MAX};
 
+// The source of a request is in fields named `source_of`, because `thiserror` takes a field named
+// `source` for the cause of an error.
 /// Reason why a source request failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
@@ -126,7 +128,7 @@ pub enum Error {
         /// Key of the object.
         object: Key,
     },
-    /// The complete list would remove too much.
+    /// The complete list would remove too much, and is held.
     #[error(transparent)]
     Held(Box<Held>),
     /// There is no held list to confirm.

@@ -1,5 +1,5 @@
-//! Condition on a source's own object that shows whether the source's lease is valid, and the
-//! changes that set it.
+//! Condition on a source's own object (kind `Source`) that shows whether the source's lease is
+//! valid, and the changes that set it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -25,7 +25,7 @@ pub(super) enum LeaseStatus {
 }
 
 impl LeaseStatus {
-    /// Returns the value for reports.
+    /// Returns the value of `lease_status` in [`super::Report`].
     pub fn as_str(self) -> &'static str {
         match self {
             LeaseStatus::Valid => "valid",
@@ -130,7 +130,7 @@ pub(super) fn mark_valid(source: &Source, objects: &Objects, now: SystemTime) ->
     }
 }
 
-/// Returns the changes for an expired lease; empty if they were made already.
+/// Returns the changes that an expired lease requires; empty if they were made already.
 pub(super) fn expire(
     source: &Source,
     objects: &Objects,
@@ -139,7 +139,7 @@ pub(super) fn expire(
 ) -> Batch {
     let before = recorded(source, objects);
     let Some(own) = own_object(source, objects) else { return Batch::new() };
-    // A change of the setting does not restore released objects.
+    // Released objects stay released even if the setting has changed.
     if before == LeaseStatus::Expired(on_expiry)
         || before == LeaseStatus::Expired(OnExpiry::Release)
     {
@@ -167,7 +167,8 @@ fn condition_change(
     Some(Change::Status { key: own_key(source)?, observed, conditions: vec![condition] })
 }
 
-/// Returns whether a change writes an object; the other changes in these batches are deletions.
+/// Returns whether a change writes an object. The other changes of a batch that replaces a list are
+/// deletions.
 pub(super) fn is_put(change: &Change) -> bool {
     matches!(change, Change::Put { .. })
 }

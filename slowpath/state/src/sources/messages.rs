@@ -10,8 +10,8 @@ use crate::name::Source;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Begin {
-    /// Revision of the list that the source is about to send, in a format of its own; at most 256
-    /// characters.
+    /// Revision of the list that the source is about to send, in the source's own format; at most
+    /// 256 characters.
     #[schemars(length(max = 256))]
     pub revision: Box<str>,
     /// Seconds for which the list is valid after the source's last request, 1 to 86400. Default:
@@ -36,7 +36,7 @@ pub struct Begun {
 /// Response to an added chunk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Added {
-    /// Number of the next chunk.
+    /// Number of the next chunk; the first is 0.
     pub next: u64,
     /// Number of objects in the session.
     pub objects: usize,
@@ -60,13 +60,13 @@ pub struct Committed {
     pub released: usize,
 }
 
-/// Response to the confirmation of a removal, which takes effect when the source sends the same
-/// list again.
+/// Response to the confirmation of a held removal. The removal is made when the source sends the
+/// same list again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Confirmed {
     /// Number of objects that the list removes.
     pub removed: usize,
-    /// Number of objects that the source has.
+    /// Number of objects that the source has, including those to be removed.
     pub of: usize,
 }
 

@@ -29,7 +29,8 @@ use crate::store::Batch;
 
 /// Type of the condition that shows whether a source's complete list is applied.
 pub const APPLIED: &str = "Applied";
-/// Minimum number of objects of a source for which [`RemovalLimit::percent`] applies.
+/// Number of objects of a source from which [`RemovalLimit::percent`] applies: of fewer objects,
+/// one is a large part.
 pub const REMOVAL_FLOOR: usize = 10;
 /// Maximum number of objects that a message names.
 const NAMED_MAX: usize = 3;
@@ -37,7 +38,7 @@ const NAMED_MAX: usize = 3;
 /// Limit on what a complete list may remove without confirmation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemovalLimit {
-    /// Percentage of the source's objects.
+    /// Maximum percentage of the source's objects (`control.max_removal_percent`).
     pub percent: u8,
 }
 
@@ -50,19 +51,19 @@ impl Default for RemovalLimit {
 /// Removals that a complete list may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
-    /// Any removal, because the author of the list permits it.
+    /// Any removal: the list has `allow_removal`, or it restores the list before a failed commit.
     Any,
-    /// Only removals that the rule does not hold, with this limit.
+    /// Only removals that the rule allows with this limit, or that were confirmed.
     Within(RemovalLimit),
 }
 
-/// Removal that is held.
+/// Removal because of which a list is held.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Removal {
     /// Number of objects that the list would remove.
     pub removed: usize,
-    /// Number of objects that the source has.
+    /// Number of objects that the source has, including those to be removed.
     pub of: usize,
     /// Hash of the keys of the objects that the list would remove.
     pub digest: Box<str>,
@@ -86,12 +87,11 @@ pub struct Held {
     description: String,
 }
 
-/// Applies the rule to the changes that lead to a complete list of a source.
-///
-/// Returns further changes to be made with them, which clear the record of an earlier held list.
+/// Applies the rule to the batch that replaces a source's list by a complete list. Returns further
+/// changes for the batch, which clear the record of an earlier held list.
 ///
 /// # Errors
-/// The list is held. The caller records that with [`Held::record`].
+/// Fails if the list is held. The caller records that with [`Held::record`].
 pub fn admit(
     source: &Source,
     objects: &Objects,
@@ -112,12 +112,13 @@ pub fn admit(
         return Ok(Batch::new());
     }
     let applied = (ConditionStatus::True, APPLIED, "the list is applied".to_owned());
-    Ok(vec![progress(source, objects, None, applied, now)].into_iter().flatten().collect())
+    Ok(record_change(source, objects, None, applied, now).into_iter().collect())
 }
 
-/// Confirms the removal for which a source's list is held. A later list of the source is applied if
-/// it removes exactly the same objects. Returns the removal and the changes that record the
-/// confirmation, which are empty if the removal is confirmed already; `None` if no list is held.
+/// Confirms the removal because of which a source's list is held. A later list of the source is
+/// applied if it removes exactly the same objects. Returns the removal and the changes that record
+/// the confirmation, which are empty if the removal is confirmed already; `None` if no list is
+/// held.
 pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(Removal, Batch)> {
     let current = recorded(source, objects)?;
     if current.confirmed {
@@ -127,8 +128,8 @@ pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(R
     let Removal { removed, of, .. } = &removal;
     let message = format!("the removal of {removed} of {of} objects is confirmed");
     let condition = (ConditionStatus::False, "RemovalConfirmed", message);
-    let batch = progress(source, objects, Some(&removal), condition, now).into_iter().collect();
-    Some((removal, batch))
+    let change = record_change(source, objects, Some(&removal), condition, now);
+    Some((removal, change.into_iter().collect()))
 }
 
 /// Returns whether the list of a source is held and its removal is confirmed. The caller then reads
@@ -148,8 +149,8 @@ pub fn held(objects: &Objects) -> impl Iterator<Item = (&Source, &str)> {
     })
 }
 
-/// Returns all sources that have an object of their own, and whether the list of each is held,
-/// sorted by name.
+/// Returns all sources that have their own object (kind `Source`), and whether the list of each is
+/// held, sorted by name.
 pub fn sources(objects: &Objects) -> impl Iterator<Item = (&str, bool)> {
     let is_held = |object: &Arc<Object>| removal_of(object).is_some();
     objects.of_kind(Kind::Source).map(move |object| (object.source.as_str(), is_held(object)))
@@ -181,7 +182,7 @@ impl Held {
             );
         }
         let condition = (ConditionStatus::False, "RemovalHeld", self.to_string());
-        batch.extend(progress(source_of, objects, Some(removal), condition, now));
+        batch.extend(record_change(source_of, objects, Some(removal), condition, now));
         batch
     }
 }
@@ -199,38 +200,42 @@ fn check_limit(
     batch: &[Change],
     limit: RemovalLimit,
 ) -> Option<Held> {
-    let gone = |change: &Change| match change {
+    let removed_key = |change: &Change| match change {
         Change::Delete { key, .. } if key.source == *source => Some(key.clone()),
         _ => None,
     };
-    let gone: Vec<Key> = batch.iter().filter_map(gone).collect();
+    let removed_keys: Vec<Key> = batch.iter().filter_map(removed_key).collect();
     let is_current = |object: &&Arc<Object>| {
         object.source == *source
             && object.kind().is_desired_state()
             && object.lifecycle().deletion.is_none()
     };
-    let (of, removed) = (objects.all().filter(is_current).count(), gone.len());
+    let (of, removed) = (objects.all().filter(is_current).count(), removed_keys.len());
     let services = objects.of_kind(Kind::Service).filter(is_current).count();
-    let services_gone = gone.iter().filter(|key| key.kind == Kind::Service).count();
+    let is_service = |key: &&Key| key.kind == Kind::Service;
+    let removed_services = removed_keys.iter().filter(is_service).count();
     let percent = usize::from(limit.percent);
     let description = match () {
         () if removed == 0 => return None,
         () if removed == of => all(of, "object"),
-        () if services_gone > 0 && services_gone == services => all(services, "service"),
+        () if removed_services > 0 && removed_services == services => all(services, "service"),
         () if of >= REMOVAL_FLOOR && removed * 100 > percent * of => format!(
             "{removed} of {of} objects, more than the {percent} % of control.max_removal_percent"
         ),
         () => return None,
     };
-    let named: Vec<String> =
-        gone.iter().take(NAMED_MAX).map(|key| format!("{} {}", key.kind, key.name)).collect();
+    let named: Vec<String> = removed_keys
+        .iter()
+        .take(NAMED_MAX)
+        .map(|key| format!("{} {}", key.kind, key.name))
+        .collect();
     let more = match removed.saturating_sub(NAMED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let description = format!("{description} ({}{more})", named.join(", "));
     let mut hasher = DefaultHasher::new();
-    gone.hash(&mut hasher);
+    removed_keys.hash(&mut hasher);
     let digest = format!("{:016x}", hasher.finish()).into();
     let removal = Removal { removed, of, digest, confirmed: false };
     Some(Held { source_of: source.clone(), removal, description })
@@ -253,25 +258,26 @@ fn removal_of(object: &Object) -> Option<Removal> {
     Removal::deserialize(held).ok()
 }
 
-/// Returns the change that records a removal, or clears it, and sets the condition.
-fn progress(
+/// Returns the change that records a removal, or clears the record for `None`, and sets the
+/// condition [`APPLIED`].
+fn record_change(
     source: &Source,
     objects: &Objects,
     removal: Option<&Removal>,
-    (truth, reason, message): (ConditionStatus, &str, String),
+    (status, reason, message): (ConditionStatus, &str, String),
     now: SystemTime,
 ) -> Option<Change> {
     let own = lease_status::own_object(source, objects);
-    let mut status = own.and_then(|own| own.lifecycle().status.clone()).unwrap_or_default();
-    let before = status.conditions.iter().find(|one| &*one.aspect == APPLIED);
-    let since = before.filter(|before| before.status == truth).map_or(now, |before| before.since);
+    let mut all = own.and_then(|own| own.lifecycle().status.clone()).unwrap_or_default();
+    let before = all.conditions.iter().find(|one| &*one.aspect == APPLIED);
+    let since = before.filter(|before| before.status == status).map_or(now, |before| before.since);
     let (aspect, reason, message) = (APPLIED.into(), reason.into(), message.into());
-    let condition = Condition { aspect, status: truth, reason, message, since };
-    status.conditions.retain(|one| &*one.aspect != APPLIED);
-    status.conditions.push(condition);
+    let condition = Condition { aspect, status, reason, message, since };
+    all.conditions.retain(|one| &*one.aspect != APPLIED);
+    all.conditions.push(condition);
     let observed = own.map_or(0, |own| own.generation);
     let progress = removal.map_or_else(|| json!({}), |removal| json!({ "held": removal }));
-    let status = Status { observed, ..status };
+    let status = Status { observed, ..all };
     Some(Change::Progress {
         key: lease_status::own_key(source)?,
         status,

@@ -17,7 +17,7 @@ mod removals;
 
 use fixture::Fixture;
 
-/// Number of random histories.
+/// Number of random histories in `model.rs`.
 const CASES: u32 = 400;
 
 fn service(name: &str, address: &str) -> Object {
@@ -71,7 +71,7 @@ fn commit_replaces_the_complete_list() {
         "the session has ended"
     );
 
-    // Writing the same objects again changes nothing and creates no event.
+    // A commit of the same list changes no row of the tables.
     let revision = fixture.writer.tables().revision();
     let list = vec![shop().swap_remove(0), backends("shop/web", "shop/web", &["10.0.0.3"])];
     fixture.replace("k8s", "3", list.clone()).unwrap();

@@ -15,7 +15,7 @@ pub struct Damage {
     pub path: String,
     /// Offset of the first byte that cannot be read.
     pub offset: u64,
-    /// Kind of damage.
+    /// Description of the damage.
     pub fault: String,
     /// Remedy for the operator.
     pub remedy: String,
@@ -63,7 +63,7 @@ impl fmt::Display for Damage {
 pub struct Cut {
     /// Path of the log.
     pub path: String,
-    /// Length of the log after the cut.
+    /// Length of the log after the cut, bytes.
     pub offset: u64,
     /// Number of bytes cut.
     pub bytes: u64,

@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 
 use config::rfc3339;
 
-/// Log of changes, with one record for each group of batches.
+/// File name of the log, which has one record for each group of batches.
 pub(super) const LOG: &str = "log";
 
-/// Snapshot of all objects, with a record for each object and an end record.
+/// File name of the snapshot, which has a record for each object and an end record.
 pub(super) const SNAPSHOT: &str = "snapshot";
 
-/// Snapshot that is being written. It is renamed to [`SNAPSHOT`] when it is complete.
+/// File name of a snapshot that is being written; renamed to [`SNAPSHOT`] when it is complete.
 pub(super) const UNFINISHED: &str = "snapshot.new";
+
 /// Maximum number of copies of one file with the same label; older ones are removed.
 const COPIES_MAX: usize = 5;
 
-/// Directory with a few files. Data is durable only after the following sync; before that, any part
-/// of it may be lost.
+/// Directory with the files of a store. A write is durable only after the next sync; until then, a
+/// crash may lose any part of it.
 pub trait Disk {
     /// Returns the contents of a file; `None` if it does not exist.
     fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>>;
@@ -40,8 +41,8 @@ pub trait Disk {
     /// Makes creations and renames of files durable.
     fn sync_folder(&mut self) -> io::Result<()>;
 
-    /// Copies a file within the directory, durably, and returns the copy's name. Older copies with
-    /// the same label may be removed.
+    /// Copies a file within the directory, durably, and returns the copy's name, which contains
+    /// `label`. Older copies of the file with the same label may be removed.
     fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
         let bytes = self.read(file)?.unwrap_or_default();
         let name = format!("{file}.{label}");
@@ -144,7 +145,7 @@ impl Folder {
         Folder::lock(path, File::try_lock)
     }
 
-    /// Opens the directory for reading only. The lock keeps a process from writing meanwhile.
+    /// Opens the directory for reading only. Its shared lock excludes processes that write.
     ///
     /// # Errors
     /// Returns the errors of [`Folder::open`], and `NotFound` if there is no directory.
@@ -164,29 +165,34 @@ impl Folder {
         Ok(Folder { path: path.to_owned(), folder })
     }
 
-    fn file(&self, name: &str, append: bool) -> io::Result<File> {
+    /// Opens a file, creating it if needed. `access` is [`OpenOptions::append`] or
+    /// [`OpenOptions::write`].
+    fn open_file(
+        &self,
+        name: &str,
+        access: fn(&mut OpenOptions, bool) -> &mut OpenOptions,
+    ) -> io::Result<File> {
         // Only the owner may read the file, because objects may contain secrets.
         let mut options = OpenOptions::new();
         options.create(true).mode(0o600);
-        if append {
-            options.append(true)
-        } else {
-            options.write(true)
-        };
+        access(&mut options, true);
         options.open(self.path.join(name))
     }
 
-    /// Removes all but the newest copies. The names of copies sort by the time in them.
-    fn remove_old_copies(&self, prefix: &str) -> io::Result<()> {
+    /// Removes all but [`COPIES_MAX`] copies whose names begin with `prefix`: the one with the name
+    /// `new`, which has just been written, and the newest of the others. The names sort by the time
+    /// in them, which is that of the copied file: a file restored from a backup may be old.
+    fn remove_old_copies(&self, prefix: &str, new: &str) -> io::Result<()> {
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(prefix) {
+            let name = entry.file_name();
+            if name != new && name.to_string_lossy().starts_with(prefix) {
                 copies.push(entry.path());
             }
         }
         copies.sort();
-        let surplus = copies.len().saturating_sub(COPIES_MAX);
+        let surplus = copies.len().saturating_sub(COPIES_MAX - 1);
         copies.iter().take(surplus).try_for_each(std::fs::remove_file)
     }
 }
@@ -201,15 +207,15 @@ impl Disk for Folder {
     }
 
     fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
-        self.file(file, true)?.write_all(bytes)
+        self.open_file(file, OpenOptions::append)?.write_all(bytes)
     }
 
     fn truncate(&mut self, file: &str, len: u64) -> io::Result<()> {
-        self.file(file, false)?.set_len(len)
+        self.open_file(file, OpenOptions::write)?.set_len(len)
     }
 
     fn sync(&mut self, file: &str) -> io::Result<()> {
-        self.file(file, true)?.sync_all()
+        self.open_file(file, OpenOptions::append)?.sync_all()
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
@@ -220,8 +226,9 @@ impl Disk for Folder {
         self.folder.sync_all()
     }
 
-    /// Names the copy after the file's modification time, and writes none if a copy with the same
-    /// contents exists. A damaged file thus has one copy, however often slowpath is restarted.
+    /// Names the copy after the file's modification time (UTC), and writes none if a copy with this
+    /// time and the same contents exists. A damaged file, which is not modified, thus has one copy
+    /// however often slowpath is restarted.
     fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
         let from = self.path.join(file);
         let changed =
@@ -242,7 +249,7 @@ impl Disk for Folder {
                 return Err(error);
             }
             self.sync_folder()?;
-            self.remove_old_copies(&format!("{file}.{label}-"))?;
+            self.remove_old_copies(&format!("{file}.{label}-"), &name)?;
             return Ok(name);
         }
         Ok(first)

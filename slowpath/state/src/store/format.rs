@@ -1,8 +1,9 @@
 //! Formats of the stored lines, and the steps between them.
 //!
-//! A store keeps the format in which it was found, so that the version before can still read it,
-//! until [`super::Store::commit_format`]. An empty store begins with the newest format. A snapshot
-//! in a later format than 2 begins with a line that names it; the log has the same format.
+//! A store keeps the format in which it was found, so that the previous version of Weir can still
+//! read it, until [`super::Store::commit_format`]. An empty store begins with the newest format. A
+//! snapshot in a format later than 2 begins with a line that names the format; the log has the same
+//! format. Format 1 had other record headers (`record.rs`), and the lines of format 2.
 //!
 //! A change of the format adds a [`Step`] here in the same commit: in both directions, because a
 //! version also writes all earlier formats that its steps reach.
@@ -13,10 +14,10 @@ use serde_json::Value;
 use super::record::Line;
 use crate::object::ChangeError;
 
-/// Format of files that name none.
+/// Format of files that name no format.
 pub(super) const UNNAMED: u32 = 2;
 
-/// A change of the format by 1. Lines are as [`Line`] is stored.
+/// Conversion between two successive formats. Lines have the JSON form of [`Line`].
 pub(super) struct Step {
     /// Converts a line of the earlier format to the later one.
     up: fn(&mut Value),
@@ -29,8 +30,8 @@ pub(super) struct Step {
 pub(super) struct Formats {
     /// All steps, from [`UNNAMED`] on.
     steps: &'static [Step],
-    /// For tests of a later version, which are this program: conversion of its lines to the newest
-    /// format, and from it.
+    /// Conversion of this program's lines to the newest format, and back. `None` in releases, whose
+    /// lines are in the newest format; set in tests, in which this program acts as a later version.
     newest: Option<[fn(&mut Value); 2]>,
 }
 
@@ -41,7 +42,7 @@ pub(super) const FORMATS: &Formats = &Formats { steps: &[], newest: None };
 pub(super) const FORMATS: &Formats = NEXT;
 
 /// Formats of a later version, for tests: the key `source` of an object is called `writer`, and
-/// objects can have the label `shadow`.
+/// only this format can express the label `shadow`.
 #[cfg(any(test, feature = "next-format"))]
 pub(super) const NEXT: &Formats = &Formats {
     steps: &[Step {
@@ -79,14 +80,14 @@ fn rename(line: &mut Value, from: &str, to: &str) {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum StoredLine {
-    /// In the own format.
+    /// In the newest format.
     Own(Line),
-    /// In another format.
+    /// In another format, as JSON.
     Other(Value),
 }
 
 impl Formats {
-    /// The newest format.
+    /// Returns the newest format.
     pub(super) const fn own(&self) -> u32 {
         UNNAMED + self.steps.len() as u32
     }
@@ -96,7 +97,7 @@ impl Formats {
         (UNNAMED..=self.own()).contains(&format)
     }
 
-    /// Returns the steps after a format, in ascending order.
+    /// Returns the steps from a format to the newest, in ascending order.
     fn steps_after(&self, format: u32) -> &'static [Step] {
         self.steps.get((format - UNNAMED) as usize..).unwrap_or_default()
     }
@@ -104,7 +105,7 @@ impl Formats {
     /// Converts a line for files of a format.
     ///
     /// # Errors
-    /// The format cannot express the line.
+    /// Fails if the format cannot express the line.
     pub(super) fn encode(&self, format: u32, line: Line) -> Result<StoredLine, ChangeError> {
         let steps = self.steps_after(format);
         if steps.is_empty() && self.newest.is_none() {
@@ -129,10 +130,10 @@ impl Formats {
         Ok(StoredLine::Other(stored))
     }
 
-    /// Reads the lines of a record of files of a format.
+    /// Decodes the lines of a record in a file of this format.
     ///
     /// # Errors
-    /// The content is not in this format.
+    /// Fails if the content is not in this format.
     pub(super) fn decode(&self, format: u32, content: &[u8]) -> serde_json::Result<Vec<Line>> {
         let steps = self.steps_after(format);
         if steps.is_empty() && self.newest.is_none() {

@@ -1,9 +1,9 @@
 //! Store shared by many writers. Callers submit batches, one thread writes them, and batches that
 //! arrive while the disk is busy share the next sync.
 //!
-//! Only the thread in [`Shared::serve`], and callers of [`Shared::change`], wait for the disk. A
-//! caller of [`Shared::request`] may stop waiting ([`Shared::withdraw`]) and then learns whether
-//! its batch can still be made.
+//! The thread in [`Shared::serve`] waits for the disk, and so do callers of [`Shared::change`] and
+//! [`Shared::store`]; no other call does. A caller of [`Shared::request`] may stop waiting:
+//! [`Shared::withdraw`] returns whether its batch may still be applied.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,12 +20,12 @@ const HISTORY_MAX: usize = 8_192;
 /// Maximum number of batches that wait for the disk.
 const QUEUE_MAX: usize = 4_096;
 
-/// Result of a batch: the revision after it, or the reason why it was not made.
+/// Result of a batch: the revision after it, or the reason why it was rejected.
 pub type CommitResult = Result<u64, ChangeError>;
 
 /// Batch that is submitted to the store.
 pub struct WriteRequest {
-    /// Changes, all or none of which are made.
+    /// Changes, which are applied all together or not at all.
     pub batch: Batch,
     /// Time of the request. The changes get the time of the last request in their group.
     pub now: SystemTime,
@@ -84,7 +84,7 @@ pub struct Shared<D> {
 /// A group that was written.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'g> {
-    /// When its write began, and how long the disk took.
+    /// Time at which its write began, and the write's duration.
     pub measured: (Instant, Duration),
     /// Sources whose complete lists were written.
     pub completed: &'g [Source],
@@ -100,7 +100,7 @@ pub type Observer = Box<dyn Fn(Written<'_>) + Send + Sync>;
 pub struct ObjectChanges {
     /// All objects, after the events.
     pub objects: Objects,
-    /// Events, oldest first; an error if they are no longer remembered.
+    /// Events, oldest first; an error if the history no longer has all of them.
     pub events: Result<Vec<Event>, TooOld>,
 }
 
@@ -176,9 +176,10 @@ impl<D: Disk> Shared<D> {
         (ticket, answer)
     }
 
-    /// Stops waiting for a request, and returns an error with the result: not made if the request
-    /// was still queued, unknown if it is being written or was answered. If a group is being
-    /// written, further requests are rejected at once until that group is written.
+    /// Stops waiting for a request, and returns the error for its caller. If the request was still
+    /// queued, it is removed and the error states that nothing was changed. If it is being written
+    /// or was answered, the error states that the change may still be made. While a group is being
+    /// written, further requests are rejected immediately.
     pub fn withdraw(&self, ticket: Ticket) -> ChangeError {
         let mut queue = self.queue.lock();
         queue.stuck = queue.busy;
@@ -194,14 +195,15 @@ impl<D: Disk> Shared<D> {
         disk("the store's disk has not responded in time; nothing was changed")
     }
 
-    /// Returns whether a request was written or rejected, and is answered or about to be. Until
-    /// then, published objects contain none of its changes.
+    /// Returns whether a queued request was written or rejected. While this is false, published
+    /// objects contain none of its changes; once it is true, the answer follows without waiting for
+    /// the disk.
     pub fn is_completed(&self, ticket: Ticket) -> bool {
         self.queue.lock().completed >= ticket
     }
 
-    /// Writes submitted requests until [`Shared::close`]. It needs a thread of its own, because the
-    /// disk may block it indefinitely.
+    /// Writes submitted requests until [`Shared::close`]. This needs a thread of its own, because
+    /// the disk may block it indefinitely.
     pub fn serve(&self) {
         loop {
             {
@@ -223,7 +225,7 @@ impl<D: Disk> Shared<D> {
         self.arrived.notify_all();
     }
 
-    /// Writes all queued requests as one group.
+    /// Writes all queued requests as one group, and answers them.
     pub fn write_waiting(&self) {
         let mut store = self.store.lock();
         let waiting = {
@@ -241,9 +243,9 @@ impl<D: Disk> Shared<D> {
             complete_sources.push(request.complete_sources);
             answers.push(answer);
         }
-        let began = Instant::now();
+        let start = Instant::now();
         let results = store.commit(&batches, now);
-        let took = began.elapsed();
+        let duration = start.elapsed();
         let completed = complete_sources.into_iter().zip(&results);
         let completed: Vec<Source> = completed
             .filter(|(_, result)| result.is_ok())
@@ -262,7 +264,7 @@ impl<D: Disk> Shared<D> {
             answer(result);
         }
         if let Some(observer) = self.observer.get() {
-            observer(Written { measured: (began, took), completed: &completed, bytes });
+            observer(Written { measured: (start, duration), completed: &completed, bytes });
         }
     }
 
@@ -285,7 +287,7 @@ impl<D: Disk> Shared<D> {
         let revision = objects.revision();
         let before = {
             let mut published = self.published.lock();
-            published.1.note(events);
+            published.1.append(events);
             std::mem::replace(&mut published.0, objects)
         };
         // Outside the lock: dropping the previous snapshot may take long.
@@ -306,7 +308,7 @@ impl<D: Disk> Shared<D> {
         ObjectChanges { objects: objects.clone(), events }
     }
 
-    /// Returns a receiver of the revision on disk, which is notified of each change.
+    /// Returns a receiver of the newest revision on disk, which is notified when it changes.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
@@ -318,7 +320,8 @@ impl<D: Disk> Shared<D> {
 }
 
 impl<D: Disk + Send + 'static> Shared<D> {
-    /// Starts the writing thread. The returned channel closes when the thread ends.
+    /// Starts the thread that runs [`Shared::serve`]. The returned channel closes when the thread
+    /// ends.
     ///
     /// # Errors
     /// Returns an error if the system cannot create a thread.

@@ -1,4 +1,5 @@
-//! Properties of a store with a log of arbitrary bytes, for unit tests and a fuzz target.
+//! Properties that a store has for any bytes in its log, for unit tests and the fuzz target
+//! `store_log`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -71,13 +72,14 @@ pub fn harness(log: &[u8]) {
     if store.cut().is_some() {
         assert_eq!(file(&store, "log.cut").as_deref(), Some(log));
     }
-    let again = Store::open(store.disk.clone());
-    assert!(again.damage().is_none() && again.cut().is_none());
-    assert!(again.objects().all().eq(store.objects().all()));
+    let reopened = Store::open(store.disk.clone());
+    assert!(reopened.damage().is_none() && reopened.cut().is_none());
+    assert!(reopened.objects().all().eq(store.objects().all()));
     // The change is rejected if the log contains an object of this name that is in deletion.
     if store.commit(&change, UNIX_EPOCH).iter().all(Result::is_ok) {
-        let again = Store::open(store.disk.clone());
-        assert!(again.damage().is_none() && again.objects().all().eq(store.objects().all()));
-        assert!(again.objects().get(&new.key()).is_some());
+        let reopened = Store::open(store.disk.clone());
+        assert!(reopened.damage().is_none());
+        assert!(reopened.objects().all().eq(store.objects().all()));
+        assert!(reopened.objects().get(&new.key()).is_some());
     }
 }

@@ -15,15 +15,15 @@ pub(super) struct Loaded {
     /// Whether the snapshot contains all of the log's records; the log is then emptied before the
     /// next record is written.
     pub stale: bool,
-    /// Whether one of the files is in the first format; both are then rewritten before the next
-    /// record.
+    /// Whether one of the files has records of the first format (`record.rs`); both are then
+    /// rewritten before the next record.
     pub old: bool,
-    /// Format of the lines; that of a new store if there are no files.
+    /// Format of the lines; the newest if there are no files.
     pub format: u32,
 }
 
 impl Loaded {
-    /// A store without files.
+    /// Returns the contents of a store without files.
     pub fn none(formats: &Formats) -> Loaded {
         Loaded {
             objects: Objects::default(),
@@ -54,10 +54,10 @@ pub(super) fn load(
         None if bytes.is_empty() => (false, formats.own()),
         None => (false, UNNAMED),
     };
-    let known = objects.revision();
+    let snapshot_revision = objects.revision();
     let records = load_log(formats, format, &mut objects, bytes).map_err(|flaw| (LOG, flaw))?;
-    // A process left such a log if it ended between writing a snapshot and emptying the log.
-    let stale = records.end > 0 && objects.revision() == known;
+    // A process that ended between writing a snapshot and emptying the log left such a log.
+    let stale = records.end > 0 && objects.revision() == snapshot_revision;
     Ok(Loaded {
         objects,
         log: records.end,
@@ -68,6 +68,7 @@ pub(super) fn load(
     })
 }
 
+/// Decodes the lines of a record.
 fn lines(formats: &Formats, format: u32, record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
     formats.decode(format, record.content).map_err(|error| {
         let wrong = format!(
@@ -78,7 +79,7 @@ fn lines(formats: &Formats, format: u32, record: &Record<'_>) -> Result<Vec<Line
 }
 
 /// Reads a snapshot, which must be complete, because only complete files are renamed to
-/// [`SNAPSHOT`]. Returns whether it is in the first format, and the format of its lines.
+/// [`SNAPSHOT`]. Returns whether its records are in the first format, and the format of its lines.
 fn load_snapshot(
     formats: &Formats,
     objects: &mut Objects,
@@ -145,13 +146,13 @@ fn load_log<'b>(
     bytes: &'b [u8],
 ) -> Result<Records<'b>, Flaw> {
     let records = record::read_all(bytes)?;
-    let known = objects.revision();
-    let mut reached = known;
+    let snapshot_revision = objects.revision();
+    let mut reached = snapshot_revision;
     for (number, record) in records.all.iter().enumerate() {
         if let Some(before) = record.before {
             // The first record may be older than the snapshot, but no changes may be missing before
             // it or between two records.
-            let follows = if number == 0 { before <= known } else { before == reached };
+            let follows = if number == 0 { before <= snapshot_revision } else { before == reached };
             if !follows {
                 let wrong = format!(
                     "the record follows revision {before}, but the records before it end with \
@@ -165,13 +166,13 @@ fn load_log<'b>(
             let revision = match line {
                 Line::Put(object) => {
                     let revision = object.revision;
-                    if revision > known {
+                    if revision > snapshot_revision {
                         objects.restore(object);
                     }
                     revision
                 }
                 Line::Gone(key, revision) => {
-                    if revision > known {
+                    if revision > snapshot_revision {
                         objects.restore_removal(&key, revision);
                     }
                     revision

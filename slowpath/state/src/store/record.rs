@@ -13,9 +13,9 @@
 //!
 //! In the first format, a header has only the length and a CRC-32 of length and content.
 //!
-//! Damage is distinguished from an interrupted write, because only the latter may be cut. The bytes
-//! of an interrupted write are at the end of the file. Each of them is as it was written, or zero
-//! if its page did not reach the disk, or missing.
+//! Damage is distinguished from an interrupted write, because only an interrupted write may be cut.
+//! The bytes of an interrupted write are at the end of the file. Each of them is as it was written,
+//! or zero if its page did not reach the disk, or missing.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ const COVERED: usize = 20;
 /// content.
 const OLD_HEAD: usize = 8;
 
-/// Line of a record. The content of a record is a JSON list of lines.
+/// Line of a record: one object written or removed, or a mark of a snapshot. The content of a
+/// record is a JSON list of lines.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Line {
@@ -44,12 +45,13 @@ pub(super) enum Line {
     Gone(Key, u64),
     /// End of a snapshot: the number of its objects, and its revision.
     End(u64, u64),
-    /// Format of this snapshot and of the log; the first line of a snapshot, alone in its record.
+    /// Format of the lines of this snapshot and of the log; the first line of a snapshot, alone in
+    /// its record.
     Format(u32),
 }
 
 impl Line {
-    /// Returns the line that records an event.
+    /// Returns the line that records an event; `None` if the event has no object.
     pub(super) fn of(event: &Event) -> Option<Line> {
         match (&event.after, &event.before) {
             (Some(after), _) => Some(Line::Put(after.clone())),
@@ -93,7 +95,8 @@ impl Flaw {
     }
 }
 
-/// Appends a record of changes that follow a revision.
+/// Appends a record with this content. `before` is the revision of the objects before the record;
+/// records of a snapshot have 0.
 pub(super) fn put<T: Serialize + ?Sized>(
     to: &mut Vec<u8>,
     before: u64,
@@ -179,20 +182,20 @@ impl Unreadable<'_> {
 }
 
 /// Returns the `N` bytes at an offset.
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
 /// Returns the record at an offset.
 fn read(bytes: &[u8], at: usize) -> Result<Record<'_>, Unreadable<'_>> {
     let head = bytes.get(at..at.saturating_add(HEAD)).ok_or(Unreadable::Head)?;
-    let part = |at| number(head, at).map(u32::from_le_bytes).ok_or(Unreadable::Head);
+    let part = |at| bytes_at(head, at).map(u32::from_le_bytes).ok_or(Unreadable::Head);
     let covered = head.get(..COVERED).ok_or(Unreadable::Head)?;
     if !head.starts_with(&MAGIC) || crc32fast::hash(covered) != part(COVERED)? {
         return Err(Unreadable::Head);
     }
     let (len, sum) = (part(4)? as usize, part(16)?);
-    let before = number(head, 8).map(u64::from_le_bytes);
+    let before = bytes_at(head, 8).map(u64::from_le_bytes);
     let end = at.saturating_add(HEAD).saturating_add(len);
     let content = bytes.get(at + HEAD..end).ok_or(Unreadable::Short)?;
     match crc32fast::hash(content) == sum {
@@ -211,8 +214,8 @@ fn find_record(bytes: &[u8], from: usize) -> Option<usize> {
 
 /// Returns the record of the first format at an offset, if it is complete.
 fn read_old(bytes: &[u8], at: usize) -> Option<Record<'_>> {
-    let len = u32::from_le_bytes(number(bytes, at)?);
-    let sum = u32::from_le_bytes(number(bytes, at + 4)?);
+    let len = u32::from_le_bytes(bytes_at(bytes, at)?);
+    let sum = u32::from_le_bytes(bytes_at(bytes, at + 4)?);
     let end = at.checked_add(OLD_HEAD)?.checked_add(len as usize)?;
     let content = bytes.get(at + OLD_HEAD..end)?;
     let mut found = crc32fast::Hasher::new();

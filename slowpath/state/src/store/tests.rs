@@ -31,13 +31,16 @@ fn key(source: &str, name: usize) -> Key {
 
 /// Returns a random group of batches with puts, deletions and finalizers, some of which are
 /// rejected.
-fn group(rng: &mut Rng) -> Vec<Batch> {
+fn random_group(rng: &mut Rng) -> Vec<Batch> {
     let change = |rng: &mut Rng| {
         let (source, name) = (["api", "file"][rng.usize(..2)], rng.usize(..4));
         match rng.usize(..6) {
             0..=2 => Change::put(object(source, name, rng.u32(..1000))),
             3 => Change::delete(key(source, name)),
-            held => Change::Finalizer { key: key(source, name), name: "x".into(), held: held == 4 },
+            number => {
+                let present = number == 4;
+                Change::Finalizer { key: key(source, name), name: "x".into(), present }
+            }
         }
     };
     let batch = |rng: &mut Rng| (0..=rng.usize(..2)).map(|_| change(rng)).collect();
@@ -99,26 +102,28 @@ fn power_failure_at_any_byte_keeps_acknowledged_batches_whole() {
     for seed in 0..3 {
         let (mut rng, mut disk) = (Rng::with_seed(seed), Memory::new(seed));
         for _ in 0..14 {
-            let group = group(&mut rng);
+            let group = random_group(&mut rng);
             let states = states(opened(disk.clone()).objects(), &group);
             for power in 1.. {
                 let mut store = opened(Memory { power, ..disk.clone() });
                 let answers = store.commit(&group, UNIX_EPOCH);
                 if !store.disk.is_off() {
-                    snapshots += usize::from(store.log == 0);
+                    snapshots += usize::from(store.log_len == 0);
                     disk = store.disk.crashed(Lost::All);
                     assert!(same(opened(disk.clone()).objects(), store.objects()));
                     break;
                 }
-                let stored = answers.iter().any(Result::is_ok);
+                let acknowledged = answers.iter().any(Result::is_ok);
                 for lost in [Lost::All, Lost::Nothing, Lost::Some(seed + power as u64)] {
                     crashes += 1;
                     let after = opened(store.disk.crashed(lost));
                     let found = states.iter().rposition(|state| same(state, after.objects()));
-                    let found = found.unwrap_or_else(|| panic!("seed {seed}, power {power}: half"));
+                    let found = found.unwrap_or_else(|| {
+                        panic!("seed {seed}, power {power}: a batch is stored in part")
+                    });
                     assert!(
-                        !stored || found == states.len() - 1,
-                        "seed {seed}, power {power}: lost"
+                        !acknowledged || found == states.len() - 1,
+                        "seed {seed}, power {power}: an acknowledged batch is lost"
                     );
                 }
             }
@@ -137,7 +142,7 @@ fn disk_error_rejects_its_group_and_keeps_acknowledged_batches() {
         // failed since, which may have been written nevertheless.
         let mut possible = vec![Objects::default()];
         for _ in 0..30 {
-            let (before, group) = (store.objects().clone(), group(&mut rng));
+            let (before, group) = (store.objects().clone(), random_group(&mut rng));
             let answers = store.commit(&group, UNIX_EPOCH);
             let states = states(&before, &group);
             let failed = answers
@@ -190,7 +195,7 @@ fn waiting_batches_share_one_sync() {
     assert_eq!((changes.objects.revision(), changes.events.unwrap().len()), (8, 2));
 }
 
-/// Callers do not wait for the observer, and the size it gets is that of the files.
+/// The observer runs after the callers have their answers, and gets the size of the files.
 #[test]
 fn observer_runs_after_the_answers_and_gets_the_size_of_the_files() {
     let shared = Shared::new(Store::open(Memory::new(1)));
@@ -215,7 +220,7 @@ fn observer_runs_after_the_answers_and_gets_the_size_of_the_files() {
         let expected = (name + 1, 1, size(SNAPSHOT) + size(LOG));
         assert_eq!(observed.try_recv().unwrap(), expected);
     }
-    assert!(shared.store().snapshot > 0, "the log was shortened meanwhile");
+    assert!(shared.store().snapshot_len > 0, "a snapshot was written, so the log was emptied");
 }
 
 #[test]
@@ -251,7 +256,7 @@ fn stored_objects_of_sources_serve_until_confirmed() {
 /// Environment variable with the store's directory, set for the child process that is killed.
 const CHILD: &str = "WEIR_TEST_STORE_CHILD";
 
-/// Writes objects forever, and prints each one that is stored.
+/// Writes objects until the process is killed, and prints the number of each one that is stored.
 fn write_until_killed(folder: &std::path::Path) {
     let mut store = Store::open(Folder::open(folder).unwrap());
     store.min_snapshot_log = 20_000;
@@ -260,7 +265,7 @@ fn write_until_killed(folder: &std::path::Path) {
     for name in first.. {
         let answer = store.commit(&[vec![Change::put(object("api", name, 1))]], UNIX_EPOCH);
         assert!(answer[0].is_ok());
-        writeln!(out, "\nkept {name}").unwrap();
+        writeln!(out, "\nstored {name}").unwrap();
     }
 }
 
@@ -280,7 +285,8 @@ fn killed_process_keeps_acknowledged_changes() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let parse = |line: String| line.strip_prefix("kept ").and_then(|n| n.parse::<usize>().ok());
+        let parse =
+            |line: String| line.strip_prefix("stored ").and_then(|n| n.parse::<usize>().ok());
         let mut result = lines.by_ref().filter_map(|line| parse(line.unwrap()));
         last = result.by_ref().nth(rng.usize(..40)).or(last);
         std::thread::sleep(std::time::Duration::from_micros(rng.u64(..2_000)));
@@ -290,7 +296,10 @@ fn killed_process_keeps_acknowledged_changes() {
         let store = Store::open(Folder::open(&folder).unwrap());
         let count = store.objects().all().count();
         let last = last.unwrap();
-        assert!(count == last + 1 || count == last + 2, "{count} objects, {last} was answered");
+        assert!(
+            count == last + 1 || count == last + 2,
+            "{count} objects, the last acknowledged is {last}"
+        );
     }
     let second = Folder::open(&folder).unwrap();
     let result = Folder::open(&folder).unwrap_err().to_string();

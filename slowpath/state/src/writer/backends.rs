@@ -16,14 +16,15 @@ use crate::tables::{Entry, instance_range};
 /// Changes of a service's list of instances. Indexes are those in the list before the changes.
 #[derive(Default)]
 struct Changes {
+    /// Instances that replace those at the indexes.
     replaced: Vec<(usize, Arc<Instance>)>,
     added: Vec<Arc<Instance>>,
     /// Indexes of removed instances, ascending.
-    gone: Vec<usize>,
+    removed: Vec<usize>,
 }
 
-/// Compares instances in the order of the list. An instance that is replaced without a change of
-/// its priority keeps its index.
+/// Compares instances of a service in the order of its list: by endpoint, priority and source. An
+/// instance that is replaced by one with the same three keeps its index.
 fn order(one: &Instance, other: &Instance) -> std::cmp::Ordering {
     let key = |instance: &Instance| (instance.endpoint, instance.priority);
     key(one).cmp(&key(other)).then_with(|| one.source.cmp(&other.source))
@@ -50,6 +51,8 @@ impl Transaction<'_> {
         self.set_instances(service, source, instances, Some(endpoints));
     }
 
+    /// Replaces the source's instances at the endpoints in `among`, which is sorted, or all of them
+    /// for `None`.
     fn set_instances(
         &mut self,
         service: &Name,
@@ -62,15 +65,15 @@ impl Transaction<'_> {
         instances.dedup_by_key(|instance| instance.endpoint);
         let priority = self.precedence.as_ref().unwrap_or(&self.state.precedence).rank(source);
         let list = self.instances(service);
-        let is_gone = |i: &Instance| i.source == *source && !contains_endpoint(&instances, i);
-        let gone = match among {
-            None => indexes_where(list, is_gone),
+        let is_removed = |i: &Instance| i.source == *source && !contains_endpoint(&instances, i);
+        let removed = match among {
+            None => indexes_where(list, is_removed),
             Some(endpoints) => {
                 let indexes = endpoints.iter().flat_map(|endpoint| instance_range(list, endpoint));
-                indexes.filter(|n| is_gone(&list[*n])).collect()
+                indexes.filter(|n| is_removed(&list[*n])).collect()
             }
         };
-        let mut changes = Changes { gone, ..Changes::default() };
+        let mut changes = Changes { removed, ..Changes::default() };
         for mut instance in instances {
             let indexes = instance_range(list, &instance.endpoint);
             instance.service = service.clone();
@@ -88,8 +91,8 @@ impl Transaction<'_> {
     }
 
     /// Sets the health check verdict on an endpoint for one service; returns whether the verdict
-    /// changed. It applies to the service's instances at this endpoint from all sources, and to
-    /// instances that are added while one of them exists.
+    /// changed. The verdict applies to the service's instances at this endpoint from all sources,
+    /// and to instances that are added there while one of them exists.
     pub fn update_backend_health(
         &mut self,
         service: &Name,
@@ -113,14 +116,14 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// Removes the health check verdict on an endpoint for one service, after health checks were
-    /// disabled: only the source's state applies then. Returns whether there was a verdict.
-    pub fn forget_backend_health(&mut self, service: &Name, endpoint: &Endpoint) -> bool {
+    /// Removes the health check verdict on an endpoint for one service, after its health check was
+    /// removed: only the source's state applies then. Returns whether there was a verdict.
+    pub fn remove_backend_health(&mut self, service: &Name, endpoint: &Endpoint) -> bool {
         let list = self.instances(service);
         let health = Health::default();
-        let judged = instance_range(list, endpoint).filter(|n| list[*n].health != health);
+        let checked = instance_range(list, endpoint).filter(|n| list[*n].health != health);
         let updated = |n: usize| (n, Arc::new(Instance { health, ..Instance::clone(&list[n]) }));
-        let replaced: Vec<_> = judged.map(updated).collect();
+        let replaced: Vec<_> = checked.map(updated).collect();
         let had_verdict = !replaced.is_empty();
         self.apply(service, Changes { replaced, ..Changes::default() });
         had_verdict
@@ -132,14 +135,14 @@ impl Transaction<'_> {
         let differs = |instance: &Instance| instance.priority != precedence.rank(&instance.source);
         for service in self.services_with(differs) {
             let list = self.instances(&service);
-            let gone = indexes_where(list, differs);
+            let removed = indexes_where(list, differs);
             let updated = |n: &usize| {
                 let priority = precedence.rank(&list[*n].source);
                 Arc::new(Instance { priority, ..Instance::clone(&list[*n]) })
             };
-            let added: Vec<Arc<Instance>> = gone.iter().map(updated).collect();
+            let added: Vec<Arc<Instance>> = removed.iter().map(updated).collect();
             let mut next: SmallVec<[Arc<Instance>; 1]> = list.iter().cloned().collect();
-            gone.iter().zip(&added).for_each(|(n, updated)| next[*n] = Arc::clone(updated));
+            removed.iter().zip(&added).for_each(|(n, updated)| next[*n] = Arc::clone(updated));
             if next.is_sorted_by(|one, other| order(one, other).is_le()) {
                 if let Some(entry) = self.next.entries.get_mut(&service) {
                     Arc::make_mut(entry).instances = next;
@@ -147,7 +150,7 @@ impl Transaction<'_> {
                 }
                 continue;
             }
-            self.apply(&service, Changes { gone, added, replaced: Vec::new() });
+            self.apply(&service, Changes { removed, added, replaced: Vec::new() });
         }
         self.precedence = Some(precedence);
     }
@@ -161,28 +164,30 @@ impl Transaction<'_> {
         self.next.entries().filter(|(_, entry)| has(entry)).map(|(name, _)| name.clone()).collect()
     }
 
+    /// Applies the changes to the list of a service's instances and to the index by endpoint, and
+    /// records the endpoints as touched.
     fn apply(&mut self, service: &Name, changes: Changes) {
-        let Changes { replaced, added, gone } = changes;
-        if replaced.is_empty() && added.is_empty() && gone.is_empty() {
+        let Changes { replaced, added, removed } = changes;
+        if replaced.is_empty() && added.is_empty() && removed.is_empty() {
             return;
         }
-        let lost: Vec<Endpoint> = match gone.is_empty() {
+        let lost: Vec<Endpoint> = match removed.is_empty() {
             true => Vec::new(),
             false => {
                 let list = self.instances(service);
-                gone.iter().map(|n| list[*n].endpoint).collect()
+                removed.iter().map(|n| list[*n].endpoint).collect()
             }
         };
         let new: Vec<Endpoint> = added.iter().map(|instance| instance.endpoint).collect();
         let touched = &mut self.touched.endpoints;
         touched.extend(replaced.iter().map(|(_, instance)| instance.endpoint));
         touched.extend(lost.iter().chain(&new));
-        let left = self.change(service, |entry| {
+        let remaining = self.change(service, |entry| {
             let list = &mut entry.instances;
             for (n, instance) in replaced {
                 list[n] = instance;
             }
-            remove_indexes(list, &gone);
+            remove_indexes(list, &removed);
             match <[_; 1]>::try_from(added) {
                 Ok([one]) => list.insert(list.partition_point(|i| order(i, &one).is_lt()), one),
                 Err(added) => {
@@ -190,14 +195,14 @@ impl Transaction<'_> {
                     list.sort_by(|one, other| order(one, other));
                 }
             }
-            let is_left = |endpoint: &Endpoint| !instance_range(list, endpoint).is_empty();
-            lost.iter().map(is_left).collect::<Vec<bool>>()
+            let has_instance = |endpoint: &Endpoint| !instance_range(list, endpoint).is_empty();
+            lost.iter().map(has_instance).collect::<Vec<bool>>()
         });
         for endpoint in new {
             self.next.endpoints.insert((endpoint, service.clone()), ());
         }
-        for (endpoint, left) in lost.into_iter().zip(left) {
-            if !left {
+        for (endpoint, has_instance) in lost.into_iter().zip(remaining) {
+            if !has_instance {
                 self.next.endpoints.remove(&(endpoint, service.clone()));
             }
         }
@@ -208,12 +213,13 @@ fn indexes_where(list: &[Arc<Instance>], selects: impl Fn(&Instance) -> bool) ->
     (0..list.len()).filter(|n| selects(&list[*n])).collect()
 }
 
-/// Returns whether `instances`, which is sorted by endpoint, contains the endpoint of an instance.
+/// Returns whether an instance of `instances`, which is sorted by endpoint, has the endpoint of
+/// `instance`.
 fn contains_endpoint(instances: &[Instance], instance: &Instance) -> bool {
     instances.binary_search_by(|other| other.endpoint.cmp(&instance.endpoint)).is_ok()
 }
 
-/// Removes the entries at these indexes, which must ascend.
+/// Removes the instances at these indexes, which must ascend.
 fn remove_indexes(list: &mut SmallVec<[Arc<Instance>; 1]>, indexes: &[usize]) {
     if let [one] = indexes {
         list.remove(*one);

@@ -19,9 +19,9 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    // Part of the specified interface of the writer; no component of Weir redirects frontends yet.
-    /// Makes a frontend use the backends of another service; `None` restores those of its own
-    /// service. The other service need not exist yet.
+    // Only tests redirect frontends: no source of Weir does.
+    /// Redirects a frontend: it uses the backends of the service `to`, or for `None` those of its
+    /// own service again. The other service need not exist yet.
     pub fn set_redirect_to(&mut self, address: &Address, to: Option<Name>) -> Result<(), Error> {
         let not_found = || Error::FrontendNotFound(*address);
         let row = self.next.frontend(address).cloned().ok_or_else(not_found)?;
@@ -45,15 +45,16 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Writes a service and the given frontends if they differ from the tables, and deletes the
-    /// service's frontends for which `gone` returns true. The caller has checked that no other
-    /// service owns the given frontends' addresses. Returns the service's previous row.
+    /// Writes a service and the given frontends if they differ from the tables; `None` leaves the
+    /// service as it is. Deletes the service's frontends for whose address `is_removed` returns
+    /// true. The caller has checked that no other service owns the given frontends' addresses.
+    /// Returns the service's previous row.
     pub(super) fn put(
         &mut self,
         name: &Name,
         service: Option<Service>,
         mut frontends: Vec<FrontendSpec>,
-        gone: impl Fn(&Address) -> bool,
+        is_removed: impl Fn(&Address) -> bool,
     ) -> Option<Arc<Service>> {
         let entry = self.next.entries.get(name);
         let before = entry.and_then(|entry| entry.service.clone());
@@ -63,7 +64,7 @@ impl Transaction<'_> {
             let differs =
                 |spec: &FrontendSpec| entry.frontend(&spec.address).is_none_or(|f| f.spec != *spec);
             frontends.retain(differs);
-            lost.extend(entry.frontends.iter().filter(|row| gone(row.address())).cloned());
+            lost.extend(entry.frontends.iter().filter(|row| is_removed(row.address())).cloned());
         }
         if service.is_none() && frontends.is_empty() && lost.is_empty() {
             return before;
@@ -73,7 +74,7 @@ impl Transaction<'_> {
         self.change(name, |entry| {
             entry.service = service.or(entry.service.take());
             if !lost.is_empty() {
-                entry.frontends.retain(|row| !gone(row.address()));
+                entry.frontends.retain(|row| !is_removed(row.address()));
             }
             // Frontends are written only for existing services.
             let Some(owner) = &entry.service else { return };

@@ -12,9 +12,9 @@ use crate::object::FrontendSpec;
 use crate::service::Service;
 
 impl Transaction<'_> {
-    /// Writes a service and all its frontends, after applying the hooks to the service. Other
-    /// frontends of the service are deleted. If two frontends have the same address, only the last
-    /// one is written. Returns the service's previous row.
+    /// Writes a service and all its frontends, after applying the hooks to the service. Frontends
+    /// of the service that are not in `frontends` are deleted. If two frontends have the same
+    /// address, only the last one is written. Returns the service's previous row.
     ///
     /// If another source owns the service, or another service owns one of the addresses, nothing is
     /// written.
@@ -33,12 +33,12 @@ impl Transaction<'_> {
         let name = service.name.clone();
         let named: SmallVec<[Address; 4]> =
             frontends.iter().map(|frontend| frontend.address).collect();
-        let gone = |address: &Address| named.binary_search(address).is_err();
-        Ok(self.put(&name, Some(service), frontends, gone))
+        let is_removed = |address: &Address| named.binary_search(address).is_err();
+        Ok(self.put(&name, Some(service), frontends, is_removed))
     }
 
-    /// Deletes a source's service with its frontends. Backends stay, because they belong to the
-    /// sources that wrote them.
+    /// Deletes a service of `source` with its frontends, and returns its last row. The service's
+    /// backends stay, because they belong to the sources that wrote them.
     pub fn delete_service_and_frontends(
         &mut self,
         name: &Name,
@@ -75,7 +75,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Rejects an address that another service owns.
+    /// Returns an error if another service owns an address.
     pub(super) fn check_owner(&self, address: &Address, claimant: &Name) -> Result<(), Error> {
         match self.next.owners.get(address) {
             Some(owner) if owner != claimant => Err(Error::FrontendConflict {

@@ -1,5 +1,5 @@
-//! Tests of the writer: each operation, defects known from other implementations, and random
-//! histories compared with a simple model.
+//! Tests of the writer: each operation, defects known from other implementations of such tables,
+//! and random histories compared with a simple model.
 
 use std::time::{Duration, SystemTime};
 
@@ -59,6 +59,7 @@ fn instance(host: u8) -> Instance {
     Instance::new(endpoint(host), name("dummy"), source("dummy"))
 }
 
+/// Returns an instance with a dummy service and source, in a cluster of this number.
 fn of_cluster(host: u8, cluster: u32) -> Instance {
     let placement = Placement { cluster, ..Placement::default() };
     Instance { placement: Some(Arc::new(placement)), ..instance(host) }
@@ -97,6 +98,7 @@ fn hosts(writer: &Writer, service: &str) -> Vec<(u8, String)> {
     .collect()
 }
 
+/// Returns the hosts, each with the source `file`, to compare with [`hosts`].
 fn of_file(hosts: &[u8]) -> Vec<(u8, String)> {
     hosts.iter().map(|host| (*host, "file".to_owned())).collect()
 }

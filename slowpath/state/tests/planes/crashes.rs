@@ -1,5 +1,6 @@
-//! Power failures at any byte, from objects on a disk to maps. Afterwards, acknowledged changes are
-//! stored, others are stored completely or not at all, and the maps agree with the objects.
+//! Power failures at any byte, with all stages from objects on a disk to maps. After each,
+//! acknowledged changes are stored, other changes are stored completely or not at all, and the maps
+//! agree with the objects.
 //!
 //! `SIMULATION_SEED=7 cargo test -p state --test planes` replays one lifetime.
 
@@ -32,12 +33,13 @@ struct MemoryDisk(Rc<RefCell<DiskContents>>);
 struct DiskContents {
     /// Durable contents and written contents, by name of the file.
     files: BTreeMap<String, (Vec<u8>, Vec<u8>)>,
-    /// Bytes and calls until the power fails; `None` for never.
+    /// Number of appended bytes and of other operations until the power fails; `None` for never.
     power: Option<usize>,
 }
 
 impl DiskContents {
-    /// Returns how much of some work is done before the power fails.
+    /// Returns how much of `work` (bytes, or 1 for another operation) is done before the power
+    /// fails.
     fn work(&mut self, work: usize) -> (usize, io::Result<()>) {
         match self.power {
             None => (work, Ok(())),
@@ -53,7 +55,7 @@ impl DiskContents {
     }
 
     /// Restores the power. Of unsynced appended data, a random prefix is kept; other unsynced
-    /// changes of a file are all kept or all lost.
+    /// changes of a file are all kept or all lost. Renames are always kept.
     fn restart(&mut self, rng: &mut Rng) {
         self.power = None;
         for (durable, now) in self.files.values_mut() {
@@ -196,12 +198,13 @@ fn random_change(rng: &mut Rng, desired: &mut BTreeMap<Key, Spec>) -> Change {
 #[test]
 fn acknowledged_changes_survive_crashes_and_reach_the_maps() {
     match std::env::var("SIMULATION_SEED") {
-        Ok(seed) => live(seed.parse().unwrap()),
-        Err(_) => (1..=LIFETIMES).for_each(live),
+        Ok(seed) => run_lifetime(seed.parse().unwrap()),
+        Err(_) => (1..=LIFETIMES).for_each(run_lifetime),
     }
 }
 
-fn live(seed: u64) {
+/// Runs a lifetime with four power failures.
+fn run_lifetime(seed: u64) {
     let rng = &mut Rng::with_seed(seed);
     let mut process = Process::open(MemoryDisk::default(), Fixture::new());
     let mut desired = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fixture::{
-    CheckedMaps, Fixture, MAGLEV_SIZE, PRUNE_AT_ONCE, at, endpoint, ip, name, options, source,
+    CheckedMaps, Fixture, MAGLEV_SIZE, PRUNES_PER_STEP, at, endpoint, ip, name, options, source,
 };
 use config::checked::Prefix;
 use config::services::{Algorithm, RangesPolicy, TrafficPolicy};
@@ -72,9 +72,10 @@ fn error(fixture: &Fixture, frontend: &FrontendSpec) -> String {
     }
 }
 
-/// Returns the kind of each row written since a mark, an index into the log; `-` marks deletions.
+/// Returns the kind of each row written since the index `since` of the log; `-` marks deletions. A
+/// master is a frontend's row with slot number 0.
 fn log(fixture: &Fixture, since: usize) -> Vec<String> {
-    let word = |(key, deleted): &(Key, bool)| {
+    let text = |(key, deleted): &(Key, bool)| {
         let what = match key {
             Key::Service(_, 0) => "master".to_owned(),
             Key::Service(_, number) => format!("slot {number}"),
@@ -82,7 +83,7 @@ fn log(fixture: &Fixture, since: usize) -> Vec<String> {
         };
         if *deleted { format!("-{what}") } else { what }
     };
-    fixture.plane.maps().maps.log[since..].iter().map(word).collect()
+    fixture.plane.maps().maps.log[since..].iter().map(text).collect()
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn exhausted_identifiers_are_an_error_of_the_frontend() {
         "all 1 identifiers are in use; remove services or backends"
     );
     put(&fixture, service("web"), vec![second]);
-    fixture.pass(Duration::from_secs(60));
+    fixture.advance(Duration::from_secs(60));
     fixture.settle();
     set(&fixture, "web", &active(&["10.0.0.1", "10.0.0.2"]));
     fixture.steps();
@@ -273,7 +274,7 @@ fn serving_slot_is_reassigned_after_the_count() {
 }
 
 #[test]
-fn full_backend_map_is_reused_without_dead_slots() {
+fn full_backend_map_is_reused_without_slots_of_missing_backends() {
     let mut fixture = Fixture::sized(Sizes { backends: 2, ..Sizes::default() });
     put(&fixture, Service::new(name("web"), source()), vec![web()]);
     set(&fixture, "web", &active(&["10.0.0.1", "10.0.0.2"]));
@@ -543,7 +544,8 @@ fn frontend_at_an_own_address_replaces_a_node_port_copy_until_deleted() {
 
 #[test]
 fn retry_converges_whichever_write_fails() {
-    let rich = |fixture: &Fixture, variant: u8| {
+    // Writes a service with rows in every map.
+    let put_all = |fixture: &Fixture, variant: u8| {
         let prefix = |len| Prefix { addr: ip("198.51.100.0"), len };
         let policy = if variant == 1 { RangesPolicy::Deny } else { RangesPolicy::Allow };
         let ranges = SourceRanges { policy, prefixes: vec![prefix(24), prefix(25 + variant)] };
@@ -561,17 +563,18 @@ fn retry_converges_whichever_write_fails() {
         let first: &[&str] = &["10.0.0.1", "10.0.0.2", "10.0.0.3"];
         set(fixture, "web", &active(if variant == 0 { first } else { &["10.0.0.3", "10.0.0.4"] }));
     };
-    let play = |at: Option<u64>, deleted: bool| {
+    // Returns the maps after the write `at` failed and was retried, and the number of writes.
+    let converge = |at: Option<u64>, deleted: bool| {
         let mut fixture = Fixture::new();
         fixture.set_addresses(&["192.0.2.1"]);
-        rich(&fixture, 0);
+        put_all(&fixture, 0);
         fixture.steps();
         let mark = fixture.plane.maps().maps.log.len();
         fixture.plane.maps().maps.fail_after.set(at);
         if deleted {
             remove(&fixture, "web")
         } else {
-            rich(&fixture, 1)
+            put_all(&fixture, 1)
         }
         fixture.step();
         let wrote = fixture.plane.maps().maps.log.len() - mark;
@@ -580,11 +583,11 @@ fn retry_converges_whichever_write_fails() {
         (fixture.lines(), wrote as u64)
     };
     for deleted in [false, true] {
-        let (expected, writes) = play(None, deleted);
+        let (expected, writes) = converge(None, deleted);
         assert!(writes > 15, "{writes}");
         assert_eq!(expected.is_empty(), deleted);
         for at in 0..writes {
-            assert_eq!(play(Some(at), deleted).0, expected, "the write {at} of {writes}");
+            assert_eq!(converge(Some(at), deleted).0, expected, "the write {at} of {writes}");
         }
     }
 }
@@ -610,7 +613,11 @@ fn restart_restores_identifiers_and_quarantine() {
     set(&fixture, "web", &states);
     let writes = fixture.plane.maps().maps.writes();
     fixture.steps();
-    assert_eq!(fixture.numbered(), before, "without a health check, a restart changes nothing");
+    assert_eq!(
+        fixture.numbered(),
+        before,
+        "before the first health check, a restart changes nothing"
+    );
     assert_eq!(fixture.plane.maps().maps.writes(), writes, "a repeated update only reads");
     fixture
         .write(|to| to.update_backend_health(&name("web"), &endpoint("10.0.0.2"), true))
@@ -639,7 +646,7 @@ fn unclaimed_rows_are_removed_by_the_first_prune() {
     put(&fixture, service("api"), vec![second]);
     set(&fixture, "api", &active(&["10.0.0.2"]));
     fixture.step();
-    fixture.pass(Duration::from_secs(61));
+    fixture.advance(Duration::from_secs(61));
     fixture.steps();
     let third = FrontendSpec::new(at("203.0.113.12", 80), Kind::LoadBalancer);
     put(&fixture, service("new"), vec![third]);
@@ -647,7 +654,7 @@ fn unclaimed_rows_are_removed_by_the_first_prune() {
     assert_eq!(lines_with(&fixture, "ADDR=203.0.113.10:80/TCP SLOT=0").len(), 1, "not pruned yet");
     let id = "REV: ID=79 ADDR=203.0.113.12:80".to_owned();
     let numbered = fixture.numbered();
-    assert!(numbered.contains(&id), "the identifier of a stray row is reused: {numbered:#?}");
+    assert!(numbered.contains(&id), "identifiers of stray rows must not be reused: {numbered:#?}");
     fixture.write(|to| to.complete(&token));
     fixture.settle();
     assert!(lines_with(&fixture, "203.0.113.10").is_empty());
@@ -669,11 +676,11 @@ fn pruning_is_incremental() {
     let mut fixture = fixture.restart();
     let frontends = |fixture: &Fixture| lines_with(fixture, "SLOT=0").len();
     fixture.step();
-    assert_eq!(frontends(&fixture), 10 - PRUNE_AT_ONCE);
+    assert_eq!(frontends(&fixture), 10 - PRUNES_PER_STEP);
     put(&fixture, service("new"), vec![frontend_at(99)]);
     fixture.step();
     assert_eq!(lines_with(&fixture, "ADDR=203.0.113.99:80/TCP SLOT=0").len(), 1);
-    assert_eq!(frontends(&fixture), 11 - 2 * PRUNE_AT_ONCE);
+    assert_eq!(frontends(&fixture), 11 - 2 * PRUNES_PER_STEP);
     fixture.steps();
     assert_eq!(frontends(&fixture), 1);
 }

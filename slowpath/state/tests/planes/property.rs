@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use crate::fixture::model::Model;
 use crate::fixture::{Fixture, ops};
 
-fn play(numbers: &[u64], per_mille: u32) {
+/// Applies the changes encoded by the numbers, while `per_mille` of 1,000 writes fail.
+fn apply_changes(numbers: &[u64], per_mille: u32) {
     let (mut fixture, mut model) = (Fixture::new(), Model::default());
     for number in numbers {
         fixture.plane.maps_mut().per_mille = per_mille;
@@ -31,13 +32,13 @@ proptest! {
     fn without_faults_maps_match_the_model_after_each_change(
         numbers in prop::collection::vec(any::<u64>(), 1..60)
     ) {
-        play(&numbers, 0);
+        apply_changes(&numbers, 0);
     }
 
     #[test]
     fn with_faults_maps_converge_to_the_model(
         numbers in prop::collection::vec(any::<u64>(), 1..60)
     ) {
-        play(&numbers, 100);
+        apply_changes(&numbers, 100);
     }
 }

@@ -1,5 +1,5 @@
-//! Lifetimes of an appliance: changes, faults, and restarts after which the maps are kept and the
-//! tables are written again.
+//! Lifetimes of an appliance: changes, faults, and restarts. A restart keeps the maps; the tables
+//! are written again.
 //!
 //! Each lifetime is determined by its seed. `SIMULATION_SEED=7 cargo test -p state --test planes`
 //! replays one lifetime; `SIMULATIONS=10000` sets the number of lifetimes.
@@ -15,14 +15,14 @@ use state::dump::Record;
 use state::plane::Plane;
 
 /// Default number of lifetimes.
-const LIVES: u64 = 60;
+const LIFETIMES: u64 = 60;
 
 #[test]
 fn maps_converge_in_random_lifetimes() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     match number("SIMULATION_SEED") {
-        Some(seed) => live(seed),
-        None => (1..=number("SIMULATIONS").unwrap_or(LIVES)).for_each(live),
+        Some(seed) => run_lifetime(seed),
+        None => (1..=number("SIMULATIONS").unwrap_or(LIFETIMES)).for_each(run_lifetime),
     }
 }
 
@@ -38,7 +38,8 @@ impl Drop for Seed {
     }
 }
 
-fn live(seed: u64) {
+/// Runs a lifetime with one to four restarts.
+fn run_lifetime(seed: u64) {
     let seed_on_panic = Seed(seed);
     let rng = &mut Rng::with_seed(seed);
     let (mut fixture, mut model) = (Fixture::new(), Model::default());
@@ -53,7 +54,7 @@ fn live(seed: u64) {
     drop(seed_on_panic);
 }
 
-/// Applies changes, steps and faults.
+/// Makes random changes and steps, with random fault rates.
 fn work(fixture: &mut Fixture, model: &mut Model, rng: &mut Rng) {
     for _ in 0..rng.usize(..60) {
         fixture.plane.maps_mut().per_mille = [0, 10, 100, 500][rng.usize(..4)];
@@ -65,13 +66,13 @@ fn work(fixture: &mut Fixture, model: &mut Model, rng: &mut Rng) {
     }
 }
 
-/// Restarts the process in any state, with changes in the meantime. The sources write their lists
-/// to the new process one after the other.
+/// Restarts the process in any state. While it is stopped, sources change; afterwards they write
+/// their lists to the new process one after the other.
 fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     let before = identifiers(&fixture);
-    let known = fixture.lines();
+    let lines_before = fixture.lines();
     let mut fixture = fixture.restart();
-    assert_eq!(fixture.lines(), known, "attaching to the maps changes nothing");
+    assert_eq!(fixture.lines(), lines_before, "attaching to the maps changes nothing");
     change_while_stopped(model, rng);
     fixture.appliance.addresses = model.addresses.clone();
     fixture.plane.set_addresses(model.addresses.clone());
@@ -80,11 +81,11 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     let sources: BTreeMap<u8, _> =
         (0..3).map(|n| (n, fixture.writer.register_initializer(&format!("source-{n}")))).collect();
     fixture.steps();
-    assert_eq!(fixture.lines(), known, "nothing is written before all sources are complete");
-    let mut left: Vec<u8> = sources.keys().copied().collect();
-    let impatient = rng.u32(..3) == 0;
-    while !left.is_empty() {
-        let source = left.swap_remove(rng.usize(..left.len()));
+    assert_eq!(fixture.lines(), lines_before, "nothing is written before all sources are complete");
+    let mut remaining: Vec<u8> = sources.keys().copied().collect();
+    let passes_timeout = rng.u32(..3) == 0;
+    while !remaining.is_empty() {
+        let source = remaining.swap_remove(rng.usize(..remaining.len()));
         fixture.write(|to| {
             for number in 0..ops::SERVICES {
                 match source {
@@ -94,8 +95,8 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
             }
             to.complete(&sources[&source]);
         });
-        if impatient {
-            fixture.pass(Duration::from_secs(61));
+        if passes_timeout {
+            fixture.advance(Duration::from_secs(61));
         }
         fixture.steps();
     }
@@ -104,9 +105,9 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     fixture.assert_is(model);
     let after = identifiers(&fixture);
     for (address, id) in &before {
-        // At an own address, a frontend and a copy of a wildcard may have replaced each other, and
-        // then the identifier differs.
-        let own = ops::OWN.contains(&address.prefix.addr.to_string().as_str());
+        // At an address of the appliance, a frontend and a copy of a wildcard may have replaced
+        // each other, and then the identifier differs.
+        let own = ops::OWN_ADDRESSES.contains(&address.prefix.addr.to_string().as_str());
         if !own && after.contains_key(address) {
             assert_eq!(after[address], *id, "{address} has another identifier");
         }
@@ -114,7 +115,7 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     fixture
 }
 
-/// Applies changes to the model only, as sources do while no process runs.
+/// Applies changes to the model only, as if sources changed while no process runs.
 fn change_while_stopped(model: &mut Model, rng: &mut Rng) {
     let mut scratch = Fixture::new();
     scratch.write(|to| {
@@ -130,6 +131,7 @@ fn change_while_stopped(model: &mut Model, rng: &mut Rng) {
     }
 }
 
+/// Returns the identifier of each frontend.
 fn identifiers(fixture: &Fixture) -> BTreeMap<Address, u32> {
     let records = fixture.plane.dump().into_iter();
     let of = |record| match record {

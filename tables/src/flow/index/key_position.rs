@@ -4,7 +4,7 @@
 pub(super) const WINDOW: u32 = 16;
 /// Mask of the lock owner's lcore number + 1 in a bucket's word; 0 if the bucket is not locked.
 pub(super) const OWNER: u64 = 0xff;
-/// Mask of the whole lock in a bucket's word: owner and the owner's epoch.
+/// Mask of the whole lock in a bucket's word: owner, and the low 16 bits of the owner's epoch.
 pub(super) const LOCK: u64 = 0xff_ffff;
 /// Increment of the 8-bit spill count in a bucket's word.
 pub(super) const SPILLED: u64 = 1 << 24;

@@ -8,11 +8,15 @@ use fastrand::Rng;
 type Other<'a> = Box<dyn FnOnce() + 'a>;
 
 thread_local! {
+    /// Number of steps before the event; `u32::MAX` for no event.
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    /// Work to run at the event; `None` for a kill.
     static OTHER: RefCell<Option<Other<'static>>> = const { RefCell::new(None) };
+    /// Source of random pauses, if any.
     static PAUSES: RefCell<Option<Rng>> = const { RefCell::new(None) };
 }
 
+/// Panic payload of a kill.
 struct Killed;
 
 /// Passes a step of the code under test.

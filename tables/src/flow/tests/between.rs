@@ -135,8 +135,8 @@ fn at_every_step_of_an_end(tunnel: bool, end: impl Fn(&Flows<'_>), others: u32) 
         insert(flows, &[3; 60]).unwrap();
     };
     let packet = |flows: &Flows<'_>| {
-        let known = find(flows, &key).map(|hit| flows.forward(&hit));
-        match known {
+        let found = find(flows, &key).map(|hit| flows.forward(&hit));
+        match found {
             Some(Ok(_)) => return,
             Some(Err(error)) => assert_eq!(error, PathError::Gone),
             None => {}

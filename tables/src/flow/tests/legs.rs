@@ -224,13 +224,14 @@ const LEG_CHANGES: [(u32, &[Packet], Packet); 4] = [
     (1, &[(RESPONDER, 1)], (INITIATOR, 4)),
 ];
 
-fn note(flows: &Flows<'_>, from_initiator: bool, mark: u32) {
+/// As `packet_arrives` for flow 50, with any outcome.
+fn deliver(flows: &Flows<'_>, from_initiator: bool, mark: u32) {
     packet_arrives(flows, 50, from_initiator, mark);
 }
 
 fn apply_packets(flows: &Flows<'_>, mark: u32, before: &[Packet]) {
     begin(flows, 50, mark);
-    before.iter().for_each(|(side, mark)| note(flows, *side, *mark));
+    before.iter().for_each(|(side, mark)| deliver(flows, *side, *mark));
 }
 
 #[test]
@@ -238,7 +239,7 @@ fn leg_update_killed_at_any_step_is_repeated() {
     for (first, before, (side, mark)) in LEG_CHANGES {
         killed_everywhere_after(
             |flows| apply_packets(flows, first, before),
-            |flows| note(flows, side, mark),
+            |flows| deliver(flows, side, mark),
             |flows, recovery| {
                 assert_eq!((recovery.recovered, recovery.cleared_paths), (11, 0));
                 assert_settled(flows, [8, 7]);
@@ -264,9 +265,9 @@ fn concurrent_updates_of_both_directions_keep_both_legs() {
     for (first, before, (side, mark)) in LEG_CHANGES {
         after_at_every_step(
             |flows| apply_packets(flows, first, before),
-            |flows| note(flows, side, mark),
+            |flows| deliver(flows, side, mark),
             // An update is skipped while the other has locked the legs; its next packet repeats it.
-            |flows| note(flows, !side, 8),
+            |flows| deliver(flows, !side, 8),
             |flows| {
                 let expected = if side == INITIATOR { [mark, 8] } else { [8, mark] };
                 packet_arrives(flows, 50, !side, 8);
@@ -285,7 +286,7 @@ fn before_and_after(first: u32, before: &[Packet], packet: Packet) -> [[u32; 2];
     let both = || [mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)];
     apply_packets(&flows, first, before);
     let old = both();
-    note(&flows, packet.0, packet.1);
+    deliver(&flows, packet.0, packet.1);
     [old, both()]
 }
 
@@ -296,7 +297,7 @@ fn reply_during_leg_update_uses_old_or_new_leg() {
         let outcomes = Cell::new([0; 2]);
         after_at_every_step(
             |flows| apply_packets(flows, first, before),
-            |flows| note(flows, side, mark),
+            |flows| deliver(flows, side, mark),
             |flows| {
                 let both = [mark_of(flows, 50, INITIATOR), mark_of(flows, 50, RESPONDER)];
                 let which = either.iter().position(|marks| *marks == both);
@@ -319,7 +320,7 @@ fn reply_uses_old_leg_while_update_is_stuck() {
             let region = small();
             let flows = table(&region);
             apply_packets(&flows, first, before);
-            if !kill::after(steps, || note(&flows, side, mark)) {
+            if !kill::after(steps, || deliver(&flows, side, mark)) {
                 break;
             }
             let both = [mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)];

@@ -24,7 +24,8 @@ fn flow(n: u32) -> NewFlow {
 
 fn one_way(n: u32) -> NewFlow {
     let new = flow(n);
-    let forward = Forward { flags: crate::flow::PATH_ONE_WAY, mode: 3, ..new.forward };
+    let forward =
+        Forward { flags: crate::flow::PATH_ONE_WAY, mode: Mode::Dsr as u8, ..new.forward };
     NewFlow { back: None, forward, ..new }
 }
 
@@ -176,7 +177,7 @@ fn flow_that_continues_after_a_reset_is_not_evicted() {
 }
 
 #[test]
-fn evict_ends_only_an_unconfirmed_flow() {
+fn evict_ends_an_unconfirmed_flow_and_keeps_a_confirmed_one() {
     let region = small();
     let flows = table(&region);
     let evict = |n| {

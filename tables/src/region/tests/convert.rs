@@ -81,7 +81,7 @@ fn assert_as_before(region: &Region, web: u32) {
 }
 
 #[test]
-fn flows_and_tables_survive_the_way_to_another_format_and_back() {
+fn flows_and_tables_survive_conversion_to_another_format_and_back() {
     let (region, file) = made("convert");
     let web = used(&region);
     let from = RegionLocation::from(&file.0);
@@ -141,7 +141,7 @@ fn a_region_in_use_damaged_or_of_an_unknown_format_is_not_converted() {
     assert_eq!(from.convert_by(STEPS, VERSION).unwrap(), None, "it has that format");
     assert!(!copy.exists());
 
-    // A converter's error leaves nothing.
+    // A converter's error leaves no copy.
     from.convert_by(STEPS, EARLIER).unwrap().unwrap();
     std::fs::rename(copy.path(), &file.0).unwrap();
     let bytes = std::fs::read(&file.0).unwrap();

@@ -247,7 +247,7 @@ fn grace_period_is_waited_for_once_per_generation() {
     assert!(anonymous.grace().unwrap().is_none());
 }
 
-/// Tables, flows and counters of `old` are taken over into a region at `new`, once.
+/// Checks that tables, flows and counters of `old` are taken over into a region at `new`, once.
 fn check_takeover(old: &RegionLocation, new: &RegionLocation) {
     let region = Region::create_or_open(old, &Sizes::SMALL, SEED).unwrap();
     let web = serve(&mut Writer::attach(&region).unwrap(), "web", 1);
@@ -346,7 +346,7 @@ fn maps_are_shared_with_the_owners_group() {
     };
     let header = path.join(Section::Header.map_name());
     assert_eq!((about(path), about(&header)), ((0, 0o700), (0, 0o600)));
-    // A link in place of a map leads nowhere: the group could have made it.
+    // A link in place of a map is not followed, because a member of the group could have made it.
     let (victim, replaced) = (scratch("victim"), path.join(Section::Nics.map_name()));
     std::fs::write(&victim, "").unwrap();
     let before = about(&victim);

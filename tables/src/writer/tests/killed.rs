@@ -242,7 +242,7 @@ fn abort_discards_all_changes() {
 }
 
 #[test]
-fn damaged_table_set_is_rejected_and_unchanged() {
+fn damaged_table_set_is_rejected_and_role_released() {
     let region = prepared();
     let (start, bytes) = region.section_ptr(Section::Backends);
     // SAFETY: within the section; no other process has this region.

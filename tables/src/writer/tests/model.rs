@@ -74,7 +74,7 @@ fn read(set: &TableSet<'_>) -> Model {
     }
     for n in 0..40 {
         let key = key_of(n);
-        let target = set.parts.frontends.target(&key, set.generation());
+        let target = set.views.frontends.target(&key, set.generation());
         let listed = set.frontends().find(|(k, _)| **k == key).map(|(_, id)| id);
         assert_eq!(target, listed);
         if let Some(id) = target {

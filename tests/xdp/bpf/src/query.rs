@@ -4,7 +4,9 @@
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
 use tables::flow::IndexError;
-use tables::flow::{Answer, Flows, Forward, GatewayLeg, InsertError, NewFlow, OptionRoom, Options};
+use tables::flow::{
+    Answer, Flows, Forward, GatewayLeg, InsertError, NewFlow, OptionWords, Options,
+};
 use tables::fragment::{FragmentKey, FragmentTarget, Fragments};
 use tables::set::TableSet;
 
@@ -60,7 +62,7 @@ pub struct Query {
     /// Its gateway leg.
     pub gateway: GatewayLeg,
     /// Its options.
-    pub options: OptionRoom,
+    pub options: OptionWords,
     /// The data for answers of the flow.
     pub answer: Answer,
 }

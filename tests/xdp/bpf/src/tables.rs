@@ -97,7 +97,7 @@ programs! {
     /// Increments counters, and adds an address to the filter of flows' addresses.
     count(query) {
         let page = Region.page(query.nat_map);
-        page.passage(query.more[0], query.more[1], query.hash);
+        page.forwarded(query.more[0], query.more[1], query.hash);
         page.drop(query.proto, DropReason::NoFlow);
         AddressFilter::of_flows(&Region).add(&query.addr);
     }

@@ -82,7 +82,7 @@ fn named(files: &[(&str, &str)]) -> Vec<(String, String)> {
     files.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect()
 }
 
-/// Nothing was interrupted, and nothing is left.
+/// The result of an undo if no replacement was interrupted and no journal is left.
 const NONE: Undone = Undone { files: None, warning: None };
 
 #[test]
@@ -121,7 +121,7 @@ fn nothing_changes_if_a_file_cannot_be_written() {
 }
 
 #[test]
-fn files_that_were_replaced_are_put_back_if_the_next_cannot_be() {
+fn replaced_files_are_put_back_even_if_the_undo_of_a_later_one_fails() {
     let folder = Folder::new("back");
     folder.write("a", "old a");
     let before = folder.files();
@@ -180,7 +180,7 @@ fn the_note_has_absolute_paths_whatever_the_working_directory() {
 }
 
 #[test]
-fn what_cannot_be_cleaned_up_after_the_commit_is_a_warning_and_is_cleaned_up_later() {
+fn a_journal_that_cannot_be_removed_after_the_commit_is_a_warning_and_is_removed_later() {
     let folder = Folder::new("left");
     folder.write("a", "old a");
     let journal = folder.journal().unwrap();
@@ -194,7 +194,7 @@ fn what_cannot_be_cleaned_up_after_the_commit_is_a_warning_and_is_cleaned_up_lat
         let warning = transaction.commit().unwrap().unwrap();
         assert!(warning.contains(".weir-restore: Is a directory"), "{warning}");
         assert_eq!(std::fs::read_to_string(folder.path("a")).unwrap(), format!("{round}"));
-        assert_eq!(folder.warning(), None, "the files count");
+        assert_eq!(folder.warning(), None, "the files are final");
         let undone = journal.undo_interrupted(false).unwrap();
         assert!(undone.files.is_none() && undone.warning.is_some(), "{undone:?}");
     }
@@ -258,7 +258,7 @@ fn a_file_that_is_only_created_never_replaces_and_never_removes_another_one() {
 }
 
 #[test]
-fn a_note_that_is_not_understood_stays() {
+fn a_note_that_cannot_be_parsed_stays() {
     let folder = Folder::new("note");
     let journal = folder.journal().unwrap();
     std::fs::create_dir(folder.path(".weir-restore")).unwrap();

@@ -12,8 +12,10 @@ use crate::top::page::{Cell, Column, Content, RowKey, text, word};
 use crate::top::sample::Extra;
 use crate::top::theme::Role;
 
-/// Maximum number of drop reasons and of causes of one kind in the overview.
+/// Maximum number of drop reasons, and of messages of one kind, in the overview.
 const MAX_LISTED: usize = 3;
+/// Maximum number of lcores whose shares are in the overview.
+const MAX_LCORES: usize = 8;
 
 /// The overview, with a table of the services.
 pub fn overview(data: &Data) -> Content {
@@ -95,11 +97,12 @@ fn lcores(status: &Status, content: &mut Content, busy: Vec<f32>) {
         return;
     }
     let stalled = status.lcores.iter().filter(|lcore| !lcore.polling).count();
-    let shares = status.lcores.iter().take(8).map(|lcore| format!("{:.0} %", lcore.busy * 100.0));
+    let first = status.lcores.iter().take(MAX_LCORES);
+    let shares = first.map(|lcore| format!("{:.0} %", lcore.busy * 100.0));
     let shares = shares.collect::<Vec<_>>().join(", ");
     let more = match status.lcores.len() {
-        0..=8 => String::new(),
-        all => format!(" + {} more", all - 8),
+        0..=MAX_LCORES => String::new(),
+        all => format!(" + {} more", all - MAX_LCORES),
     };
     let (stalls, role) = match stalled {
         0 => (String::new(), Role::Plain),
@@ -108,7 +111,8 @@ fn lcores(status: &Status, content: &mut Content, busy: Vec<f32>) {
     content.line_with_values("lcores", format!("busy {shares}{more}{stalls}"), role, busy);
 }
 
-/// Adds what `weir status` reports besides traffic.
+/// Adds the lines of generation, cloud, BGP, and everything that `weir status` reports as rejected
+/// or failing.
 fn state(status: &Status, content: &mut Content) {
     let hops = &status.next_hops;
     let frontends = &status.frontends;

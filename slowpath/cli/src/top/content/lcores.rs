@@ -19,7 +19,7 @@ const COLUMNS: &[Column] = &[
     Column { title: "DETAILS", width: 22, grow: 2, rank: 4, right: false },
 ];
 
-/// Counters of a NIC's frames that were lost.
+/// Counters of frames that were lost at a NIC.
 const LOST: [&str; 3] = ["missed_packets", "receive_errors", "send_errors"];
 
 /// The view of lcores, NICs and queues.
@@ -139,15 +139,15 @@ fn queue_counter(name: &str) -> Option<(&'static str, u32, &'static str)> {
     };
     let parts: Vec<&str> = name.splitn(4, '_').collect();
     match parts[..] {
-        ["queue", number, way, rest] => {
-            Some((direction(way)?, number.parse().ok()?, quantity(rest)?))
+        ["queue", number, rx_or_tx, rest] => {
+            Some((direction(rx_or_tx)?, number.parse().ok()?, quantity(rest)?))
         }
-        [way, "queue", number, rest] => {
-            Some((direction(way)?, number.parse().ok()?, quantity(rest)?))
+        [rx_or_tx, "queue", number, rest] => {
+            Some((direction(rx_or_tx)?, number.parse().ok()?, quantity(rest)?))
         }
-        [way, number, ref rest @ ..] if !rest.is_empty() => {
+        [rx_or_tx, number, ref rest @ ..] if !rest.is_empty() => {
             let number = number.strip_prefix('q').unwrap_or(number);
-            Some((direction(way)?, number.parse().ok()?, quantity(&rest.join("_"))?))
+            Some((direction(rx_or_tx)?, number.parse().ok()?, quantity(&rest.join("_"))?))
         }
         _ => None,
     }
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queue_counters_are_found_by_their_names() {
+    fn parses_the_names_of_queue_counters() {
         assert_eq!(queue_counter("rx_q0_packets"), Some(("rx", 0, "packets")));
         assert_eq!(queue_counter("tx_q12_bytes"), Some(("tx", 12, "bytes")));
         assert_eq!(queue_counter("rx_q3_good_packets"), Some(("rx", 3, "packets")));

@@ -156,7 +156,7 @@ fn health_cell(check: Option<&Check>) -> Cell {
     Cell::Text(check.state.clone(), role)
 }
 
-/// Returns the cells of a backend from its address on.
+/// Returns the cells of a backend for the columns [`BACKENDS`].
 fn cells(
     data: &Data,
     service: &ServiceReport,
@@ -192,7 +192,7 @@ pub fn one(data: &Data, name: &str, extra: Option<&Extra>) -> Content {
         content.line("removed", format!("there is no service {name} any more"), Role::Warning);
         return content;
     };
-    "no backends; `weir backend add` adds one".clone_into(&mut content.empty);
+    "no backends; `weir service set` adds one".clone_into(&mut content.empty);
     content.line("mode", mode(service), Role::Plain);
     content.line_if_any("frontends", &service.frontends.join(", "), Role::Plain);
     let rates = data.tracks.service(name);

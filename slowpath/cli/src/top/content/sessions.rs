@@ -49,7 +49,7 @@ pub fn bgp(extra: Option<&Extra>) -> Content {
     content.line("sessions", text, role);
     "no BGP sessions".clone_into(&mut content.empty);
     for peer in peers {
-        // `ipv4 unicast`: unicast is the only one.
+        // Without `unicast`, which is the only subsequent address family.
         let family = peer.family.to_string();
         let family = family.split(' ').next().unwrap_or_default().to_owned();
         let key = RowKey::Neighbor {
@@ -88,7 +88,7 @@ pub fn neighbor(extra: Option<&Extra>) -> Content {
     }
     for text in peers.iter().map(detail::peer) {
         for line in text.lines() {
-            // The first line is a sentence; the others are `  name   value`.
+            // The first line has the state; the others are `  name   value`.
             let (label, text) = match line.strip_prefix("  ").and_then(|line| line.split_once("  "))
             {
                 Some((label, text)) => (label, text.trim_start()),

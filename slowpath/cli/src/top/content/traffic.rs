@@ -35,7 +35,7 @@ pub const DROPS: &[Column] = &[
     Column { title: "MEANING", width: 40, grow: 4, rank: 9, right: false },
 ];
 
-/// Adds the flows of a response, and what part of all they are.
+/// Adds the flows of a response, and a note with the number of all flows.
 pub fn flow_rows(content: &mut Content, extra: Option<&Extra>) {
     content.columns = FLOWS.to_vec();
     let Some(Extra { flows: page, .. }) = extra else {

@@ -1,7 +1,7 @@
 //! The AWS permissions that Weir uses. `config/aws/policy.json` contains exactly those of an
 //! appliance, `config/aws/policy-operator.json` exactly those of an operator.
 
-/// Operations by the service prefix of their permissions.
+/// Operations, grouped by the service prefix of their permissions: `ec2` for instance.
 pub type Permissions = [(&'static str, &'static [&'static str])];
 
 /// Permissions of an appliance.

@@ -1,4 +1,4 @@
-//! The part of the configuration that the checks of `weir cloud doctor` need.
+//! Extraction of the configuration that the checks of `weir cloud doctor` need.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,8 @@ pub struct CheckConfig {
     pub forwards: bool,
     /// MTU of the ingress port.
     pub mtu: u32,
-    /// True if the kernel interface carries all traffic (XDP), not only that of the machine itself.
+    /// True if the kernel interface carries all traffic (`plane = "xdp"`); with DPDK it carries
+    /// only the traffic of the machine itself.
     pub kernel_carries: bool,
 }
 
@@ -58,7 +59,8 @@ impl CheckConfig {
         }
     }
 
-    /// Returns true in mode routes, which has no gateway load balancer.
+    /// Returns true in mode routes, which uses no gateway load balancer: the leader of a cluster
+    /// points the VPC's default routes to itself.
     pub fn routes(&self) -> bool {
         matches!(self.settings.mode, AwsMode::Routes { .. })
     }

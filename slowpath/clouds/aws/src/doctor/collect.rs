@@ -16,7 +16,7 @@ use crate::types::{
 };
 use clouds::report::Report;
 
-/// Result of each operation that was tried.
+/// Result of each operation that was tried, by the operation's name.
 pub type TriedOperations = BTreeMap<&'static str, Result<(), CallError>>;
 
 /// Observations for the checks.
@@ -40,7 +40,7 @@ pub struct Observations {
     pub forwarding: Vec<String>,
     /// Security groups of the ingress interface.
     pub security: Vec<SecurityGroup>,
-    /// Id of the leader, or why there is none; `None` in mode gateway.
+    /// Id of the leader, or why there is none; `None` unless in mode routes.
     pub leader: Option<Result<String, String>>,
     /// MAC address of the ingress port; `None` until the port exists.
     pub mac: Option<[u8; 6]>,

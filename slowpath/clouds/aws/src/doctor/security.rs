@@ -58,6 +58,7 @@ pub fn admits(groups: &[SecurityGroup], protocol: &str, port: u16, source: &Pref
     rules.any(|rule| opens(rule, protocol, port) && rule.prefixes.iter().any(covers))
 }
 
+/// Returns true if the rule applies to this protocol and port.
 fn opens(rule: &Permission, protocol: &str, port: u16) -> bool {
     let number = if protocol == "udp" { "17" } else { "6" };
     let inside = |(first, last)| (first..=last).contains(&port);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::imds::mac;
+use crate::imds::parse_mac;
 use crate::types::{Instance, NetworkInterface, Permission, Route, RouteTable, SecurityGroup};
 
 /// A list: an element with `<item>` elements, or an empty element.
@@ -189,7 +189,7 @@ impl TryFrom<InterfaceItem> for NetworkInterface {
         if !addresses.contains(&primary_address) {
             addresses.insert(0, primary_address);
         }
-        let mac = mac(&mac_address)
+        let mac = parse_mac(&mac_address)
             .ok_or_else(|| format!("`{mac_address}` of {id} is not a MAC address"))?;
         Ok(NetworkInterface {
             description: item.description,

@@ -16,13 +16,14 @@ pub(super) struct Drain {
     pub(super) reason: DrainReason,
     /// Latest end of the process.
     pub(super) deadline: Instant,
+    /// Start of the drain.
     pub(super) since: Instant,
     /// A SIGTERM was received; another one ends the process at once.
     pub(super) signalled: bool,
     /// Auto Scaling terminates the instance, and a hook may hold it.
     pub(super) hook: bool,
-    /// The probe does not fail at once, but when AWS reports `draining`, the deregistration has
-    /// failed permanently, or [`CONFIRM_TIMEOUT`] has passed.
+    /// The probe does not fail at once, but as soon as AWS reports `draining`, the deregistration
+    /// has failed permanently, or [`CONFIRM_TIMEOUT`] has passed since the start.
     pub(super) deregister_first: bool,
     /// When AWS accepted the deregistration; `None` again if a registration has ended since.
     pub(super) deregistered: Option<Instant>,

@@ -10,8 +10,9 @@
 //!   deregistered at once after that.
 //!
 //! Packets are forwarded until no flow is active, the group's deregistration delay has passed, or
-//! the deadline is reached. The deadline is the drain limit (`aws.drain_cap_s`) or the end of the
-//! spot instance, whichever is earlier; failed or missing responses of AWS never extend it.
+//! the deadline is reached. The deadline is the drain limit (`aws.drain_cap_s`) or 5 s before the
+//! end of the spot instance, whichever is earlier; failed or missing responses of AWS never extend
+//! it.
 
 use std::time::{Duration, Instant};
 
@@ -155,8 +156,8 @@ impl Registration {
     fn drain_exit(&mut self, now: Instant) -> Option<Exit> {
         let leaving = self.leaving.as_mut()?;
         let (confirmed, deadline) = (leaving.confirmed, leaving.deadline);
-        let unsure = leaving.since + CONFIRM_TIMEOUT;
-        if confirmed.is_none() && now >= unsure && !leaving.reported_unconfirmed {
+        let confirm_deadline = leaving.since + CONFIRM_TIMEOUT;
+        if confirmed.is_none() && now >= confirm_deadline && !leaving.reported_unconfirmed {
             leaving.reported_unconfirmed = true;
             self.report(findings::unconfirmed(CONFIRM_TIMEOUT));
         }
@@ -174,7 +175,7 @@ impl Registration {
         }
         // The gateway may have sent new flows until the confirmation, so the idle time counts from
         // there.
-        let idle_since = self.last_active.max(confirmed.unwrap_or(unsure));
+        let idle_since = self.last_active.max(confirmed.unwrap_or(confirm_deadline));
         let is_idle = self.flows == 0 && now >= idle_since + self.settings.idle;
         is_idle.then_some(Exit::Drained)
     }

@@ -68,7 +68,8 @@ async fn peers(aws: &Account, targets: &[Target]) -> Vec<Peer> {
     targets.iter().map(peer).collect()
 }
 
-/// Sends a heartbeat to all terminating hooks of this instance's group, or completes them.
+/// Completes the lifecycle action of all terminating hooks of this instance's group, or if
+/// `complete` is false extends its timeout by a heartbeat.
 async fn hooks(aws: &Account, location: &Location, complete: bool) -> Result<(), CallError> {
     let instance = location.identity.instance_id.as_str();
     let Some(scaling) = aws.scaling_instance(instance).await? else { return Ok(()) };

@@ -34,11 +34,11 @@ impl Cloud {
     pub fn new(seed: u64, cancel: watch::Receiver<bool>) -> Result<Cloud, CallError> {
         let metadata = Metadata::new(None, seed, cancel.clone())?;
         let settings = account::Settings { seed, ..account::Settings::default() };
-        Ok(Cloud::over(metadata, settings, Arc::new(Clock::default()), cancel))
+        Ok(Cloud::with_settings(metadata, settings, Arc::new(Clock::default()), cancel))
     }
 
     /// Returns clients with these settings; `pause` is the clock for the time between attempts.
-    pub fn over(
+    pub fn with_settings(
         metadata: Metadata,
         settings: account::Settings,
         pause: Arc<dyn Pause>,
@@ -84,7 +84,10 @@ impl Cloud {
 
     pub(super) async fn notices(&self) -> Result<Notices, CallError> {
         let notices = self.metadata.notices().await?;
-        Ok(Notices { terminating: is_terminating(&notices), spot: notices.spot.and_then(ends_at) })
+        Ok(Notices {
+            terminating: is_terminating(&notices),
+            spot: notices.spot.and_then(interruption_time),
+        })
     }
 }
 
@@ -95,7 +98,7 @@ fn is_terminating(notices: &imds::Notices) -> bool {
 
 /// Converts the time of a spot interruption to an `Instant`. A time that is past or cannot be
 /// parsed counts as now.
-fn ends_at((_, time): (String, String)) -> Option<Instant> {
+fn interruption_time((_, time): (String, String)) -> Option<Instant> {
     let at = DateTime::from_str(&time, Format::DateTime).ok();
     let at = at.and_then(|at| SystemTime::try_from(at).ok());
     let remaining = at.and_then(|at| at.duration_since(SystemTime::now()).ok());

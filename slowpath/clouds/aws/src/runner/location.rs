@@ -1,4 +1,4 @@
-//! The appliance's location at AWS: its target group and its target.
+//! Search for the appliance's location at AWS: its target group, and its target there.
 
 use config::checked::{Aws as Settings, AwsMode, GroupBy};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct Location {
     pub identity: Identity,
     /// The target group.
     pub group: Group,
-    /// Id of the target: an instance id or an address.
+    /// Id of this appliance's target: an instance id or an address.
     pub target: String,
 }
 

@@ -1,4 +1,4 @@
-//! A recording appliance, and its lifecycle against the emulator.
+//! A lifecycle that runs against the emulator, with an appliance that records what it sets.
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -59,8 +59,8 @@ impl Probes for Probed {
     }
 }
 
-/// Parameters with which a lifecycle starts; tests change them.
-pub struct Begin {
+/// Parameters of a lifecycle to start; tests change them.
+pub struct Setup {
     pub aws: Emulator,
     pub appliance: Arc<Recorder<Probed>>,
     pub clock: EmulatedClock<Emulator>,
@@ -68,25 +68,25 @@ pub struct Begin {
     pub journal: Option<PathBuf>,
 }
 
-impl Begin {
-    pub async fn at(targets: &str) -> Begin {
-        Begin::over(Emulator::start(AwsState::sample(targets)).await.unwrap())
+impl Setup {
+    pub async fn new(target_type: &str) -> Setup {
+        Setup::with_emulator(Emulator::start(AwsState::sample(target_type)).await.unwrap())
     }
 
-    /// Returns parameters for the same machine, after its process ended.
-    pub fn again(before: &Machine) -> Begin {
-        Begin::over(before.aws.clone())
+    /// Returns parameters for a new process on the same machine, whose process has ended.
+    pub fn restart_of(before: &Machine) -> Setup {
+        Setup::with_emulator(before.aws.clone())
     }
 
-    fn over(aws: Emulator) -> Begin {
+    fn with_emulator(aws: Emulator) -> Setup {
         let clock = EmulatedClock::new(aws.clone());
         let appliance = Arc::new(Recorder::new(Probed(aws.clone()), ingress()));
         let settings = settings("cluster = \"north\"");
-        Begin { aws, appliance, clock, settings, journal: None }
+        Setup { aws, appliance, clock, settings, journal: None }
     }
 
     pub fn start(self) -> Machine {
-        let Begin { aws, appliance, clock, settings, journal } = self;
+        let Setup { aws, appliance, clock, settings, journal } = self;
         // Credentials of the sample's role.
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
         let key = Credentials::new("AKIDEXAMPLE", secret, None, None, "sample");
@@ -98,7 +98,7 @@ impl Begin {
         };
         let running = LifecycleTask::start(&aws, appliance.reports(), |signals, cancel| {
             let metadata = Metadata::new(Some(&aws.url), 7, cancel.clone()).unwrap();
-            let cloud = Cloud::over(metadata, account, Arc::new(clock.clone()), cancel);
+            let cloud = Cloud::with_settings(metadata, account, Arc::new(clock.clone()), cancel);
             let config = configured("cluster = \"north\"");
             let appliance = Arc::clone(&appliance) as Arc<dyn Appliance>;
             let lifecycle = AwsLifecycle::new(&config, settings, cloud, appliance);

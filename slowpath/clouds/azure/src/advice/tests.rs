@@ -52,11 +52,11 @@ fn good() -> (Value, ApplianceSettings) {
     (balancer, ApplianceSettings { http: vec![8080], tcp: vec![8081], tcp_s: 350 })
 }
 
-type Spoil = fn(&mut Value, &mut Value, &mut ApplianceSettings);
+type Modify = fn(&mut Value, &mut Value, &mut ApplianceSettings);
 
 #[test]
 fn each_harmful_setting_is_reported_once_with_remedy() {
-    let table: &[(Spoil, &[&str])] = &[
+    let table: &[(Modify, &[&str])] = &[
         (|_, _, _| {}, &[]),
         (|r, _, _| r["backendAddressPools"] = json!([]), &["pool-unused"]),
         (|r, _, _| r["protocol"] = json!("Tcp"), &["rule-not-whole"]),
@@ -78,11 +78,11 @@ fn each_harmful_setting_is_reported_once_with_remedy() {
         (|_, p, _| p["intervalInSeconds"] = json!(16), &["detection-slow"]),
         (|_, p, _| p["probeThreshold"] = json!(u32::MAX), &["detection-slow"]),
     ];
-    for (row, (spoil, names)) in table.iter().enumerate() {
+    for (row, (modify, names)) in table.iter().enumerate() {
         let (mut balancer, mut appliance) = good();
         let mut rule = balancer["properties"]["loadBalancingRules"][0]["properties"].take();
         let mut probe = balancer["properties"]["probes"][0]["properties"].take();
-        spoil(&mut rule, &mut probe, &mut appliance);
+        modify(&mut rule, &mut probe, &mut appliance);
         balancer["properties"]["loadBalancingRules"][0]["properties"] = rule;
         balancer["properties"]["probes"][0]["properties"] = probe;
         let found = advise(&location(), &balancer, &appliance);

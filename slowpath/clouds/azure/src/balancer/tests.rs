@@ -21,7 +21,7 @@ fn tunnels_are_one_external_and_one_internal_else_the_error_lists_them() {
     let external = tunnel("external", 10801, 801, "vxlan");
     let internal = tunnel("Internal", 10800, 800, "VXLAN");
     let right = of(&[internal.clone(), external.clone()]).unwrap();
-    let (other, inner) = (End { port: 10801, vni: 801 }, End { port: 10800, vni: 800 });
+    let (other, inner) = (TunnelEnd { port: 10801, vni: 801 }, TunnelEnd { port: 10800, vni: 800 });
     assert_eq!(right, Tunnels { external: other, internal: inner });
     // An example of Microsoft's has two internal tunnels.
     let twice = of(&[internal.clone(), tunnel("Internal", 15001, 901, "VXLAN")]).unwrap_err();
@@ -80,12 +80,12 @@ fn a_pool_is_by_address_as_soon_as_an_entry_has_one() {
 fn rules_are_those_that_send_to_the_pool_with_their_probe() {
     let gw = POOL.split_once("/backendAddressPools").unwrap().0;
     let probe = format!("{gw}/probes/health");
-    let (shouted, other) = (POOL.replace("gw/", "GW/"), format!("{POOL}6"));
+    let (upper_case, other) = (POOL.replace("gw/", "GW/"), format!("{POOL}6"));
     let balancer = json!({ "properties": {
         "loadBalancingRules": [
             { "name": "all", "properties": {
                 "protocol": "All", "frontendPort": 0, "idleTimeoutInMinutes": 15,
-                "backendAddressPools": [{ "id": shouted }],
+                "backendAddressPools": [{ "id": upper_case }],
                 "probe": { "id": probe.to_lowercase() }, "enableTcpReset": true } },
             { "name": "one", "properties": {
                 "protocol": "Tcp", "frontendPort": 80, "backendAddressPool": { "id": POOL } } },

@@ -1,11 +1,11 @@
-//! The part of the configuration that the checks of `weir cloud doctor` need.
+//! Extraction of the configuration that the checks of `weir cloud doctor` need.
 
 use std::net::IpAddr;
 
 use config::checked::{Azure as Settings, AzurePool, Config, GatewayKind, Plane, Side, Wire};
 
 use crate::advice::ApplianceSettings;
-use crate::types::{End, Tunnels};
+use crate::types::{TunnelEnd, Tunnels};
 
 /// The part of the configuration that the checks need.
 #[derive(Clone, Debug)]
@@ -23,7 +23,8 @@ pub struct CheckConfig {
     pub forwards: bool,
     /// MTU of the ingress port.
     pub mtu: u32,
-    /// True if the kernel interface carries all traffic (XDP), not only that of the machine itself.
+    /// True if the kernel interface carries all traffic (`plane = "xdp"`); with DPDK it carries
+    /// only the traffic of the machine itself.
     pub kernel_data_path: bool,
 }
 
@@ -34,7 +35,8 @@ pub struct PoolGateway {
     pub pool: AzurePool,
     /// Configured tunnels of the pool's address family; `None` unless both are configured.
     pub tunnels: Option<Tunnels>,
-    /// MTU that the gateway's largest packets need; 0 if the `[[gateway]]` does not exist.
+    /// MTU that the gateway's largest packets need, in bytes; 0 if the `[[gateway]]` does not
+    /// exist.
     pub mtu: u32,
 }
 
@@ -59,7 +61,9 @@ fn pool_gateway(config: &Config, pool: &AzurePool) -> PoolGateway {
     let end = |of: Side| {
         let mut tunnels = gateway?.tunnels.iter().filter(|t| t.local.is_ipv6() == pool.ipv6);
         tunnels.find_map(|tunnel| match tunnel.wire {
-            Wire::Vxlan { vni, side, .. } if side == of => Some(End { port: tunnel.port, vni }),
+            Wire::Vxlan { vni, side, .. } if side == of => {
+                Some(TunnelEnd { port: tunnel.port, vni })
+            }
             _ => None,
         })
     };

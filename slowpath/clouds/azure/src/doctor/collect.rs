@@ -25,7 +25,7 @@ use crate::types::{CallError, Family, Identity, Tunnels};
 /// minutes; the operator should not have to wait for that.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Result for each permission that was tried.
+/// Result for each permission that was tried, by the permission's name.
 pub type PermissionResults = BTreeMap<&'static str, Result<(), CallError>>;
 
 /// Observations for the checks.
@@ -138,7 +138,8 @@ async fn collect_location(
         ),
         (Err(error), _) | (_, Err(error)) => Err(error.clone()),
     };
-    // These resources are known already. The reads test permissions that slowpath needs later.
+    // Load balancer and pools are already known. They are read again only to test the permissions
+    // for these reads, which slowpath needs later.
     if let Ok(location) = &location {
         let _ = arm.get(&crate::requests::balancer(&location.balancer)).await;
         for pool in &location.pools {
@@ -206,7 +207,8 @@ async fn read_security_groups(arm: &dyn Arm, observed: &mut Observations) {
     }
 }
 
-/// Records the result of reads for each permission: the first error, or success if there is none.
+/// A client that records the results of reads by permission: the first error, or success if there
+/// is none.
 struct RecordingArm<'a> {
     arm: &'a dyn Arm,
     results: std::sync::Mutex<PermissionResults>,

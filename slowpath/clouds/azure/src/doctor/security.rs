@@ -11,10 +11,10 @@ use super::{Check, Verdict};
 use crate::balancer::{self, list, rules, text};
 
 /// Source address of Azure's health probes, the same in all regions.
-pub const PROBES: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(168, 63, 129, 16));
+pub const PROBE_SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(168, 63, 129, 16));
 
 /// Checks whether the groups admit the tunnels' packets, which come from the frontends' addresses
-/// in the virtual network, and the probes, which come from [`PROBES`].
+/// in the virtual network, and the probes, which come from [`PROBE_SOURCE`].
 pub(super) fn evaluate(_: &CheckConfig, observed: &Observations) -> Vec<Check> {
     let (Ok(location), Some(balancer)) = (&observed.location, &observed.balancer) else {
         return Vec::new();
@@ -25,13 +25,13 @@ pub(super) fn evaluate(_: &CheckConfig, observed: &Observations) -> Vec<Check> {
     let groups: Vec<&str> = observed.security.iter().map(|group| text(group, "/name")).collect();
     let check = |name: String, protocol: &str, port: u16, source: (IpAddr, &str), to: IpAddr| {
         let admitted = |group: &Value| admits(group, protocol, port, source, to);
-        let shut: Vec<&str> =
+        let denying: Vec<&str> =
             observed.security.iter().filter(|g| !admitted(g)).map(|g| text(g, "/name")).collect();
         let what = format!("{protocol} port {port} from {} ({})", source.0, source.1);
-        match shut.is_empty() {
+        match denying.is_empty() {
             true => Check::ok(&name, format!("{}: {what} is admitted", groups.join(", "))),
             false => {
-                let text = format!("{}: {what} is not admitted", shut.join(", "));
+                let text = format!("{}: {what} is not admitted", denying.join(", "));
                 let remedy = "add an inbound rule that allows it before the one that denies it";
                 Check::new(&name, Verdict::Fail, text, remedy)
             }
@@ -51,7 +51,7 @@ pub(super) fn evaluate(_: &CheckConfig, observed: &Observations) -> Vec<Check> {
         }
         for probe in rules(balancer, &pool.id).into_iter().filter_map(|rule| rule.probe) {
             let name = format!("probe {} admitted", probe.name);
-            checks.push(check(name, "Tcp", probe.port, (PROBES, "AzureLoadBalancer"), to));
+            checks.push(check(name, "Tcp", probe.port, (PROBE_SOURCE, "AzureLoadBalancer"), to));
         }
     }
     checks
@@ -147,7 +147,7 @@ mod tests {
             assert_eq!(admits(&group, "Udp", 10800, from, to), *admitted, "row {row}");
         }
         let no_rules = json!({ "properties": {} });
-        assert!(admits(&no_rules, "Tcp", 80, (PROBES, "AzureLoadBalancer"), to));
-        assert!(!admits(&no_rules, "Tcp", 80, (PROBES, "Internet"), to));
+        assert!(admits(&no_rules, "Tcp", 80, (PROBE_SOURCE, "AzureLoadBalancer"), to));
+        assert!(!admits(&no_rules, "Tcp", 80, (PROBE_SOURCE, "Internet"), to));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use azure_core::http::headers::{HeaderName, Headers};
 use serde_json::Value;
 
-use crate::types::{End, EventKind, Family, Identity, Interface, ScheduledEvent, Tunnels};
+use crate::types::{EventKind, Family, Identity, Interface, ScheduledEvent, TunnelEnd, Tunnels};
 
 fn document(body: &[u8]) -> Result<Value, String> {
     let read: Value = serde_json::from_slice(body).map_err(|why| why.to_string())?;
@@ -67,7 +67,8 @@ fn parse_interface(value: &Value) -> Result<Interface, String> {
     Ok(Interface { mac, addresses })
 }
 
-/// Parses the subnets in `/metadata/instance`, of each interface in its order.
+/// Parses the subnets in `/metadata/instance`: for each interface, in the order of the interfaces,
+/// its subnets as address and prefix length.
 ///
 /// # Errors
 /// Describes what cannot be parsed.
@@ -117,13 +118,13 @@ pub fn parse_tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
     if !balancer.is_object() {
         return Err("no `loadbalancer`".into());
     }
-    let mut ends: [[Option<End>; 2]; 2] = Default::default();
+    let mut ends: [[Option<TunnelEnd>; 2]; 2] = Default::default();
     for tunnel in list(balancer, "tunnelInterfaces") {
-        let (family, outside, end) = parse_tunnel(tunnel)?;
-        let slot = &mut ends[family as usize][usize::from(outside)];
+        let (family, external, end) = parse_tunnel(tunnel)?;
+        let slot = &mut ends[family as usize][usize::from(external)];
         match slot {
             Some(other) if *other != end => {
-                let which = if outside { "external" } else { "internal" };
+                let which = if external { "external" } else { "internal" };
                 return Err(format!(
                     "two {which} tunnels of one family differ: port {} with identifier {}, and \
                      port {} with identifier {}",
@@ -159,11 +160,11 @@ pub fn parse_tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
 }
 
 /// Parses one of `tunnelInterfaces`: family, whether it is external, port and identifier.
-fn parse_tunnel(value: &Value) -> Result<(Family, bool, End), String> {
+fn parse_tunnel(value: &Value) -> Result<(Family, bool, TunnelEnd), String> {
     let local = parse_address(&required_str(value, "localIpAddress")?)?;
     let family = if local.is_ipv6() { Family::V6 } else { Family::V4 };
     let kind = required_str(value, "type")?;
-    let outside = match kind.to_ascii_lowercase().as_str() {
+    let external = match kind.to_ascii_lowercase().as_str() {
         "internal" => false,
         "external" => true,
         _ => return Err(format!("unknown tunnel type `{kind}`; allowed: internal, external")),
@@ -181,7 +182,7 @@ fn parse_tunnel(value: &Value) -> Result<(Family, bool, End), String> {
     let vni = number(value, "identifier")?;
     let vni = u32::try_from(vni).ok().filter(|vni| *vni < 1 << 24);
     let vni = vni.ok_or("`identifier` is not a 24-bit VXLAN network identifier")?;
-    Ok((family, outside, End { port, vni }))
+    Ok((family, external, TunnelEnd { port, vni }))
 }
 
 /// Parses `/metadata/scheduledevents`; returns the events that affect the machine of that name and

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::read::parse_token;
 use super::*;
-use crate::types::{End, EventKind, Interface};
+use crate::types::{EventKind, Interface, TunnelEnd};
 
 fn instance() -> Value {
     json!({
@@ -105,8 +105,8 @@ fn tunnels_are_parsed_by_family_and_kind() {
     let four =
         [tunnel("internal", "10.1.0.8", 2666, 800), tunnel("external", "10.1.0.9", 2667, 801)];
     let ends = |at: u16, vni| Tunnels {
-        internal: End { port: at, vni },
-        external: End { port: at + 1, vni: vni + 1 },
+        internal: TunnelEnd { port: at, vni },
+        external: TunnelEnd { port: at + 1, vni: vni + 1 },
     };
     assert_eq!(parse_tunnels(&balancer(&four)).unwrap(), [(Family::V4, ends(2666, 800))]);
     // Numbers may be strings, names may be upper case, and entries may be repeated.
@@ -235,8 +235,8 @@ fn metadata_parsers_never_panic() {
 fn metadata_address_must_be_an_http_url() {
     let (_stay, cancel) = watch::channel(false);
     for wrong in ["", "169.254.169.254", "https://169.254.169.254", "http://"] {
-        let refused = Metadata::new(wrong, "2023-07-01", 0, cancel.clone()).err().unwrap();
-        assert!(refused.message.contains("azure.metadata"), "{refused}");
+        let error = Metadata::new(wrong, "2023-07-01", 0, cancel.clone()).err().unwrap();
+        assert!(error.message.contains("azure.metadata"), "{error}");
     }
     assert!(Metadata::new("http://169.254.169.254", "2023-07-01", 0, cancel).is_ok());
 }

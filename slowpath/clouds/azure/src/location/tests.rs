@@ -57,10 +57,10 @@ fn ip_configuration_matches_by_address_or_prefix() {
 }
 
 #[test]
-fn unanswered_calls_are_distinguished_from_answers() {
+fn errors_other_than_absent_give_no_information_about_the_location() {
     let error =
         |kind| LocationError::from(operations::MACHINES_GET.operation.failed(kind, "C", "m"));
-    for (kind, silent, temporary) in [
+    for (kind, no_information, temporary) in [
         (Failure::Transient, true, true),
         (Failure::Throttled, true, true),
         (Failure::Denied, true, false),
@@ -70,7 +70,7 @@ fn unanswered_calls_are_distinguished_from_answers() {
         let error = error(kind);
         assert_eq!(
             (error.no_answer().is_some(), error.is_temporary()),
-            (silent, temporary),
+            (no_information, temporary),
             "{kind:?}"
         );
     }
@@ -90,8 +90,8 @@ fn the_load_balancer_is_the_one_that_has_all_pools() {
         |all: &[Value]| select_balancer(&both, "g", None, all.to_vec()).map_err(|e| e.to_string());
     let (full, four) = (balancer("a", &["WEIR", "weir6"]), balancer("b", &["weir"]));
     assert_eq!(select_balancer(&[four.clone(), full.clone()]).unwrap()["name"], "a");
-    let apart = select_balancer(&[four.clone(), balancer("c", &["weir6"])]).unwrap_err();
-    assert!(apart.contains("has both pools; they are at b, c"), "{apart}");
+    let separate = select_balancer(&[four.clone(), balancer("c", &["weir6"])]).unwrap_err();
+    assert!(separate.contains("has both pools; they are at b, c"), "{separate}");
     let missing = select_balancer(&[four]).unwrap_err();
     assert!(missing.contains("IPv6 pool \"weir6\"; the pools are weir; set azure.pool_ipv6"));
     let several = select_balancer(&[full.clone(), balancer("d", &["weir", "weir6"])]).unwrap_err();

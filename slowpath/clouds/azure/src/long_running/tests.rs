@@ -111,7 +111,7 @@ fn async_operation_header_is_preferred_over_location() {
 /// The headers of Microsoft's published examples.
 #[test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-fn published_long_operations_are_parsed() {
+fn published_write_responses_are_parsed() {
     let folder = cloud_emulators::fixtures::folder("azure-rest-examples").join("network");
     let public: Url = "https://management.azure.com/".parse().unwrap();
     for (file, method, by_operation) in [
@@ -282,10 +282,10 @@ fn response_parsers_never_panic() {
     }
 }
 
-/// Polls with prepared responses.
-struct Written(Mutex<Vec<Result<Progress, AttemptError>>>);
+/// A client that only polls, and returns prepared results.
+struct PreparedPolls(Mutex<Vec<Result<Progress, AttemptError>>>);
 
-impl Arm for Written {
+impl Arm for PreparedPolls {
     fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource> {
         Box::pin(async { Err(request.operation.malformed("not called")) })
     }
@@ -310,11 +310,11 @@ impl Arm for Written {
     }
 }
 
-/// Time that advances when a pause is awaited.
+/// A clock that advances at once when a pause is awaited.
 #[derive(Default)]
-struct Waited(Mutex<Vec<Duration>>);
+struct SimulatedTime(Mutex<Vec<Duration>>);
 
-impl Pause for Waited {
+impl Pause for SimulatedTime {
     fn now(&self) -> Duration {
         self.0.lock().unwrap().iter().sum()
     }
@@ -328,7 +328,7 @@ async fn finished(
     mut polls: Vec<Result<Progress, AttemptError>>,
 ) -> (Result<Option<Resource>, AttemptError>, Vec<u64>) {
     polls.reverse();
-    let (arm, pause) = (Written(Mutex::new(polls)), Waited::default());
+    let (arm, pause) = (PreparedPolls(Mutex::new(polls)), SimulatedTime::default());
     let headers = [("azure-asyncoperation", OPERATION), ("retry-after", "10")];
     let begun = write(Method::Put, &answer(201, &headers, "")).unwrap();
     let outcome = finish(&arm, begun, &pause, Duration::from_secs(120)).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::types::Failure;
 
 /// Maximum time for which unanswered queries make the probe fail. It must be shorter than the time
-/// in which a gateway marks a member unhealthy (2 probes, 5 s apart).
+/// in which a gateway marks a member unhealthy (2 probes, at Azure's minimum 5 s apart).
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
 /// Delay before repeating a call that failed despite all its retries.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -26,11 +26,11 @@ pub(super) struct CallState {
     pub(super) not_before: Option<Instant>,
     /// A call of this kind has ended, with or without an error.
     pub(super) answered: bool,
-    /// The last call failed; its delay is not shortened.
+    /// The last call failed, so the delay until the next one is not shortened.
     pub(super) failed: bool,
-    /// The call is to be repeated sooner than usual.
+    /// The call is to be repeated after a shorter interval than usual.
     pub(super) expedited: bool,
-    /// Number of writes started when the call began.
+    /// Number of writes that this process had started when the call began.
     pub(super) epoch: u64,
 }
 

@@ -17,7 +17,8 @@ impl Membership {
         WRITES.into_iter().any(|call| self.is_in_progress(call))
     }
 
-    pub(super) fn defer(&mut self, call: Call, at: Instant) {
+    /// Sets the earliest time of the next call of this kind.
+    pub(super) fn schedule_call(&mut self, call: Call, at: Instant) {
         self.calls[call as usize].not_before = Some(at);
     }
 
@@ -42,8 +43,8 @@ impl Membership {
         self.effects.push(Effect::Call(call));
     }
 
-    /// Queries the membership, unless a write is in progress, whose result a query would not
-    /// reliably see.
+    /// Queries the membership, unless a write is in progress: the response could show the state
+    /// before or after the write.
     pub(super) fn query_pools(&mut self, now: Instant) {
         if !self.is_writing() {
             self.start(now, Call::ReadPools);

@@ -14,12 +14,13 @@ pub(super) const REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) struct Drain {
     /// Time at which waiting for flows ends; removing the membership may take longer.
     pub(super) deadline: Instant,
+    /// Start of the drain.
     pub(super) since: Instant,
     /// A SIGTERM was received; another one ends the process at once.
     pub(super) signalled: bool,
     /// Azure accepted `Down`.
     pub(super) down: bool,
-    /// When new flows were first known to be kept away.
+    /// When Azure first confirmed that no new flows arrive.
     pub(super) confirmed: Option<Instant>,
     /// The membership was removed, or cannot be.
     pub(super) removed: bool,
@@ -36,14 +37,16 @@ pub(super) enum Stage {
     Waiting(Exit),
 }
 
-/// Known scheduled events.
+/// Scheduled events that affect this machine.
 #[derive(Debug, Default)]
 pub(super) struct ScheduledEvents {
-    /// Listed events that end or restart this machine.
+    /// Events in the last list that end or restart this machine.
     pub(super) ending: Vec<ScheduledEvent>,
-    /// Ids of all events in the last answer.
+    /// Ids of all events in the last list.
     pub(super) known: BTreeSet<String>,
+    /// Ids of the events whose acknowledgment has ended.
     pub(super) acknowledged: BTreeSet<String>,
+    /// Id of the event whose acknowledgment is in progress.
     pub(super) acknowledging: Option<String>,
 }
 
@@ -75,6 +78,7 @@ impl ScheduledEvents {
         others
     }
 
+    /// Returns the id of the first event that has not started and is not acknowledged.
     pub(super) fn next_to_acknowledge(&self) -> Option<&str> {
         let waits =
             |event: &&ScheduledEvent| !event.started && !self.acknowledged.contains(&event.id);

@@ -1,12 +1,12 @@
 //! This machine's entries in the pools: found, made, lost, or set `Down`.
 //!
-//! Weir lifts only a `Down` that it has set itself: changes `adminState` back to `None`.
+//! Weir lifts a `Down` (changes `adminState` back to `None`) only if it has set the `Down` itself.
 //! `PersistedState::down` is written before the call that sets `Down`, so that the process after a
 //! kill or a reboot lifts it. The flag is cleared by a query that shows no `Down` and that began
 //! when no write of Weir's could set `Down` any more.
 //!
 //! A membership is Weir's own if the machine was in no pool when it joined. If another party added
-//! the machine to one pool and Weir to the other, both count as the other party's: with
+//! the machine to one pool and Weir to the other, both memberships count as the other party's: with
 //! `remove = "own"` they are not removed on leaving.
 
 use std::time::Instant;
@@ -42,7 +42,8 @@ impl Membership {
         self.start(now, Call::Join);
     }
 
-    /// Processes a membership answer; `epoch` is the number of writes when the query began.
+    /// Processes a membership answer; `epoch` is the number of writes started before the query. If
+    /// a write was started since, the answer may be outdated, and the query is repeated.
     pub(super) fn handle_pools(
         &mut self,
         now: Instant,
@@ -58,7 +59,7 @@ impl Membership {
         };
         self.tunnel_reports.record_arm(now, &pools);
         if epoch != self.observed.epoch {
-            return self.defer(Call::ReadPools, now);
+            return self.schedule_call(Call::ReadPools, now);
         }
         (self.observed.pools, self.observed.fresh) = (Some(pools), true);
         self.update_conditions();
@@ -70,11 +71,11 @@ impl Membership {
             state.joined &= !(none && began_settled);
             state.down &= !(free && began_settled);
         });
-        let out = !self.observed.in_all() || self.observed.has_state(AdminState::Down);
-        let open = out || self.persisted.down || self.tunnel_reports.is_unsettled();
-        self.defer(
+        let out_of_service = !self.observed.in_all() || self.observed.has_state(AdminState::Down);
+        let unsettled = out_of_service || self.persisted.down || self.tunnel_reports.is_unsettled();
+        self.schedule_call(
             Call::ReadPools,
-            now + if open { POOLS_INTERVAL_UNSETTLED } else { POOLS_INTERVAL },
+            now + if unsettled { POOLS_INTERVAL_UNSETTLED } else { POOLS_INTERVAL },
         );
     }
 
@@ -111,7 +112,7 @@ impl Membership {
     }
 
     pub(super) fn handle_joined(&mut self, now: Instant, result: Result<bool, CallError>) {
-        self.defer(Call::ReadPools, now);
+        self.schedule_call(Call::ReadPools, now);
         let before = self.observed.joined_before;
         match result {
             Ok(written) => {

@@ -159,7 +159,8 @@ pub(super) fn event(event: &ScheduledEvent) -> Finding {
     finding("event", text, remedy)
 }
 
-/// The membership could not be removed: the time is over, or Azure refused it for good.
+/// The membership could not be removed: the time limit was reached, or Azure rejected the removal
+/// permanently.
 pub(super) fn leave_failed() -> Finding {
     let text = "this machine's membership could not be removed";
     let remedy = "remove the membership manually; until then only the probe keeps new flows away";

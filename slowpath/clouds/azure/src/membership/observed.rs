@@ -29,6 +29,7 @@ pub(super) struct ObservedEntries {
 }
 
 impl ObservedEntries {
+    /// Returns the state before the first query.
     pub(super) fn unknown(settled: Instant) -> ObservedEntries {
         ObservedEntries {
             pools: None,
@@ -43,6 +44,7 @@ impl ObservedEntries {
         }
     }
 
+    /// Returns the reported pools in which this machine has an entry.
     pub(super) fn entries(&self) -> impl Iterator<Item = &PoolState> {
         self.pools.iter().flatten().filter(|pool| pool.member.is_some())
     }
@@ -96,6 +98,7 @@ impl ObservedEntries {
         (self.was_member, self.lost) = (false, false);
     }
 
+    /// Records that the machine has left its pools.
     pub(super) fn clear(&mut self) {
         self.pools = None;
         self.set_not_member("not a member of the pool: this machine left it".to_owned());

@@ -33,7 +33,8 @@ use crate::types::{CallError, EventKind, Failure, ScheduledEvent};
 /// How long before an event's start the drain ends if there is no membership to remove; otherwise
 /// the margin is [`REMOVAL_TIMEOUT`].
 const EVENT_MARGIN: Duration = Duration::from_secs(5);
-/// Time after which a probe that gets 503 has failed often enough: two probes, 15 s apart.
+/// Time after which enough probes have failed that no new flows arrive: two probes, at Azure's
+/// default 15 s apart.
 const PROBE_FAILURE_TIME: Duration = Duration::from_secs(30);
 
 impl Membership {
@@ -61,24 +62,25 @@ impl Membership {
         for other in self.events.update(events) {
             self.report(findings::event(&other));
         }
-        let ends: Vec<Option<Instant>> =
+        let starts: Vec<Option<Instant>> =
             self.events.ending.iter().map(|event| self.event_start(event)).collect();
-        if ends.is_empty() {
+        if starts.is_empty() {
             // The events were canceled, or are over while the machine still runs.
             if self.drain.take_if(|drain| !drain.signalled).is_some() {
-                self.defer(Call::ReadPools, now);
+                self.schedule_call(Call::ReadPools, now);
             }
             return;
         }
         let margin = if self.removes_membership() { REMOVAL_TIMEOUT } else { EVENT_MARGIN };
         let drain = self.start_drain(now);
-        for end in ends.into_iter().flatten() {
-            let before = end.checked_sub(margin).unwrap_or(now).max(now);
+        for start in starts.into_iter().flatten() {
+            let before = start.checked_sub(margin).unwrap_or(now).max(now);
             drain.deadline = drain.deadline.min(before);
         }
     }
 
-    /// Returns the earliest start of an event, if that and the current time are known.
+    /// Returns the earliest start of an event; `None` if it may start at once, or if the current
+    /// time is unknown.
     fn event_start(&self, event: &ScheduledEvent) -> Option<Instant> {
         let (at, seconds) = self.clock?;
         let ahead = event.not_before?.saturating_sub(seconds);
@@ -89,7 +91,7 @@ impl Membership {
     fn start_drain(&mut self, now: Instant) -> &mut Drain {
         if self.drain.is_none() {
             for call in [Call::ReadPools, Call::Down, Call::Leave] {
-                self.defer(call, now);
+                self.schedule_call(call, now);
             }
         }
         self.drain.get_or_insert(Drain {
@@ -153,9 +155,9 @@ impl Membership {
         }
         let probed = self.observed.probed();
         self.set_finding(findings::NO_PROBE, || (!probed).then(findings::no_probe));
-        let others = self.observed.has_state(super::AdminState::Down) && !self.persisted.down;
-        let may = probed && !others && !self.managed && !self.is_writing();
-        if may && self.is_due(now, Call::Down) {
+        let foreign_down = self.observed.has_state(super::AdminState::Down) && !self.persisted.down;
+        let may_write = probed && !foreign_down && !self.managed && !self.is_writing();
+        if may_write && self.is_due(now, Call::Down) {
             self.persist(|state| state.down = true);
             self.start(now, Call::Down);
         }
@@ -168,7 +170,7 @@ impl Membership {
     }
 
     pub(super) fn handle_down(&mut self, now: Instant, result: Result<(), CallError>) {
-        self.defer(Call::ReadPools, now);
+        self.schedule_call(Call::ReadPools, now);
         if result.is_err() {
             self.mark_unsettled(now);
             return;
@@ -239,14 +241,14 @@ impl Membership {
         {
             self.events.acknowledging = Some(id);
             // The delay after a failure for another event does not apply to this one.
-            self.defer(Call::Acknowledge, now);
+            self.schedule_call(Call::Acknowledge, now);
             self.start(now, Call::Acknowledge);
         }
         self.events.acknowledging.is_some()
     }
 
     pub(super) fn handle_left(&mut self, now: Instant, result: Result<(), CallError>) {
-        self.defer(Call::ReadPools, now);
+        self.schedule_call(Call::ReadPools, now);
         let gone = match &result {
             Ok(()) => true,
             // Without the pool there is no membership.

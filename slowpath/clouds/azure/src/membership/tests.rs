@@ -8,7 +8,7 @@ mod tunnels;
 use config::checked::{MembershipMode, OnLost, Remove, TunnelPolicy};
 
 use super::*;
-use crate::types::{CallError, End, EventKind, Family, ScheduledEvent, Tunnels};
+use crate::types::{CallError, EventKind, Family, ScheduledEvent, TunnelEnd, Tunnels};
 
 const S: Duration = Duration::from_secs(1);
 /// Unix time in seconds at the start of a scenario.
@@ -28,7 +28,7 @@ pub(super) fn settings() -> AzureLifecycleSettings {
 
 /// Returns tunnels that differ by `number`.
 pub(super) fn tunnels(number: u16) -> Tunnels {
-    let end = |port, vni| End { port: port + number, vni: vni + u32::from(number) };
+    let end = |port, vni| TunnelEnd { port: port + number, vni: vni + u32::from(number) };
     Tunnels { external: end(20801, 801), internal: end(10800, 800) }
 }
 
@@ -101,7 +101,7 @@ impl Harness {
     }
 
     /// Returns a started, able machine whose membership was made by another party.
-    fn found(settings: AzureLifecycleSettings) -> Harness {
+    fn foreign_member(settings: AzureLifecycleSettings) -> Harness {
         let mut harness = Harness::new(settings);
         harness.pools[0].member = entry(AdminState::None);
         harness.packets = 7;
@@ -312,7 +312,7 @@ fn startup_fails_probe_then_joins_then_passes_probe() {
 
 #[test]
 fn existing_member_passes_at_once_without_writes() {
-    let mut harness = Harness::found(settings());
+    let mut harness = Harness::foreign_member(settings());
     harness.pass(600);
     assert_eq!((harness.first("200"), harness.writes()), (0, 0));
     assert!(harness.membership.ready());

@@ -17,11 +17,13 @@ pub(super) struct TunnelReports {
     pub(super) in_force: Vec<(Family, Tunnels)>,
     /// The last report of IMDS.
     pub(super) imds: Vec<(Family, Tunnels)>,
+    /// When IMDS last reported.
     pub(super) imds_at: Option<Instant>,
     /// The last query of IMDS failed.
     pub(super) imds_failed: bool,
     /// The last report of Resource Manager (ARM): tunnels, or why they cannot be used.
     pub(super) arm: Vec<(Family, Result<Tunnels, String>)>,
+    /// When Resource Manager last reported.
     pub(super) arm_at: Option<Instant>,
     /// The tunnels last passed to the data plane, and when.
     pub(super) sent: Option<(Vec<(Family, Tunnels)>, Instant)>,
@@ -59,7 +61,8 @@ impl TunnelReports {
         self.arm.iter().find(|(of, _)| *of == family).map(|(_, tunnels)| tunnels)
     }
 
-    /// Returns the report that takes precedence, with its source.
+    /// Returns the report that takes precedence, with its source: that of IMDS, unless its last
+    /// query failed and Resource Manager has reported since.
     pub(super) fn reported(&self, family: Family) -> Option<(Tunnels, TunnelSource)> {
         let imds = find(&self.imds, family).map(|tunnels| (tunnels, TunnelSource::Imds));
         let arm = self.arm_tunnels(family).and_then(|tunnels| tunnels.clone().ok());
@@ -70,12 +73,12 @@ impl TunnelReports {
 
     pub(super) fn statuses(
         &self,
-        mode: TunnelPolicy,
+        policy: TunnelPolicy,
         persisted: &PersistedState,
     ) -> Vec<TunnelStatus> {
         let status = |(family, in_force): &(Family, Tunnels)| {
             let persisted =
-                find(&persisted.tunnels, *family).filter(|_| mode == TunnelPolicy::Follow);
+                find(&persisted.tunnels, *family).filter(|_| policy == TunnelPolicy::Follow);
             let reported = self
                 .reported(*family)
                 .or(persisted.map(|tunnels| (tunnels, TunnelSource::Persisted)));

@@ -38,9 +38,9 @@ impl Membership {
             return;
         }
         let statuses = self.tunnels();
-        let wrong = statuses.iter().find(|status| status.reported != status.in_force).copied();
+        let mismatch = statuses.iter().find(|status| status.reported != status.in_force).copied();
         if self.settings.tunnels == TunnelPolicy::Report {
-            let finding = || wrong.map(findings::other_tunnels);
+            let finding = || mismatch.map(findings::other_tunnels);
             return self.set_finding(findings::OTHER_TUNNELS, finding);
         }
         let known: Vec<(Family, Tunnels)> = statuses
@@ -51,7 +51,7 @@ impl Membership {
         if !known.is_empty() {
             self.persist(|state| state.tunnels.clone_from(&known));
         }
-        self.send_tunnels(now, wrong, known);
+        self.send_tunnels(now, mismatch, known);
     }
 
     /// Passes the known tunnels to the data plane if other ones are in force. Does so again, with a
@@ -59,18 +59,18 @@ impl Membership {
     fn send_tunnels(
         &mut self,
         now: Instant,
-        wrong: Option<TunnelStatus>,
+        mismatch: Option<TunnelStatus>,
         known: Vec<(Family, Tunnels)>,
     ) {
         let sent = self.tunnel_reports.sent.take().filter(|(tunnels, _)| *tunnels == known);
         let not_yet = sent.as_ref().is_some_and(|(_, at)| now < *at + APPLY_TIMEOUT);
-        if wrong.is_some() && not_yet {
+        if mismatch.is_some() && not_yet {
             self.tunnel_reports.sent = sent;
             return;
         }
-        let again = wrong.filter(|_| sent.is_some());
+        let again = mismatch.filter(|_| sent.is_some());
         self.set_finding(findings::TUNNELS_NOT_APPLIED, || again.map(findings::not_applied));
-        if wrong.is_some() {
+        if mismatch.is_some() {
             self.effects.push(Effect::Tunnels(known.clone()));
             self.tunnel_reports.sent = Some((known, now));
         }

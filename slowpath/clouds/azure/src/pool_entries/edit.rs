@@ -27,7 +27,8 @@ pub(super) fn add_address(body: &mut Value, pool: &Pool, name: &str) -> Change {
     Ok(true)
 }
 
-/// Adds the pools to this machine's IP configurations, or removes them.
+/// Adds references to the pools to this machine's IP configurations, or removes them unless
+/// `present`.
 pub(super) fn set_pool_references(interface: &mut Value, pools: &[&Pool], present: bool) -> Change {
     let invalid = |why: String| operations::INTERFACES_GET.operation.malformed(why);
     let mut changed = false;
@@ -74,8 +75,8 @@ pub(super) fn set_admin_state(body: &mut Value, pool: &Pool, down: bool) -> Chan
     if down == (admin == AdminState::Down) {
         return Ok(false);
     }
-    // Only an entry in the list of addresses can have an administrative state, also one by
-    // interface; Azure's portal uses that list too.
+    // Only entries in the list of addresses have an administrative state. An entry by interface may
+    // be listed there too; Azure's portal sets its state there.
     let unlisted = || {
         let why = format!(
             "pool {} lists no address for {}: it has no administrative state; only the probe keeps \

@@ -8,7 +8,7 @@ use crate::location::Pool;
 use crate::operations;
 use crate::types::CallError;
 
-/// True if a body had to be changed.
+/// Result of a change to a resource's body: true if the body had to be changed.
 pub(super) type Change = Result<bool, AttemptError>;
 
 /// Returns this machine's entry.
@@ -49,7 +49,7 @@ pub(super) fn check_membership_mode(
     Err(operations::POOLS_PUT.operation.failed(Failure::Invalid, "OtherMembership", why).error)
 }
 
-/// Returns a name of an entry for people: that of the scale set instance, the interface or the
+/// Returns the name of an entry for messages: that of the scale set instance, the interface or the
 /// entry, else its address.
 pub(crate) fn display_name(entry: &Entry) -> String {
     let machine = entry.configuration.as_ref().and_then(|id| {

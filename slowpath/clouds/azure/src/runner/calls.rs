@@ -21,8 +21,8 @@ use crate::pool_entries::{
 use crate::requests;
 use crate::types::{CallError, Failure};
 
-/// Maximum number of members of a pool whose addresses are read in one membership query; the next
-/// query continues.
+/// Maximum number of IP configurations of a pool whose addresses are read in one membership query;
+/// the next query reads further ones.
 const MAX_ADDRESS_READS: usize = 20;
 
 /// A call with its arguments.
@@ -106,8 +106,8 @@ async fn perform_pool_call(request: &CallRequest) -> CallOutput {
     (answer, None)
 }
 
-/// Collects findings, peers and idle timeout from the load balancer's body. Addresses of peers that
-/// are not in the body are taken from the cache, and read if they are not there.
+/// Collects findings, peers and idle timeout from the load balancer's body. Addresses that are not
+/// in the body are taken from the cache; those that are not cached are read.
 async fn pool_details(request: &CallRequest, arm: &dyn Arm, balancer: &Value) -> PoolDetails {
     let CallRequest { cloud, location, appliance_settings, .. } = request;
     let mut details = PoolDetails {

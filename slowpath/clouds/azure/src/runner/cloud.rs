@@ -16,14 +16,15 @@ use crate::id::ResourceId;
 use crate::imds::Metadata;
 use crate::types::{CallError, Identity};
 
-/// Clients for Resource Manager and for this machine's metadata. Clones share their state.
+/// Clients for Resource Manager and for this machine's metadata. Clones share the clients, their
+/// counters and the cache.
 #[derive(Clone)]
 pub struct Cloud {
     client_config: Arc<ClientConfig>,
     pause: Arc<dyn Pause>,
     retry_cutoff: RetryCutoff,
     client: Arc<OnceLock<Client>>,
-    /// Addresses of pool members by IP configuration; `None` if the address could not be read.
+    /// Addresses of pool members by IP configuration; `None` if the read failed permanently.
     addresses: Arc<Mutex<HashMap<ResourceId, Option<IpAddr>>>>,
 }
 
@@ -134,13 +135,13 @@ impl Cloud {
         self.addresses().get(configuration).copied().flatten()
     }
 
-    /// Returns true if the address of a member is cached, or could not be read.
+    /// Returns true if a read of a member's address has succeeded or permanently failed before.
     pub(super) fn is_address_cached(&self, configuration: &ResourceId) -> bool {
         self.addresses().contains_key(configuration)
     }
 
-    /// Drops the addresses of all IP configurations but these: a later one of the same name may
-    /// have another address.
+    /// Drops the cached addresses of all IP configurations but these: one that is created later
+    /// with the name of a deleted one may have another address.
     pub(super) fn retain_addresses(&self, configurations: &HashSet<ResourceId>) {
         self.addresses().retain(|id, _| configurations.contains(id));
     }

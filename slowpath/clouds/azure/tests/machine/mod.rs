@@ -1,4 +1,4 @@
-//! A recording appliance, and its lifecycle against the emulator.
+//! A lifecycle that runs against the emulator, with an appliance that records what it sets.
 #![expect(dead_code, reason = "each test file uses a part of it")]
 
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use azure::client;
 use azure::credentials::Variables;
 use azure::runner::{AzureAppliance, AzureLifecycle, Cloud};
-use azure::types::{End, Tunnels};
+use azure::types::{TunnelEnd, Tunnels};
 use cloud_emulators::azure::{AzureState, Emulator};
 use clouds::appliance::Ingress;
 use clouds::report::Report;
@@ -110,7 +110,7 @@ pub fn configured(vm: Vm, azure: &Emulator, imds: &str, lines: &str) -> Config {
 }
 
 pub fn tunnels(external: (u16, u32), internal: (u16, u32)) -> Tunnels {
-    let end = |(port, vni)| End { port, vni };
+    let end = |(port, vni)| TunnelEnd { port, vni };
     Tunnels { external: end(external), internal: end(internal) }
 }
 
@@ -124,8 +124,8 @@ fn appliance(azure: &Emulator, vm: Vm) -> Recorder<Member> {
     Recorder::new(Member::new(azure, pools, in_force.into()), vm.ingress())
 }
 
-/// Parameters with which a lifecycle starts; tests change them.
-pub struct Begin {
+/// Parameters of a lifecycle to start; tests change them.
+pub struct Setup {
     pub azure: Emulator,
     pub vm: Vm,
     pub appliance: Arc<Recorder<Member>>,
@@ -135,32 +135,33 @@ pub struct Begin {
     pub journal: Option<PathBuf>,
 }
 
-impl Begin {
-    pub async fn new() -> Begin {
-        Begin::for_vm(Emulator::start(AzureState::sample()).await.unwrap(), FIRST)
+impl Setup {
+    pub async fn new() -> Setup {
+        Setup::for_vm(Emulator::start(AzureState::sample()).await.unwrap(), FIRST)
     }
 
     /// Returns parameters for another machine, or for the same one after its process ended.
-    pub fn for_vm(azure: Emulator, vm: Vm) -> Begin {
+    pub fn for_vm(azure: Emulator, vm: Vm) -> Setup {
         let clock = EmulatedClock::new(azure.clone());
         let appliance = Arc::new(appliance(&azure, vm));
-        Begin { azure, vm, appliance, clock, lines: "pool = \"weir\"".to_owned(), journal: None }
+        Setup { azure, vm, appliance, clock, lines: "pool = \"weir\"".to_owned(), journal: None }
     }
 
-    pub fn again(before: &Machine) -> Begin {
-        let clock = before.clock.again();
-        let begin = Begin::for_vm(before.azure.clone(), before.vm);
-        Begin { clock, journal: before.journal.clone(), lines: before.lines.clone(), ..begin }
+    /// Returns parameters for a new process on the same machine, whose process has ended.
+    pub fn restart_of(before: &Machine) -> Setup {
+        let clock = before.clock.for_another_process();
+        let setup = Setup::for_vm(before.azure.clone(), before.vm);
+        Setup { clock, journal: before.journal.clone(), lines: before.lines.clone(), ..setup }
     }
 
     /// Adds a line to `[azure]`.
-    pub fn with(mut self, line: &str) -> Begin {
+    pub fn with(mut self, line: &str) -> Setup {
         self.lines = format!("{}\n{line}", self.lines);
         self
     }
 
     pub async fn start(self) -> Machine {
-        let Begin { azure, vm, appliance, clock, lines, journal } = self;
+        let Setup { azure, vm, appliance, clock, lines, journal } = self;
         let imds = azure.machine(&vm.id()).await.unwrap();
         let config = configured(vm, &azure, &imds, &lines);
         let settings: Azure = config.azure.clone().unwrap();
@@ -236,7 +237,7 @@ impl Machine {
 }
 
 /// Returns the names of the pools to which an interface's IP configurations refer.
-pub fn named(cloud: &AzureState, nic: &str) -> Vec<String> {
+pub fn referenced_pools(cloud: &AzureState, nic: &str) -> Vec<String> {
     let body = cloud.find(nic).map(|resource| resource.body.clone()).unwrap_or_default();
     let parts = body["properties"]["ipConfigurations"].as_array().cloned().unwrap_or_default();
     let pools = |part: &Value| part["properties"]["loadBalancerBackendAddressPools"].clone();
@@ -262,7 +263,7 @@ pub fn change_body(cloud: &mut AzureState, id: &str, change: impl FnOnce(&mut Va
 }
 
 /// Returns the addresses of a pool's entries by address.
-pub fn listed(cloud: &AzureState, name: &str) -> Vec<String> {
+pub fn listed_addresses(cloud: &AzureState, name: &str) -> Vec<String> {
     let balancer = cloud.find(&gateway()).unwrap().body.clone();
     let pools = balancer["properties"]["backendAddressPools"].as_array().unwrap().clone();
     let pool = pools.into_iter().find(|pool| pool["name"] == name).unwrap();
@@ -272,6 +273,6 @@ pub fn listed(cloud: &AzureState, name: &str) -> Vec<String> {
 }
 
 /// Returns the administrative state of a machine's entry in a pool.
-pub fn admin(cloud: &AzureState, name: &str, address: &str) -> String {
+pub fn admin_state(cloud: &AzureState, name: &str, address: &str) -> String {
     cloud.admin(&pool(name), address).unwrap_or_default()
 }

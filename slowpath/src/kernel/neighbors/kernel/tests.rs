@@ -32,9 +32,9 @@ fn inside_the_namespace() {
     for addr in [near, v6] {
         kernel.probe(link.index, addr).unwrap();
         let mac = eventually(&format!("the neighbor {addr}"), || {
-            let known = kernel.neighbors(link.index).unwrap();
-            let mac = known.iter().find(|n| n.addr == addr).and_then(|n| n.mac);
-            mac.ok_or_else(|| format!("{known:?}"))
+            let neighbors = kernel.neighbors(link.index).unwrap();
+            let mac = neighbors.iter().find(|n| n.addr == addr).and_then(|n| n.mac);
+            mac.ok_or_else(|| format!("{neighbors:?}"))
         });
         assert_eq!(mac, [2, 0, 0, 0, 0, 2], "{addr}");
     }

@@ -27,7 +27,7 @@ enum VisibleIn {
     /// In `weir db show services` only, as information for operators.
     Note,
     /// Nowhere: the object is rejected with this error.
-    Refused(&'static str),
+    Rejected(&'static str),
 }
 
 /// Everything that is derived from one service.
@@ -48,13 +48,12 @@ impl DerivedState {
             VisibleIn::HealthPort => self.health_port.clone(),
             VisibleIn::Condition => self.condition.clone(),
             VisibleIn::Note => self.note.clone(),
-            VisibleIn::Refused(_) => String::new(),
+            VisibleIn::Rejected(_) => String::new(),
         }
     }
 }
 
-/// Returns frontends of both families, of the cluster, and a host port, with backends in several
-/// locations.
+/// Returns the spec of a service with frontends of both families, a cluster IP and a host port.
 fn base() -> Value {
     json!({
         "mode": "nat",
@@ -89,7 +88,7 @@ fn fields() -> Vec<(&'static str, Value, Value, VisibleIn)> {
         ("dont_fragment", json!(false), tunnel, VisibleIn::Region),
         of("algorithm", json!("random"), VisibleIn::Region),
         of("loopback_host_port", json!(true), VisibleIn::Region),
-        of("delegate_if_local", json!(true), VisibleIn::Refused("spec.delegate_if_local: true")),
+        of("delegate_if_local", json!(true), VisibleIn::Rejected("spec.delegate_if_local: true")),
         of("affinity_s", json!(30), VisibleIn::Region),
         // Load balancers check for local backends, and only with the local policy.
         (
@@ -133,14 +132,14 @@ fn records(writer: &Writer<'_>) -> Vec<String> {
         let name = set.service_name(id).unwrap();
         let slots: Vec<u32> = set.slots(&service.slots).collect();
         let ranges: Vec<u32> = set.slots(&service.ranges).collect();
-        let stays: Vec<u32> = set.slots(&service.affinity_backends).collect();
+        let affinity: Vec<u32> = set.slots(&service.affinity_backends).collect();
         let plain = tables::record::Service {
             slots: Default::default(),
             ranges: Default::default(),
             affinity_backends: Default::default(),
             ..*service
         };
-        lines.push(format!("service {name}: {plain:?} {slots:?} {ranges:?} {stays:?}"));
+        lines.push(format!("service {name}: {plain:?} {slots:?} {ranges:?} {affinity:?}"));
     }
     for (id, backend) in set.backends() {
         lines.push(format!("backend {id}: {backend:?}"));
@@ -153,8 +152,9 @@ fn records(writer: &Writer<'_>) -> Vec<String> {
     lines
 }
 
-/// Applies an object to the region and to all other readers of the tables of services.
-fn shown(spec: &Value) -> DerivedState {
+/// Returns what is derived from a service with this spec, by the region and by all other readers of
+/// the tables.
+fn derive(spec: &Value) -> DerivedState {
     let text = format!("zone = \"a\"\nlocal = [\"n1\"]\nexternal_cluster_ip = true\n{CONFIG}");
     let config = Arc::new(config::from_toml(&text).unwrap());
     let sizes = Sizes { slots: 1 << 15, nat_maps: 64, ..Sizes::SMALL };
@@ -206,23 +206,23 @@ fn with(spec: &Value, more: &Value) -> Value {
 #[test]
 fn every_service_field_is_applied_or_rejected() {
     let (all, schema) = (fields(), schema(Kind::Service, &mut Default::default()));
-    let mut known: Vec<&str> = all.iter().map(|(field, ..)| *field).collect();
+    let mut tested: Vec<&str> = all.iter().map(|(field, ..)| *field).collect();
     let existing = schema["properties"]["spec"]["properties"].as_object().unwrap();
     let mut existing: Vec<&str> = existing.keys().map(String::as_str).collect();
-    known.sort_unstable();
+    tested.sort_unstable();
     existing.sort_unstable();
-    assert_eq!(known, existing, "a new field changes the tables or is rejected");
-    assert_eq!(shown(&base()), shown(&base()), "equal services give equal tables");
+    assert_eq!(tested, existing, "a new field needs a row above");
+    assert_eq!(derive(&base()), derive(&base()), "equal services give equal tables");
     for (field, value, beside, visible_in) in all {
         let before = with(&base(), &beside);
         let after = with(&before, &json!({ field: value }));
-        if let VisibleIn::Refused(message) = visible_in {
+        if let VisibleIn::Rejected(message) = visible_in {
             let error = object("Service", &after).unwrap_err();
             assert!(error.contains(message) && error.contains("allowed: "), "{field}: {error}");
             assert!(object("Service", &before).is_ok());
             continue;
         }
-        let (old, new) = (shown(&before).at(visible_in), shown(&after).at(visible_in));
+        let (old, new) = (derive(&before).at(visible_in), derive(&after).at(visible_in));
         assert!(
             !old.is_empty() && !new.is_empty(),
             "{field} = {value} shows nothing in {visible_in:?}"

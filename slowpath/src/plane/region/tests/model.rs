@@ -58,8 +58,8 @@ fn desired(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> D
     let of = service(&format!("s{service_number}")).with(policy).unwrap();
     let mut instances: Vec<Instance> =
         (0..8).filter(|n| backends >> n & 1 == 1).map(|n| instance(&of, 11 + n)).collect();
-    for leaving in instances.iter_mut().take(usize::from(terminating)) {
-        leaving.state = State::Terminating;
+    for backend in instances.iter_mut().take(usize::from(terminating)) {
+        backend.state = State::Terminating;
     }
     chosen(of, address(frontend), instances)
 }
@@ -114,7 +114,7 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
     let dump = plane.dump();
     let endpoint = |id: u32| {
         dump.iter().find_map(|record| match record {
-            Record::Backend { id: known, endpoint, .. } if *known == id => Some(*endpoint),
+            Record::Backend { id: other, endpoint, .. } if *other == id => Some(*endpoint),
             _ => None,
         })
     };
@@ -131,8 +131,8 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
     slots.sort();
     assert_eq!(dump_slots, slots);
     assert_eq!(dumped(plane), as_maps(model), "the dump of the maps");
-    let masters = dump.iter().filter(|record| matches!(record, Record::Service { .. })).count();
-    assert_eq!(masters, model.len());
+    let frontends = dump.iter().filter(|record| matches!(record, Record::Service { .. })).count();
+    assert_eq!(frontends, model.len());
 }
 
 /// Returns the dump of a plane over the map model with the same frontends.

@@ -79,8 +79,8 @@ fn too_many_source_ranges_are_rejected_with_the_setting() {
     let before = dumped(&plane);
     let many: Vec<String> = (0..10).map(|n| format!("10.{n}.0.0/17")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let (refused, _) = apply_batch(&mut plane, &[ranged(RangesPolicy::Allow, &many)]);
-    assert!(refused[0].contains("region.slots"), "{refused:?}");
+    let (errors, _) = apply_batch(&mut plane, &[ranged(RangesPolicy::Allow, &many)]);
+    assert!(errors[0].contains("region.slots"), "{errors:?}");
     assert_eq!(dumped(&plane), before);
     assert!(admits(&plane, "192.0.2.1"));
 }
@@ -100,7 +100,7 @@ fn affinity_is_kept_for_active_backends_only() {
         let instances = states.iter().map(of_state).collect();
         chosen(of.clone(), at("203.0.113.1:80", 6), instances)
     };
-    let stays = |plane: &RegionPlane<'_>| -> Vec<u8> {
+    let with_affinity = |plane: &RegionPlane<'_>| -> Vec<u8> {
         let set = plane.writer.committed();
         let (_, service) = set.services().next().unwrap();
         assert_eq!(service.affinity_s, 60);
@@ -117,22 +117,26 @@ fn affinity_is_kept_for_active_backends_only() {
     };
     let all = [(1, State::Active), (2, State::Active), (3, State::Terminating)];
     apply_all(&mut plane, &[with(&all)]);
-    assert_eq!(stays(&plane), [1, 2]);
+    assert_eq!(with_affinity(&plane), [1, 2]);
     let matches: Vec<String> = dumped(&plane).into_iter().filter(|l| l.contains("AFF:")).collect();
     let line = |last: u8| format!("AFF: ID=203.0.113.1:80/TCP BEID=10.0.2.{last}:80/*");
     assert_eq!(matches, [line(1), line(2)]);
     let before = dumped(&plane);
     drop(plane);
     let mut plane = attach(region);
-    assert_eq!((stays(&plane), dumped(&plane)), (vec![1, 2], before));
+    assert_eq!((with_affinity(&plane), dumped(&plane)), (vec![1, 2], before));
     let mut failed = with(&all);
     Arc::make_mut(&mut failed.backends[0]).health.unhealthy = true;
     failed.serving = 1;
     failed.backends.rotate_left(1);
     apply_all(&mut plane, &[failed]);
-    assert_eq!(stays(&plane), [2]);
+    assert_eq!(with_affinity(&plane), [2]);
     apply_all(&mut plane, &[with(&all[2..])]);
-    assert_eq!(stays(&plane), [0_u8; 0], "terminating backends serve only where no other does");
+    assert_eq!(
+        with_affinity(&plane),
+        [0_u8; 0],
+        "terminating backends serve only where no other does"
+    );
     apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     assert!(dumped(&plane).iter().all(|line| !line.contains("AFF:")));
 }
@@ -223,11 +227,11 @@ fn a_proxy_takes_only_its_own_ports() {
     };
     assert_eq!(ports(&plane), [9000, 0]);
     let before = dumped(&plane);
-    let shown = |port: u16, what: &str| {
+    let has_line = |port: u16, what: &str| {
         let start = format!("SVC: ADDR=203.0.113.1:{port}/TCP SLOT=0 {what}");
         before.iter().any(|line| line.starts_with(&start))
     };
-    assert!(shown(80, "L7Proxy=9000") && shown(443, "LBALG=maglev"), "{before:#?}");
+    assert!(has_line(80, "L7Proxy=9000") && has_line(443, "LBALG=maglev"), "{before:#?}");
     drop(plane);
     let plane = attach(region);
     assert_eq!((dumped(&plane), ports(&plane)), (before, vec![9000, 0]));

@@ -1,5 +1,5 @@
-//! Tunnels that are added, changed and removed: ids, gateway numbers and sources of established
-//! flows.
+//! Tests of tunnels that are added, changed and removed: their ids, gateway numbers, retired
+//! sources and successors.
 
 use super::*;
 use tables::record::{SIDE_EXTERNAL, SIDE_INTERNAL, TunnelKind};
@@ -41,8 +41,8 @@ fn commit(desired: &[Tunnel], existing: &[(u32, Tunnel)]) -> Vec<(u32, Tunnel)> 
     assign_gateway_numbers(&mut all, existing);
     let ids = assign_ids(&all, existing);
     let put: Vec<_> = ids.into_iter().zip(all.iter().map(|t| t.record)).collect();
-    let leaving = retired(&put, existing, 8);
-    put.into_iter().chain(leaving).collect()
+    let retired = retired(&put, existing, 8);
+    put.into_iter().chain(retired).collect()
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn removed_sources_are_matched_last_while_they_drain() {
     let after = commit(&[tunnel(0, 6081, &[2, 3])], &before);
     assert_eq!(after.len(), 2);
     assert_eq!(after[0], (0, tunnel(0, 6081, &[2, 3])));
-    let gone = Tunnel { flags: TUNNEL_RETIRED, ..tunnel(0, 6081, &[1]) };
-    assert_eq!(after[1], (7, gone));
+    let retired_sources = Tunnel { flags: TUNNEL_RETIRED, ..tunnel(0, 6081, &[1]) };
+    assert_eq!(after[1], (7, retired_sources));
     // Writing it again changes nothing.
     assert_eq!(commit(&[tunnel(0, 6081, &[2, 3])], &after), after);
     // More sources than before: none is retired.

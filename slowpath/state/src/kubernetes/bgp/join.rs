@@ -1,5 +1,6 @@
-//! Joins the four kinds of the second generation to policies: a cluster configuration refers to
-//! peer configurations, which select advertisements; a node may have an override.
+//! Joins the four kinds of the second generation (`cilium.io/v2`, `v2alpha1`) to policies: a
+//! cluster configuration refers to peer configurations, which select advertisements; a node may
+//! have an override.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ use crate::object::bgp::{
 use crate::object::{ChangeError, Object};
 
 /// Names of Weir's fields in the second generation, for error messages.
-const SECOND: [(&str, &str); 18] = [
+const SECOND_GENERATION_NAMES: [(&str, &str); 18] = [
     ("node_selector", "nodeSelector"),
     ("match_expressions", "matchExpressions"),
     ("routers", "bgpInstances"),
@@ -41,7 +42,7 @@ const SECOND: [(&str, &str); 18] = [
 ];
 
 /// Names of an advertisement's fields in the second generation, for error messages.
-const ADVERTISEMENT: [(&str, &str); 5] = [
+const ADVERTISEMENT_NAMES: [(&str, &str); 5] = [
     ("services", "selector"),
     ("match_expressions", "matchExpressions"),
     ("aggregation", "service"),
@@ -56,21 +57,26 @@ pub(in crate::kubernetes) struct Located<T> {
     pub location: (String, usize, String),
 }
 
-/// Objects of the four kinds.
+/// Objects of the four kinds, as far as they have been read.
 #[derive(Debug, Default)]
 pub(in crate::kubernetes) struct PolicyParts {
+    /// Cluster configurations; each becomes one policy.
     pub clusters: Vec<Located<ClusterConfig>>,
     /// Peer configurations by name, each with its session parameters and, for each address family,
     /// the selector of advertisements.
     peers: BTreeMap<String, (Neighbor, Vec<Option<Selector>>)>,
     /// Advertisements by name, each with its converted parts.
     advertisements: BTreeMap<String, (Advertisement, Vec<AdvertisementSpec>)>,
+    /// Overrides by the name of their node.
     overrides: BTreeMap<String, NodeConfigOverride>,
 }
 
 impl PolicyParts {
     /// Adds a peer configuration, after validating it.
-    pub(in crate::kubernetes) fn peer(&mut self, from: &PeerConfig) -> Result<(), ChangeError> {
+    pub(in crate::kubernetes) fn add_peer_config(
+        &mut self,
+        from: &PeerConfig,
+    ) -> Result<(), ChangeError> {
         let spec = &from.spec;
         let mut neighbor = neighbor_of(&spec.session());
         let named = families(&spec.families, "spec.families")?;
@@ -80,15 +86,16 @@ impl PolicyParts {
             true => selectors = vec![None; neighbor.families.len()],
             false => neighbor.families = named,
         }
-        neighbor
-            .check_session("spec")
-            .map_err(|wrong| ChangeError { field: rename_path(&wrong.field, &SECOND), ..wrong })?;
+        neighbor.check_session("spec").map_err(|wrong| ChangeError {
+            field: rename_path(&wrong.field, &SECOND_GENERATION_NAMES),
+            ..wrong
+        })?;
         let name = from.metadata.name.clone();
-        check_first(self.peers.insert(name, (neighbor, selectors)), &from.metadata.name)
+        reject_duplicate(self.peers.insert(name, (neighbor, selectors)), &from.metadata.name)
     }
 
     /// Adds an advertisement; parts for pods are noted and omitted.
-    pub(in crate::kubernetes) fn advertisement(
+    pub(in crate::kubernetes) fn add_advertisement(
         &mut self,
         from: Advertisement,
         notes: &mut Vec<String>,
@@ -101,7 +108,7 @@ impl PolicyParts {
                 "Service" => {
                     let part = part(one, &format!("{name}.{i}"), &at)?;
                     part.check(&at).map_err(|wrong| ChangeError {
-                        field: rename_path(&wrong.field, &ADVERTISEMENT),
+                        field: rename_path(&wrong.field, &ADVERTISEMENT_NAMES),
                         ..wrong
                     })?;
                     parts.push(part);
@@ -117,16 +124,16 @@ impl PolicyParts {
                 }
             }
         }
-        check_first(self.advertisements.insert(name.clone(), (from, parts)), &name)
+        reject_duplicate(self.advertisements.insert(name.clone(), (from, parts)), &name)
     }
 
-    /// Adds a node's override.
-    pub(in crate::kubernetes) fn node(
+    /// Adds the override of a node.
+    pub(in crate::kubernetes) fn add_override(
         &mut self,
         from: NodeConfigOverride,
     ) -> Result<(), ChangeError> {
         let name = from.metadata.name.clone();
-        check_first(self.overrides.insert(name.clone(), from), &name)
+        reject_duplicate(self.overrides.insert(name.clone(), from), &name)
     }
 
     /// Converts a cluster configuration to a policy.
@@ -142,7 +149,13 @@ impl PolicyParts {
         }
         let node_selector = from.spec.node_selector.clone();
         let spec = BgpPeeringPolicySpec { node_selector, routers };
-        policy_object(&from.metadata, spec, settings, &SECOND, Some(SECOND_GENERATION))
+        policy_object(
+            &from.metadata,
+            spec,
+            settings,
+            &SECOND_GENERATION_NAMES,
+            Some(SECOND_GENERATION),
+        )
     }
 
     fn router(
@@ -177,19 +190,19 @@ impl PolicyParts {
         Ok(router)
     }
 
-    /// Returns a description of a peer's missing configuration; `None` if it exists or none is
-    /// named.
+    /// Returns a description of a peer's missing configuration; `None` if the configuration exists
+    /// or the peer names none.
     fn missing(&self, peer: &Peer) -> Option<String> {
         let named = &peer.peer_config_ref.as_ref()?.name;
         if self.peers.contains_key(named) {
             return None;
         }
         let all: Vec<&str> = self.peers.keys().map(String::as_str).collect();
-        let known = match all.is_empty() {
+        let defined = match all.is_empty() {
             true => "none is defined".to_owned(),
             false => format!("defined: {}", all.join(", ")),
         };
-        Some(format!("peer `{}`: there is no CiliumBGPPeerConfig `{named}`; {known}", peer.name))
+        Some(format!("peer `{}`: there is no CiliumBGPPeerConfig `{named}`; {defined}", peer.name))
     }
 
     /// Converts a peer, and adds the advertisements that it selects to the router.
@@ -206,7 +219,7 @@ impl PolicyParts {
         };
         let (mut neighbor, selectors) = match &from.peer_config_ref {
             None => default_neighbor(),
-            // The caller has left out peers whose configuration is missing.
+            // The configuration exists: the caller has left out peers without theirs.
             Some(named) => self.peers.get(&named.name).cloned().unwrap_or_else(default_neighbor),
         };
         (neighbor.address, neighbor.interface) =
@@ -257,7 +270,7 @@ fn part(from: &OneAdvertisement, name: &str, at: &str) -> Result<AdvertisementSp
 }
 
 /// Rejects a name for which an object was inserted before.
-fn check_first<T>(before: Option<T>, name: &str) -> Result<(), ChangeError> {
+fn reject_duplicate<T>(before: Option<T>, name: &str) -> Result<(), ChangeError> {
     match before {
         None => Ok(()),
         Some(_) => {

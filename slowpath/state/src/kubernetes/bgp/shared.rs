@@ -24,8 +24,8 @@ pub const FIRST_GENERATION: &str = "1";
 /// Value of [`GENERATION`] for a CiliumBGPClusterConfig.
 pub const SECOND_GENERATION: &str = "2";
 
-/// Creates a neighbor with these session parameters, and no address yet; missing parameters have
-/// their defaults.
+/// Creates a neighbor with these session parameters; missing ones have Weir's defaults. The caller
+/// sets its address and AS number.
 pub(super) fn neighbor_of(from: &SessionFields) -> Neighbor {
     let mut neighbor = Neighbor::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let set = |field: &mut u32, value: Option<u32>| *field = value.unwrap_or(*field);
@@ -103,7 +103,8 @@ pub(super) fn kinds(from: &[AddressKind]) -> Vec<AddressKind> {
     }
 }
 
-/// Returns path attributes. An error names the field of the invalid community.
+/// Returns path attributes with these communities and this local preference. An error names the
+/// field of the invalid community.
 pub(super) fn attributes(
     from: &CommunityFields,
     local_preference: Option<u32>,
@@ -136,8 +137,9 @@ fn read<T: TryFrom<String, Error = String>>(
     texts.iter().enumerate().map(one).collect()
 }
 
-/// Validates a policy and creates its object. Errors name the fields as they were written: `names`
-/// has the names that differ from Weir's.
+/// Validates a policy and creates its object. Errors name the fields as in the Kubernetes object:
+/// `names` has Weir's names and those of the Kubernetes object where they differ. `generation` is
+/// the value of [`GENERATION`]; `None` for a policy in Weir's own format.
 pub(super) fn policy_object(
     meta: &Meta,
     spec: BgpPeeringPolicySpec,
@@ -163,7 +165,8 @@ pub(super) fn policy_object(
     Ok(object)
 }
 
-/// Renames the parts of a path; a part whose new name is empty is omitted.
+/// Renames the parts of a path according to pairs of old and new names; a part whose new name is
+/// empty is omitted.
 pub(super) fn rename_path(path: &str, names: &[(&str, &str)]) -> String {
     let part = |part: &str| {
         let (name, index) = part.find('[').map_or((part, ""), |at| part.split_at(at));

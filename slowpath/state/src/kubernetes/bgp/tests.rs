@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::kubernetes::{ConvertedFiles, Settings, read};
 use crate::name::Source;
 
+/// First generation.
 const FIRST: &str = "\
 apiVersion: cilium.io/v2alpha1
 kind: CiliumBGPPeeringPolicy
@@ -47,6 +48,7 @@ spec:
       peerASN: 4200000000
 ";
 
+/// Second generation: a cluster configuration with all objects that it refers to.
 const SECOND: &str = "\
 apiVersion: cilium.io/v2
 kind: CiliumBGPClusterConfig
@@ -124,22 +126,25 @@ fn settings(node: &str) -> Settings {
     Settings { node: node.into(), ..Settings::new(Source::new("kubernetes")) }
 }
 
+/// Returns the converted text, for an appliance with this name.
 fn found(text: &str, node: &str) -> ConvertedFiles {
     match read([("bgp.yaml", text)], &settings(node)) {
         Ok(found) => found,
-        Err(broken) => panic!("{}", broken[0]),
+        Err(errors) => panic!("{}", errors[0]),
     }
 }
 
+/// Returns the spec of the only object.
 fn spec(found: &ConvertedFiles) -> Value {
     assert_eq!(found.objects.len(), 1, "{found:?}");
     serde_json::to_value(&found.objects[0]).unwrap()["spec"].clone()
 }
 
-fn broken(text: &str) -> String {
-    let broken = read([("bgp.yaml", text)], &settings("edge-1")).unwrap_err();
-    assert_eq!(broken.len(), 1, "{broken:?}");
-    broken[0].to_string()
+/// Returns the error of a text that is rejected.
+fn error_of(text: &str) -> String {
+    let errors = read([("bgp.yaml", text)], &settings("edge-1")).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors[0].to_string()
 }
 
 #[test]
@@ -192,7 +197,7 @@ fn missing_selector_and_external_local_preference_are_accepted() {
     let text = format!("{}{}", &FIRST[..cut], &FIRST[end..]);
     let spec = spec(&found(&text, "edge-1"));
     assert_eq!(spec["routers"][0]["advertisements"], json!([{}]));
-    // Local preference is not sent to another AS; it is ignored, and the policy is accepted.
+    // Local preference is not sent to another AS: it is ignored with a note.
     let text = FIRST.replace("peerASN: 64512", "peerASN: 64513");
     let found = found(&text, "edge-1");
     assert!(found.notes.iter().any(|note| note.contains("localPreference")), "{:?}", found.notes);
@@ -261,7 +266,7 @@ fn link_local_neighbor_names_its_interface_in_the_address() {
 }
 
 #[test]
-fn peer_without_configuration_is_omitted_alone() {
+fn only_the_peer_without_its_configuration_is_omitted() {
     let dangling = SECOND.replacen("name: cilium-peer}\n    - name", "name: gone}\n    - name", 1);
     let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {}\n";
     let found = found(&format!("{dangling}{service}"), "edge-1");
@@ -273,7 +278,7 @@ fn peer_without_configuration_is_omitted_alone() {
     let message = "peer `peer-65000-tor1`: there is no CiliumBGPPeerConfig `gone`; defined: \
                    cilium-peer";
     assert_eq!(router["unresolved"], json!([message]));
-    // The only peer configuration may be missing too.
+    // The configuration of the only peer may be missing too.
     let (head, tail) = SECOND.split_at(SECOND.find("    - name: peer-65000-tor2").unwrap());
     let alone = format!("{head}{}", &tail[tail.find("---").unwrap()..]);
     let alone = alone.replacen("peerConfigRef: {name: cilium-peer}", "peerConfigRef: {name: x}", 1);
@@ -302,13 +307,13 @@ fn kinds_join_across_files_in_any_order() {
 }
 
 #[test]
-fn own_policy_kind_is_read_from_kubernetes_envelopes() {
+fn weir_policy_is_read_from_a_kubernetes_object() {
     let text = "apiVersion: weir.dev/v1\nkind: BgpPeeringPolicy\nmetadata: {name: edge}\nspec:\n  \
                 routers:\n  - local_asn: 65001\n    neighbors:\n    - address: 192.0.2.254\n      \
                 hold_s: 9\n      keepalive_s: 3\n";
     let found = found(text, "edge-1");
     assert_eq!(spec(&found)["routers"][0]["neighbors"][0]["hold_s"], 9);
-    let result = broken(&text.replace("hold_s: 9", "hold_s: 2"));
+    let result = error_of(&text.replace("hold_s: 9", "hold_s: 2"));
     let parts = "bgp.yaml:9 (document 1): spec.routers[0].neighbors[0].hold_s: 2 is out of range";
     assert!(result.contains(parts), "{result}");
 }
@@ -393,7 +398,7 @@ fn errors_use_the_field_names_of_the_file() {
         (SECOND, "name: other", "name: bgp-advertisements", "metadata.name", "already defined"),
     ] {
         assert!(text.contains(old), "{old}");
-        let result = broken(&text.replacen(old, new, 1));
+        let result = error_of(&text.replacen(old, new, 1));
         assert!(
             result.contains(field) && result.contains(message),
             "no {field}, {message:?} in: {result}"
@@ -401,8 +406,10 @@ fn errors_use_the_field_names_of_the_file() {
         let line: usize = result.split([':', ' ']).nth(1).unwrap().parse().unwrap();
         assert!(line > 0, "{result}");
     }
-    assert!(broken(&FIRST.replace("holdTimeSeconds: 9", "holdTimeSeconds: 2")).contains(neighbors));
-    assert!(broken(&SECOND.replace("peerAddress: 10.0.0.2", "peerAddress: x")).contains(peers));
+    assert!(
+        error_of(&FIRST.replace("holdTimeSeconds: 9", "holdTimeSeconds: 2")).contains(neighbors)
+    );
+    assert!(error_of(&SECOND.replace("peerAddress: 10.0.0.2", "peerAddress: x")).contains(peers));
 }
 
 #[test]
@@ -414,8 +421,8 @@ fn policies_with_one_character_changed_do_not_panic() {
         let mut swapped = text.clone();
         swapped.replace_range(i..=i, ["[", "{", "\"", ":", "\n", "- ", "ä", "9"][i % 8]);
         for text in [&dropped, &swapped] {
-            if let Err(broken) = read([("x", text.as_str())], &settings("edge-1")) {
-                assert!(broken[0].line > 0 && broken[0].line <= text.lines().count() + 1);
+            if let Err(errors) = read([("x", text.as_str())], &settings("edge-1")) {
+                assert!(errors[0].line > 0 && errors[0].line <= text.lines().count() + 1);
             }
         }
     }

@@ -62,6 +62,7 @@ pub struct NeighborFields {
 }
 
 impl NeighborFields {
+    /// Returns the session parameters.
     pub fn session(&self) -> SessionFields {
         SessionFields {
             peer_port: self.peer_port,
@@ -107,7 +108,7 @@ pub struct GracefulRestart {
 pub struct FamilyFields {
     pub afi: String,
     pub safi: String,
-    /// Only in the second generation: selects the advertisements of the family.
+    /// Selects the advertisements of the family; absent in the first generation.
     pub advertisements: Option<Selector>,
 }
 
@@ -196,6 +197,7 @@ pub struct PeerFields {
 }
 
 impl PeerFields {
+    /// Returns the session parameters.
     pub fn session(&self) -> SessionFields {
         SessionFields {
             peer_port: self.transport.peer_port,

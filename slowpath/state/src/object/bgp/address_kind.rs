@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
 )]
 pub enum AddressKind {
-    /// Address assigned by a load balancer.
+    /// Address that a load balancer has assigned to the service.
     #[serde(rename = "LoadBalancerIP")]
     LoadBalancerIp,
     /// Cluster-internal address of the service.

@@ -52,7 +52,7 @@ pub struct PathAttributes {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub large_communities: Vec<LargeCommunity>,
-    /// LOCAL_PREF. Only sent to neighbors of the same autonomous system.
+    /// LOCAL_PREF. Sent only to neighbors in the same autonomous system.
     #[serde(skip_serializing_if = "is_default")]
     pub local_preference: Option<u32>,
     /// Number of additional copies of our AS number in AS_PATH, 0 to 254, sent to neighbors in
@@ -60,7 +60,7 @@ pub struct PathAttributes {
     #[schemars(range(min = 0, max = 254))]
     #[serde(skip_serializing_if = "is_default")]
     pub prepend: u8,
-    /// MULTI_EXIT_DISC; the lowest value is preferred.
+    /// MULTI_EXIT_DISC; receivers prefer the lowest value.
     #[serde(skip_serializing_if = "is_default")]
     pub med: Option<u32>,
 }

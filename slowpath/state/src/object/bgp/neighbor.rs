@@ -30,7 +30,7 @@ pub struct Neighbor {
     #[serde(default, skip_serializing_if = "is_default")]
     pub interface: Option<Box<str>>,
     /// TCP port of the neighbor, 1 to 65535. Default: 179.
-    #[serde(default = "port", skip_serializing_if = "is_port")]
+    #[serde(default = "default_port", skip_serializing_if = "is_default_port")]
     pub port: u16,
     /// AS number of the neighbor; 0 accepts any. Default: 0.
     #[serde(default)]
@@ -44,20 +44,20 @@ pub struct Neighbor {
     /// Maximum interval between attempts to connect, seconds, 1 to 65535; the first retries follow
     /// after 1, 2, 4, ... seconds. Default: 120.
     #[schemars(range(min = 1, max = 65535))]
-    #[serde(default = "connect_retry")]
+    #[serde(default = "default_connect_retry_s")]
     pub connect_retry_s: u32,
     /// Hold time, seconds, 3 to 65535: the session ends if nothing is received for this long.
     /// Default: 90.
     #[schemars(range(min = 3, max = 65535))]
-    #[serde(default = "hold")]
+    #[serde(default = "default_hold_s")]
     pub hold_s: u32,
     /// Interval between keepalives, seconds, 1 to 65535, at most `hold_s`. Default: 30.
     #[schemars(range(min = 1, max = 65535))]
-    #[serde(default = "keepalive")]
+    #[serde(default = "default_keepalive_s")]
     pub keepalive_s: u32,
     /// Maximum number of hops to a neighbor in another autonomous system, 1 to 255. Default: 1.
     #[schemars(range(min = 1, max = 255))]
-    #[serde(default = "hops", skip_serializing_if = "is_one")]
+    #[serde(default = "default_hops", skip_serializing_if = "is_default_hops")]
     pub hops: u8,
     /// Accept only packets from at most `hops` hops away (GTSM, RFC 5082). The neighbor must enable
     /// it too. Default: false.
@@ -69,8 +69,8 @@ pub struct Neighbor {
     pub password: Option<Password>,
     /// TCP-AO keys (RFC 5925), up to 8, instead of `password`; requires Linux 6.7 or later with
     /// CONFIG_TCP_AO. Connections are opened with the first key, and segments are accepted with
-    /// any. Keys with fresh IDs are added to and removed from the open session; a changed key under
-    /// the same IDs restarts it.
+    /// any. A key with new IDs is added to the open session, and a key that is no longer listed is
+    /// removed from it; a key that changes under the same IDs restarts the session.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(length(max = 8))]
     pub tcp_ao: Vec<TcpAoKey>,
@@ -85,7 +85,7 @@ pub struct Neighbor {
     pub graceful_restart: GracefulRestartSpec,
     /// Address families of the session, and what is advertised in them. Default: IPv4 and IPv6
     /// unicast.
-    #[serde(default = "families")]
+    #[serde(default = "default_families")]
     pub families: Vec<FamilySpec>,
     /// Bidirectional forwarding detection of the path to the neighbor.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -102,51 +102,51 @@ impl Neighbor {
             asn,
             local_address: None,
             passive: false,
-            connect_retry_s: connect_retry(),
-            hold_s: hold(),
-            keepalive_s: keepalive(),
-            hops: hops(),
+            connect_retry_s: default_connect_retry_s(),
+            hold_s: default_hold_s(),
+            keepalive_s: default_keepalive_s(),
+            hops: default_hops(),
             ttl_security: false,
             password: None,
             tcp_ao: Vec::new(),
             next_hop: NextHops::default(),
             extended_next_hop: false,
             graceful_restart: GracefulRestartSpec::default(),
-            families: families(),
+            families: default_families(),
             bfd: BfdSpec::default(),
         }
     }
 }
 
-fn port() -> u16 {
+fn default_port() -> u16 {
     PORT
 }
 
-fn is_port(port: &u16) -> bool {
+fn is_default_port(port: &u16) -> bool {
     *port == PORT
 }
 
-fn connect_retry() -> u32 {
+fn default_connect_retry_s() -> u32 {
     120
 }
 
-fn hold() -> u32 {
+fn default_hold_s() -> u32 {
     90
 }
 
-fn keepalive() -> u32 {
+fn default_keepalive_s() -> u32 {
     30
 }
 
-fn hops() -> u8 {
+fn default_hops() -> u8 {
     1
 }
 
-fn is_one(hops: &u8) -> bool {
-    *hops == 1
+fn is_default_hops(hops: &u8) -> bool {
+    *hops == default_hops()
 }
 
-fn families() -> Vec<FamilySpec> {
+fn default_families() -> Vec<FamilySpec> {
     [Family::Ipv4Unicast, Family::Ipv6Unicast].map(FamilySpec::new).to_vec()
 }
 
@@ -178,7 +178,7 @@ impl Password {
     }
 }
 
-/// TCP-AO key. The neighbor has the same key with the two IDs exchanged.
+/// TCP-AO key. The neighbor configures the same key with send ID and receive ID exchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TcpAoKey {
@@ -357,7 +357,7 @@ impl Neighbor {
 
     /// Returns whether sessions to this neighbor and `other` cannot be distinguished: the neighbors
     /// have the same address, and neither their interfaces nor their local addresses differ. An
-    /// interface or local address that is not set may be any.
+    /// interface or local address that is not set matches any.
     pub fn shares_session(&self, other: &Neighbor) -> bool {
         fn overlap<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
             one.is_none() || other.is_none() || one == other
@@ -394,14 +394,14 @@ impl Neighbor {
             let field = |name: &str| format!("{at}.tcp_ao[{i}].{name}");
             key.key.check(&field("key"))?;
             let before = &self.tcp_ao[..i];
-            let twice = if before.iter().any(|other| other.send_id == key.send_id) {
+            let duplicate = if before.iter().any(|other| other.send_id == key.send_id) {
                 Some(("send_id", key.send_id))
             } else if before.iter().any(|other| other.receive_id() == key.receive_id()) {
                 Some(("receive_id", key.receive_id()))
             } else {
                 None
             };
-            if let Some((name, id)) = twice {
+            if let Some((name, id)) = duplicate {
                 let wrong = format!("{id} is used by another key of this neighbor");
                 let allowed = "give each key its own IDs (RFC 5925 section 3.1)";
                 return Err(ChangeError::new(field(name), wrong, allowed));
@@ -410,7 +410,7 @@ impl Neighbor {
         Ok(())
     }
 
-    /// Validates the session parameters, which do not depend on the neighbor's address.
+    /// Validates the session parameters: the fields that do not depend on the neighbor's address.
     pub(crate) fn check_session(&self, at: &str) -> Result<(), ChangeError> {
         let field = |name: &str| format!("{at}.{name}");
         within(&field("port"), self.port.into(), 1, 65_535)?;

@@ -50,12 +50,12 @@ impl Selector {
     /// Returns whether the selector selects these labels. An invalid requirement selects nothing.
     pub fn matches<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.match_labels.iter().all(|(key, value)| label(key) == Some(&**value))
-            && self.match_expressions.iter().all(|one| one.is_sound() && one.matches(&label))
+            && self.match_expressions.iter().all(|one| one.is_valid() && one.matches(&label))
     }
 
     pub(super) fn check(&self, at: &str) -> Result<(), ChangeError> {
-        let unsound = self.match_expressions.iter().position(|one| !one.is_sound());
-        let Some((i, one)) = unsound.map(|i| (i, &self.match_expressions[i])) else {
+        let invalid = self.match_expressions.iter().position(|one| !one.is_valid());
+        let Some((i, one)) = invalid.map(|i| (i, &self.match_expressions[i])) else {
             return Ok(());
         };
         let field = |name: &str| format!("{at}.match_expressions[{i}].{name}");
@@ -80,7 +80,7 @@ impl Selector {
 }
 
 impl Requirement {
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let with_values = matches!(self.operator, Operator::In | Operator::NotIn);
         !self.key.is_empty() && with_values != self.values.is_empty()
     }

@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::writer::Writer;
 use config::checked::ArmName;
 
-/// State of a process, and the disk that outlives it.
+/// State of a process, its disk, which outlives it, and the time.
 pub struct Fixture {
     memory_disk: MemoryDisk,
     pub store: Store<MemoryDisk>,
@@ -61,6 +61,7 @@ impl Fixture {
         self.memory_disk.fail(times);
     }
 
+    /// Sets the configuration of a source.
     pub fn set(&mut self, source: &str, setting: Setting) {
         self.settings.sources.insert(Source::new(source), setting);
         self.configure();
@@ -70,6 +71,7 @@ impl Fixture {
         self.sources.configure(self.settings.clone());
     }
 
+    /// Sets the sources in order of preference.
     pub fn prefer(&mut self, order: &[&str]) {
         self.precedence = Precedence::new(order.iter().map(|name| Source::new(name)));
         let mut to = self.writer.begin(self.now.wall);
@@ -134,12 +136,12 @@ impl Fixture {
         allow_removal: bool,
     ) -> Result<Committed, Error> {
         let (objects, request) = (self.store.objects(), Commit { allow_removal });
-        let made = self.sources.commit(source, id, &request, objects, self.now);
-        if let Err(Error::Held(held)) = &made {
+        let result = self.sources.commit(source, id, &request, objects, self.now);
+        if let Err(Error::Held(held)) = &result {
             let record = held.record(objects, self.now.wall);
             self.store_batch(record).unwrap();
         }
-        let (committed, batch) = made?;
+        let (committed, batch) = result?;
         self.store_batch(batch).map_err(|error| Error::Invalid(Box::new(error)))?;
         self.sources.committed(source, id);
         Ok(committed)

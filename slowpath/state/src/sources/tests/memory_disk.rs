@@ -6,18 +6,19 @@ use std::sync::{Arc, Mutex};
 
 use super::Disk;
 
-/// Files in memory that outlive their store. Appends may fail after half of the bytes.
+/// Files in memory that outlive their store. An append that fails has written half of its bytes.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Arc<Mutex<Files>>);
 
 #[derive(Debug, Default)]
 struct Files {
     files: BTreeMap<String, Vec<u8>>,
-    /// Number of coming appends that fail. Appends to the copy of a log that is cut never fail.
+    /// Number of coming appends that fail. Appends to a copy of the log (`log.cut`) never fail.
     fails: u32,
 }
 
 impl MemoryDisk {
+    /// Makes this number of coming appends fail.
     pub fn fail(&self, times: u32) {
         self.0.lock().unwrap().fails = times;
     }

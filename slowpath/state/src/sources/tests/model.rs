@@ -21,17 +21,18 @@ const LEASES: [u32; 3] = [10, 20, 0];
 #[derive(Clone, Debug)]
 enum Step {
     Begin(usize),
-    /// Source, service, whether the service has a frontend of the source's own, and two sets of
-    /// endpoints as bits: those that the service has, and those of them that terminate.
+    /// Source; service; whether the service also has a frontend that no other source has; and two
+    /// sets of endpoints as bits: those that the service has, and those that are terminating if the
+    /// service has them.
     Add(usize, usize, bool, u8, u8),
     Commit(usize),
     Abort(usize),
     Renew(usize),
-    /// Seconds.
+    /// Number of seconds that pass.
     Pass(u64),
     /// Sources in order of preference.
     Prefer(Vec<usize>),
-    /// Source, and the number of its new `on_expiry`.
+    /// Source, and its new `on_expiry`: 0 keep, 1 quarantine, 2 release.
     Expiry(usize, u8),
     /// The next write to the disk fails.
     Fault,
@@ -63,9 +64,11 @@ type ServiceModels = BTreeMap<usize, (bool, BTreeMap<u8, State>)>;
 /// Expected state of a source.
 #[derive(Clone, Debug, Default)]
 struct SourceModel {
+    /// Whether the source has begun a session.
     begun: bool,
+    /// Committed list.
     services: ServiceModels,
-    /// What was done when the lease expired; `None` while it is valid.
+    /// How the objects were handled when the lease expired; `None` while the lease is valid.
     expired: Option<OnExpiry>,
     /// Open session: its number, the number of the next chunk, and the services in it.
     open: Option<(u64, u64, ServiceModels)>,
@@ -79,13 +82,15 @@ struct SourceModel {
 #[derive(Clone, Debug, Default)]
 struct Model {
     all: [SourceModel; 3],
+    /// Sources in order of preference.
     order: Vec<usize>,
+    /// Whether the next write to the disk fails.
     fault: bool,
 }
 
 impl Model {
     /// Returns whether a write to the disk succeeds, and clears the fault.
-    fn writes(&mut self) -> bool {
+    fn write_succeeds(&mut self) -> bool {
         !std::mem::take(&mut self.fault)
     }
 
@@ -130,16 +135,17 @@ impl Model {
                 one.open = None;
             }
             one.left = one.left.map(|left| left.saturating_sub(1));
-            let (now, over) = (Some(one.on_expiry), one.left == Some(0));
-            if !over || !one.begun || one.expired == now || one.expired == Some(OnExpiry::Release) {
+            let (handling, is_over) = (Some(one.on_expiry), one.left == Some(0));
+            let is_handled = one.expired == handling || one.expired == Some(OnExpiry::Release);
+            if !is_over || !one.begun || is_handled {
                 continue;
             }
-            if !self.writes() {
+            if !self.write_succeeds() {
                 continue;
             }
             let one = &mut self.all[n];
-            one.expired = now;
-            if now == Some(OnExpiry::Release) {
+            one.expired = handling;
+            if handling == Some(OnExpiry::Release) {
                 one.services.clear();
             }
         }
@@ -218,7 +224,7 @@ fn apply(fixture: &mut Fixture, model: &mut Model, step: &Step) {
             let may_renew = one.begun && one.expired != Some(OnExpiry::Release);
             let changes = one.expired.is_some();
             let renewed = fixture.renew(SOURCES[*n], None).is_ok();
-            let succeeds = may_renew && (!changes || model.writes());
+            let succeeds = may_renew && (!changes || model.write_succeeds());
             assert_eq!(renewed, succeeds);
             if may_renew {
                 model.restart_lease(*n);
@@ -261,7 +267,7 @@ fn apply(fixture: &mut Fixture, model: &mut Model, step: &Step) {
 }
 
 fn begin(fixture: &mut Fixture, model: &mut Model, n: usize) {
-    let succeeds = model.all[n].begun || model.writes();
+    let succeeds = model.all[n].begun || model.write_succeeds();
     let begun = fixture.begin(SOURCES[n], "7");
     assert_eq!(begun.is_ok(), succeeds);
     model.restart_lease(n);
@@ -339,7 +345,8 @@ fn check(fixture: &mut Fixture, model: &Model) {
     }
 }
 
-/// Checks that the rows of a service are unchanged if its expected state is.
+/// Checks that the frontend rows of each service are the same as before the step if its expected
+/// state is.
 fn check_rows(
     fixture: &Fixture,
     before: &(Model, std::collections::BTreeSet<(String, u64)>),
@@ -359,7 +366,7 @@ fn check_rows(
                 assert_eq!(
                     rows.iter().find(of),
                     before.1.iter().find(of),
-                    "rows changed without need"
+                    "a row was written again although nothing changed"
                 );
             }
         }

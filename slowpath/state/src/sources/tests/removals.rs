@@ -32,6 +32,7 @@ fn condition(fixture: &Fixture) -> Condition {
 
 #[test]
 fn list_that_removes_too_much_is_held() {
+    // Returns whether a list is held that leaves `after` of `before` services.
     let outcome = |percent: u8, before: usize, after: usize| {
         let mut fixture = with(services(before));
         fixture.settings.removals = RemovalLimit { percent };

@@ -10,7 +10,7 @@ use super::*;
 /// record and after each; and the offsets at which the records begin and the last one ends.
 fn sample_log() -> (Memory, Vec<Objects>, Vec<usize>) {
     let put = |name, cluster| Change::put(object("api", name, cluster));
-    let finalizer = |held| Change::Finalizer { key: key("api", 2), name: "x".into(), held };
+    let finalizer = |present| Change::Finalizer { key: key("api", 2), name: "x".into(), present };
     let groups: [&[Batch]; 6] = [
         &[vec![put(0, 1), put(1, 1)]],
         &[vec![put(2, 1)], vec![finalizer(true)]],
@@ -24,7 +24,7 @@ fn sample_log() -> (Memory, Vec<Objects>, Vec<usize>) {
     for group in groups {
         assert!(store.commit(group, UNIX_EPOCH).iter().all(Result::is_ok));
         states.push(store.objects().clone());
-        ends.push(store.log as usize);
+        ends.push(store.log_len as usize);
     }
     (store.disk, states, ends)
 }
@@ -177,7 +177,7 @@ fn a_damaged_or_missing_snapshot_is_damage() {
         let at = damage.unwrap_or_else(|| panic!("a snapshot of {short} bytes is used")).offset;
         assert_damaged(store, SNAPSHOT, at as usize, &found);
     }
-    // The first record of the log shows that a snapshot precedes it.
+    // Without the snapshot, the log's first record follows a revision that is missing.
     let mut disk = disk;
     disk.names.remove(SNAPSHOT);
     let found = bytes(&mut disk, LOG).unwrap();
@@ -253,7 +253,7 @@ fn first_format_files_are_rewritten_with_the_next_change() {
 }
 
 #[test]
-fn harness_accepts_arbitrary_bytes() {
+fn harness_properties_hold_for_corrupted_logs() {
     let (mut disk, ..) = sample_log();
     let log = bytes(&mut disk, LOG).unwrap();
     let mut rng = Rng::with_seed(3);
@@ -276,7 +276,7 @@ fn harness_accepts_arbitrary_bytes() {
 }
 
 #[test]
-fn a_folder_keeps_five_copies_of_a_file_and_one_of_each_content() {
+fn five_copies_of_a_file_are_kept_and_none_is_written_twice() {
     let path = std::env::temp_dir().join(format!("weir-copies-{}", std::process::id()));
     let mut folder = Folder::open(&path).unwrap();
     let copies = |prefix: &str| {
@@ -299,10 +299,14 @@ fn a_folder_keeps_five_copies_of_a_file_and_one_of_each_content() {
         file.set_modified(at).unwrap();
         folder.copy(LOG, "cut").unwrap();
     }
-    let left = copies("log.cut-");
-    assert_eq!(left.len(), 5);
-    assert_eq!(left[4], "log.cut-20270115T080006Z");
-    assert_eq!(std::fs::read(path.join(&left[4])).unwrap(), std::fs::read(path.join(LOG)).unwrap());
+    let kept = copies("log.cut-");
+    assert_eq!(kept.len(), 5);
+    assert_eq!(kept[4], "log.cut-20270115T080006Z");
+    assert_eq!(std::fs::read(path.join(&kept[4])).unwrap(), std::fs::read(path.join(LOG)).unwrap());
     assert_eq!(copies("log.damaged-").len(), 1);
+    // A file restored from a backup is older than all copies, and its own copy stays.
+    file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000)).unwrap();
+    let name = folder.copy(LOG, "cut").unwrap();
+    assert!(copies("log.cut-").contains(&name) && copies("log.cut-").len() == 5);
     std::fs::remove_dir_all(&path).unwrap();
 }

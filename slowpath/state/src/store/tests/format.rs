@@ -1,4 +1,4 @@
-//! Tests of a store whose lines have another format than the version's own.
+//! Tests of a store whose lines are not in the newest format of the version that opens it.
 
 use super::*;
 use crate::object::ErrorClass;
@@ -10,7 +10,7 @@ fn next(disk: Memory) -> Store<Memory> {
     store
 }
 
-/// The formats of the version before the one that has [`NEXT`].
+/// Formats of the version before the one that has [`NEXT`], which is this program's own version.
 const BEFORE: &Formats = FORMATS;
 
 fn before(disk: Memory) -> Store<Memory> {
@@ -26,8 +26,8 @@ fn a_store_stays_in_the_format_of_the_version_before_until_the_commit() {
         let mut store = next(store.disk);
         let mut snapshots = 0;
         for _ in 0..20 {
-            store.commit(&group(&mut rng), UNIX_EPOCH);
-            snapshots += usize::from(store.snapshot > 0 && store.log == 0);
+            store.commit(&random_group(&mut rng), UNIX_EPOCH);
+            snapshots += usize::from(store.snapshot_len > 0 && store.log_len == 0);
             assert_eq!(store.format(), BEFORE.own());
             let back = before(store.disk.clone());
             assert!(back.damage().is_none(), "{:?}", back.damage());
@@ -38,12 +38,12 @@ fn a_store_stays_in_the_format_of_the_version_before_until_the_commit() {
         let objects = store.objects().clone();
         store.commit_format().unwrap();
         store.commit_format().unwrap();
-        store.commit(&group(&mut rng), UNIX_EPOCH);
+        store.commit(&random_group(&mut rng), UNIX_EPOCH);
         let again = next(store.disk.clone());
         assert_eq!((store.format(), again.format()), (NEXT.own(), NEXT.own()));
         assert!(same(again.objects(), store.objects()));
         assert!(objects.all().count() > 0);
-        // The version before says what is wrong, and leaves the files as they are.
+        // The earlier version rejects the later format, and leaves the files as they are.
         let back = before(store.disk.clone());
         let damage = back.damage().unwrap().to_string();
         let expected = "the store has format 3; this version of Weir reads formats 2 to 2";
@@ -60,13 +60,13 @@ fn a_new_store_begins_with_the_newest_format() {
     assert_eq!(store.format(), NEXT.own());
     let again = next(store.disk.clone());
     assert!(again.format() == NEXT.own() && same(again.objects(), store.objects()));
-    // The version before cannot read it, unless it was to.
+    // The earlier version cannot read it, unless the store was created with `readable_in`.
     assert!(before(store.disk).damage().is_some());
     let mut store = next(Memory::new(1)).readable_in(BEFORE.own());
     store.commit(&[vec![Change::put(object("api", 1, 1))]], UNIX_EPOCH);
     let back = before(store.disk.clone());
     assert!(back.damage().is_none() && same(back.objects(), store.objects()));
-    // Files that exist keep their format.
+    // A store with files keeps their format.
     store.commit_format().unwrap();
     assert_eq!(store.readable_in(BEFORE.own()).format(), NEXT.own());
 }
@@ -88,13 +88,17 @@ fn what_the_earlier_format_cannot_express_is_rejected_until_the_commit() {
         "{text}"
     );
     assert!(text.contains("weir upgrade commit"), "{text}");
-    assert_eq!(*answers[1].as_ref().unwrap(), 2, "the others are made, without a gap in revisions");
+    assert_eq!(
+        *answers[1].as_ref().unwrap(),
+        2,
+        "the other batch is applied, without a gap in revisions"
+    );
     store.commit_format().unwrap();
     assert!(store.commit(&batches[..1], UNIX_EPOCH)[0].is_ok());
     assert!(same(next(store.disk.clone()).objects(), store.objects()));
 }
 
-/// Power failures at each byte of a commit of the format, and of the change after it.
+/// The power fails at each byte of a commit of the format, and of the change after it.
 #[test]
 fn a_commit_of_the_format_loses_nothing_at_a_power_failure() {
     let mut crashes = 0;
@@ -102,7 +106,7 @@ fn a_commit_of_the_format_loses_nothing_at_a_power_failure() {
         let mut rng = Rng::with_seed(seed);
         let mut store = before(Memory::new(seed));
         for _ in 0..6 {
-            store.commit(&group(&mut rng), UNIX_EPOCH);
+            store.commit(&random_group(&mut rng), UNIX_EPOCH);
         }
         let disk = store.disk.clone();
         let states = [store.objects().clone(), {
@@ -123,8 +127,9 @@ fn a_commit_of_the_format_loses_nothing_at_a_power_failure() {
                 let after = next(store.disk.crashed(lost));
                 assert!(after.damage().is_none(), "{:?}", after.damage());
                 let found = states.iter().position(|state| same(state, after.objects()));
-                let found = found.unwrap_or_else(|| panic!("seed {seed}, power {power}: half"));
-                assert!(!stored || found == 1, "seed {seed}, power {power}: lost");
+                let found =
+                    found.unwrap_or_else(|| panic!("seed {seed}, power {power}: part of a change"));
+                assert!(!stored || found == 1, "seed {seed}, power {power}: the change is lost");
                 assert!(!committed || after.format() == NEXT.own(), "seed {seed}, power {power}");
                 if after.format() == BEFORE.own() {
                     let back = before(after.disk.clone());
@@ -136,7 +141,7 @@ fn a_commit_of_the_format_loses_nothing_at_a_power_failure() {
     assert!(crashes > 1_000, "{crashes}");
 }
 
-/// Failing writes: what was acknowledged stays, and a later commit of the format succeeds.
+/// Writes fail at random: acknowledged changes stay, and a later commit of the format succeeds.
 #[test]
 fn a_failed_commit_of_the_format_can_be_repeated() {
     let mut failures = 0;
@@ -144,7 +149,7 @@ fn a_failed_commit_of_the_format_can_be_repeated() {
         let mut rng = Rng::with_seed(seed);
         let mut store = before(Memory::new(seed));
         for _ in 0..4 {
-            store.commit(&group(&mut rng), UNIX_EPOCH);
+            store.commit(&random_group(&mut rng), UNIX_EPOCH);
         }
         let mut store = next(Memory { faults: 30, ..store.disk });
         // A change that failed may have been written nevertheless.

@@ -22,7 +22,7 @@ impl Write {
     }
 }
 
-/// File, which may have any name or none.
+/// File, referred to by its index; its name is in [`Memory::names`].
 #[derive(Clone, Default)]
 pub(super) struct Inode {
     /// Contents as written.
@@ -38,8 +38,8 @@ pub(super) struct Inode {
 pub(super) enum Lost {
     All,
     Nothing,
-    /// All but a random part, chosen by this seed: a prefix of the writes is kept, the last of them
-    /// torn at any byte or with a hole of zeros where a page was lost.
+    /// Part of it, chosen by this seed: a prefix of each file's writes is kept, and a part of the
+    /// next write, cut at any byte and with up to 64 zero bytes where a page was lost.
     Some(u64),
 }
 
@@ -47,13 +47,16 @@ pub(super) enum Lost {
 #[derive(Clone)]
 pub(super) struct Memory {
     pub(super) inodes: Vec<Inode>,
+    /// Indexes in `inodes`, by name of the file.
     pub(super) names: BTreeMap<String, usize>,
+    /// `names` as of the last sync of the directory.
     pub(super) persisted_names: BTreeMap<String, usize>,
-    /// Number of bytes and other operations until the power fails.
+    /// Number of appended bytes and of other operations until the power fails.
     pub(super) power: usize,
     /// Percentage of writes that fail.
     pub(super) faults: usize,
     pub(super) rng: Rng,
+    /// Number of successful syncs of files.
     pub(super) syncs: usize,
 }
 
@@ -103,7 +106,7 @@ impl Memory {
         after
     }
 
-    /// Changes the contents of a file in place.
+    /// Changes the contents of a file in place, durably.
     pub(super) fn corrupt(&mut self, file: &str, change: impl Fn(&mut Vec<u8>)) {
         let inode = self.inode(file);
         change(&mut self.inodes[inode].current);
@@ -123,8 +126,8 @@ impl Memory {
         inode
     }
 
-    /// Uses up power and returns how much of `work` is done before a power failure or another
-    /// fault.
+    /// Uses up power, and returns how much of `work` (bytes, or 1 for another operation) is done
+    /// before a power failure or another fault.
     fn work(&mut self, work: usize) -> (usize, io::Result<()>) {
         if self.power <= work {
             let done = std::mem::take(&mut self.power);

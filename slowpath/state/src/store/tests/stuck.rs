@@ -25,8 +25,8 @@ impl FreezableDisk {
         self.0.1.notify_all();
     }
 
-    /// Returns once a sync is blocked.
-    fn until_blocked(&self) {
+    /// Waits until a sync is blocked.
+    fn wait_until_blocked(&self) {
         let mut gate = self.0.0.lock();
         while !gate.blocked {
             self.0.1.wait(&mut gate);
@@ -78,12 +78,12 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     let ended = store.start().unwrap();
     disk.freeze();
     let (writing, mut first) = store.request(put(1));
-    disk.until_blocked();
+    disk.wait_until_blocked();
     let (waiting, second) = store.request(put(2));
     assert!(store.objects().all().next().is_none(), "nothing is published before its sync");
     assert!(first.try_recv().is_err() && !store.is_completed(writing));
 
-    // The second request is still queued, so it is certain that its change is not made.
+    // The second request is still queued, so its change is certainly not made.
     let result = store.withdraw(waiting);
     assert!(
         result.class == ErrorClass::Disk && result.fault.contains("nothing was changed"),
@@ -117,7 +117,7 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     // Requests that are queued when the store is closed are written; later ones are rejected.
     disk.freeze();
     let (_, last) = store.request(put(5));
-    disk.until_blocked();
+    disk.wait_until_blocked();
     let (_, behind) = store.request(put(6));
     store.close();
     let result = store.request(put(7)).1.blocking_recv().unwrap().unwrap_err();

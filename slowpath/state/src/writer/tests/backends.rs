@@ -27,16 +27,16 @@ fn backends_may_come_before_their_service() {
 fn set_backends_adds_replaces_and_renews_frontends() {
     let writer = web();
     let before = row(&writer, 1);
-    let weighty = Instance { weight: 7, ..instance(2) };
+    let with_weight = Instance { weight: 7, ..instance(2) };
     let (_, revision) = write(&writer, 2, |t| {
-        let instances = vec![instance(9), instance(1), instance(3), weighty.clone()];
+        let instances = vec![instance(9), instance(1), instance(3), with_weight.clone()];
         t.set_backends(&web_name(), &file(), instances);
     });
     assert_eq!(revision, 2);
     assert_eq!(hosts(&writer, "web"), of_file(&[1, 2, 3, 9]));
     let tables = writer.tables();
     let at_2: Vec<_> = tables.instances_at(&endpoint(2)).collect();
-    let expected = Instance { service: web_name(), source: file(), ..weighty };
+    let expected = Instance { service: web_name(), source: file(), ..with_weight };
     assert_eq!(at_2, [&Arc::new(expected)]);
     assert!(!Arc::ptr_eq(&before, &row(&writer, 1)));
     assert_eq!(row(&writer, 1).status().progress, Progress::Pending);
@@ -118,9 +118,9 @@ fn health_applies_to_one_service_until_the_next_verdict() {
         write(&writer, 8, |t| t.update_backend_health(&web_name(), &endpoint(2), true).unwrap());
     assert!(result);
     // After health checks are disabled, only the source's state applies.
-    for (at, (had, revision)) in [(8, (true, 8)), (9, (false, 8))] {
-        let result = write(&writer, at, |t| t.forget_backend_health(&web_name(), &endpoint(2)));
-        assert_eq!(result, (had, revision));
+    for (at, (had_verdict, revision)) in [(8, (true, 8)), (9, (false, 8))] {
+        let result = write(&writer, at, |t| t.remove_backend_health(&web_name(), &endpoint(2)));
+        assert_eq!(result, (had_verdict, revision));
     }
     // A backend that is removed and added again has not been checked.
     write(&writer, 9, |t| {

@@ -1,4 +1,4 @@
-//! Random histories compared with a simple model without sharing, snapshots and indexes.
+//! Random histories of writes, compared with a simple model without sharing, snapshots and indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ enum Op {
     DeleteService(u8, u8),
     /// Host of the frontend.
     DeleteFrontend(u8),
-    /// Host of the frontend, and the other service.
+    /// Host of the frontend, and the service whose backends it uses; `None` ends the redirection.
     Redirect(u8, Option<u8>),
     /// Service, source, and backends: host, weight and cluster.
     SetBackends(u8, u8, Vec<(u8, u16, u32)>),
     /// Service, host of the backend, and whether it is healthy.
     Health(u8, u8, bool),
-    /// Sources.
+    /// Sources in order of preference.
     Precedence(Vec<u8>),
 }
 
@@ -80,7 +80,7 @@ impl Model {
         match op {
             Op::Upsert(s, f, n, list) => {
                 let frontends = list.iter().copied().map(frontend_at).collect();
-                self.service(service_row(*s, *f, *n), frontends)?;
+                self.upsert(service_row(*s, *f, *n), frontends)?;
             }
             Op::DeleteService(s, f) => self.delete(&service_name(*s), &source_name(*f))?,
             Op::DeleteFrontend(a) => {
@@ -91,16 +91,18 @@ impl Model {
                 let row = self.frontends.get_mut(&address(*a));
                 row.ok_or(Error::FrontendNotFound(address(*a)))?.2 = to.map(service_name);
             }
-            Op::Health(s, a, healthy) => return self.verdict(service_name(*s), *a, *healthy, at),
+            Op::Health(s, a, healthy) => {
+                return self.set_health(service_name(*s), *a, *healthy, at);
+            }
             Op::Precedence(order) => {
                 self.precedence = Precedence::new(order.iter().map(|n| source_name(*n)));
             }
-            Op::SetBackends(s, f, list) => self.set(*s, *f, list),
+            Op::SetBackends(s, f, list) => self.set_backends(*s, *f, list),
         }
         Ok(false)
     }
 
-    fn service(&mut self, row: Service, mut list: Vec<FrontendSpec>) -> Result<(), Error> {
+    fn upsert(&mut self, row: Service, mut list: Vec<FrontendSpec>) -> Result<(), Error> {
         if let Some(existing) = self.services.get(&row.name)
             && existing.source != row.source
         {
@@ -110,7 +112,7 @@ impl Model {
         let name = row.name.clone();
         list.sort_by_key(|spec| spec.address);
         for spec in &list {
-            self.owner(spec, &name)?;
+            self.check_owner(spec, &name)?;
         }
         let named: BTreeSet<Address> = list.iter().map(|spec| spec.address).collect();
         self.frontends.retain(|at, (owner, ..)| *owner != name || named.contains(at));
@@ -121,7 +123,7 @@ impl Model {
         Ok(())
     }
 
-    fn owner(&self, spec: &FrontendSpec, claimant: &Name) -> Result<(), Error> {
+    fn check_owner(&self, spec: &FrontendSpec, claimant: &Name) -> Result<(), Error> {
         match self.frontends.get(&spec.address) {
             Some((owner, ..)) if owner != claimant => Err(Error::FrontendConflict {
                 address: spec.address,
@@ -148,24 +150,24 @@ impl Model {
         Ok(())
     }
 
-    fn verdict(&mut self, s: Name, host: u8, healthy: bool, at: u64) -> Result<bool, Error> {
+    fn set_health(&mut self, s: Name, host: u8, healthy: bool, at: u64) -> Result<bool, Error> {
         let key = (s, endpoint(host));
         if !self.instances.keys().any(|(s, at, _)| (s, at) == (&key.0, &key.1)) {
             let (service, endpoint) = key;
             return Err(Error::BackendNotFound { service, endpoint });
         }
-        let known = self.health.get(&key).is_some_and(|health| health.unhealthy != healthy);
-        if !known {
+        let is_current = self.health.get(&key).is_some_and(|health| health.unhealthy != healthy);
+        if !is_current {
             self.health.insert(key, Health { unhealthy: !healthy, since: Some(now(at)) });
         }
-        Ok(!known)
+        Ok(!is_current)
     }
 
-    fn set(&mut self, s: u8, f: u8, list: &[(u8, u16, u32)]) {
+    fn set_backends(&mut self, s: u8, f: u8, list: &[(u8, u16, u32)]) {
         let (service, from) = (service_name(s), source_name(f));
         let listed: BTreeSet<_> = list.iter().map(|(at, ..)| endpoint(*at)).collect();
         let health = self.health.clone();
-        self.release(|i| {
+        self.remove_instances(|i| {
             let of = i.service == service && i.source == from;
             of && !listed.contains(&i.endpoint)
         });
@@ -175,17 +177,19 @@ impl Model {
             self.instances.insert(key, Instance { service, source, ..instance });
         }
         self.health = health;
-        self.forget_health();
+        self.drop_stale_health();
     }
 
-    fn release(&mut self, selects: impl Fn(&Instance) -> bool) {
+    fn remove_instances(&mut self, selects: impl Fn(&Instance) -> bool) {
         self.instances.retain(|_, instance| !selects(instance));
-        self.forget_health();
+        self.drop_stale_health();
     }
 
-    fn forget_health(&mut self) {
-        let known: BTreeSet<_> = self.instances.keys().map(|(s, at, _)| (s.clone(), *at)).collect();
-        self.health.retain(|key, _| known.contains(key));
+    /// Removes the verdicts on endpoints without an instance.
+    fn drop_stale_health(&mut self) {
+        let existing: BTreeSet<_> =
+            self.instances.keys().map(|(s, at, _)| (s.clone(), *at)).collect();
+        self.health.retain(|key, _| existing.contains(key));
     }
 
     /// Returns the instances of a service in the order of the tables.
@@ -242,8 +246,9 @@ struct Expected {
     services: BTreeSet<Name>,
     frontends: BTreeSet<Address>,
     endpoints: BTreeSet<Endpoint>,
-    /// Whether priorities changed without changing the order of instances.
-    quiet: bool,
+    /// Whether priorities changed without changing the order of a service's instances, which
+    /// creates a revision but touches no key.
+    only_priorities: bool,
 }
 
 impl Expected {
@@ -251,11 +256,11 @@ impl Expected {
         for name in before.names().union(&after.names()) {
             let (one, other) = (before.list(name), after.list(name));
             let ranked = before.precedence != after.precedence;
-            let without_sources = |list: &[Instance]| -> Vec<Instance> {
+            let without_priorities = |list: &[Instance]| -> Vec<Instance> {
                 list.iter().map(|i| Instance { priority: 0, ..i.clone() }).collect()
             };
-            if ranked && without_sources(&one) == without_sources(&other) {
-                self.quiet |= one != other;
+            if ranked && without_priorities(&one) == without_priorities(&other) {
+                self.only_priorities |= one != other;
                 continue;
             }
             let same = before.services.get(name) == after.services.get(name)
@@ -375,10 +380,10 @@ proptest! {
             }
             let revision = transaction.commit();
             let after = writer.tables();
-            let quiet = expected.quiet;
+            let only_priorities = expected.only_priorities;
             let touched = expected.touched(&next, before.revision() + 1);
             let changes = writer.changes_since(before.revision()).touched.unwrap();
-            if touched.services.is_empty() && !quiet {
+            if touched.services.is_empty() && !only_priorities {
                 prop_assert_eq!((revision, changes), (before.revision(), vec![]));
             } else {
                 prop_assert_eq!(revision, before.revision() + 1);

@@ -65,7 +65,7 @@ impl History {
             rebalance_on_unhealthy: flag(rng),
             ..attributes()
         };
-        let settings = Lifecycle {
+        let settings = AwsLifecycleSettings {
             on_lost: if rng.u32(..3) == 0 { OnLost::Report } else { OnLost::Repair },
             drain_cap: [5, 20, 60, 330][rng.usize(..4)] * S,
             idle: 5 * S,

@@ -2,7 +2,8 @@
 
 use super::*;
 
-fn left_for(harness: &Harness, why: &str) -> usize {
+/// Returns how often the probe began to fail for this reason for leaving.
+fn count_leaving(harness: &Harness, why: &str) -> usize {
     harness.count(&format!("503 leaving: {why}"))
 }
 
@@ -18,7 +19,7 @@ fn event_starts_drain_is_acknowledged_last_and_process_stays() {
         harness.flows = 1;
         harness.events = vec![event("E1", kind, Some(CLOCK + 900))];
         harness.pass(100);
-        assert_eq!((left_for(&harness, why), harness.first("503")), (1, 2));
+        assert_eq!((count_leaving(&harness, why), harness.first("503")), (1, 2));
         assert_eq!((harness.count("Acknowledge"), harness.membership.event()), (0, Some("E1")));
         harness.flows = 0;
         harness.pass(10);
@@ -48,7 +49,7 @@ fn drain_deadline_is_event_time_minus_removal_time() {
     assert_eq!((harness.first("503"), harness.first("Leave")), (2, 10));
     assert_eq!(harness.first("leave-failed"), 30);
     // Without a membership to remove there is more time.
-    let mut harness = Harness::found(settings());
+    let mut harness = Harness::foreign_member(settings());
     harness.settle();
     harness.flows = 9;
     harness.events = vec![event("E1", EventKind::Preempt, Some(CLOCK + 60 + 30))];
@@ -163,7 +164,7 @@ fn reboot_started_before_first_query_does_not_drain() {
     harness.restart();
     harness.pass(60);
     assert_eq!(
-        (left_for(&harness, "this machine is about to be deleted"), harness.count("200")),
+        (count_leaving(&harness, "this machine is about to be deleted"), harness.count("200")),
         (1, 0)
     );
     assert_eq!(harness.count("Acknowledge"), 0, "the event has started already");

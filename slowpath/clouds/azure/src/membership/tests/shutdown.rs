@@ -32,7 +32,8 @@ fn remove_setting_selects_memberships_to_remove() {
         (Remove::Never, true, false),
     ] {
         let settings = AzureLifecycleSettings { remove, ..settings() };
-        let mut harness = if own { Harness::ready(settings) } else { Harness::found(settings) };
+        let mut harness =
+            if own { Harness::ready(settings) } else { Harness::foreign_member(settings) };
         harness.pass(60);
         harness.handle(Event::Terminate);
         harness.pass(10);

@@ -38,11 +38,12 @@ struct History {
     able: bool,
     was_able: bool,
     probe: bool,
-    /// Tunnels in force, tunnels in the configuration file, and tunnels that the data plane will
-    /// apply.
+    /// Tunnels in force in the data plane.
     in_force: Vec<(Family, Tunnels)>,
+    /// Tunnels in the configuration file.
     file: Vec<(Family, Tunnels)>,
-    coming: Option<(Instant, Vec<(Family, Tunnels)>)>,
+    /// Tunnels that the data plane will apply, and when.
+    pending_tunnels: Option<(Instant, Vec<(Family, Tunnels)>)>,
     traffic: Traffic,
     unknown_tunnel: u64,
     /// The last query of this process showed the machine in no pool.
@@ -101,7 +102,7 @@ impl History {
             probe: false,
             in_force: file.clone(),
             file,
-            coming: None,
+            pending_tunnels: None,
             traffic: Traffic::new(now),
             unknown_tunnel: 0,
             known_none: false,
@@ -154,7 +155,8 @@ impl History {
         self.check();
     }
 
-    /// Passes tunnels to the data plane, which applies them after a while, or sometimes not.
+    /// Passes tunnels to the data plane, which applies them within 3 s, or in one of ten cases not
+    /// at all.
     fn send(&mut self, reported: Vec<(Family, Tunnels)>, rng: &mut Rng) {
         assert_eq!(self.settings.tunnels, TunnelPolicy::Follow);
         assert_ne!(reported, self.in_force, "no change");
@@ -163,8 +165,8 @@ impl History {
             let ever = &self.azure.ever;
             assert!(ever.contains(&(*family, *reported)), "{reported:?} was never reported");
         }
-        let taken = rng.u32(..10) != 0;
-        self.coming = taken.then(|| (self.now + S * rng.u32(..4), reported));
+        let applied = rng.u32(..10) != 0;
+        self.pending_tunnels = applied.then(|| (self.now + S * rng.u32(..4), reported));
     }
 
     fn call(&mut self, call: Call, rng: &mut Rng) {
@@ -268,19 +270,20 @@ impl History {
         (self.known_none, self.observed_all, self.queried, self.writes) = (false, false, None, 0);
         (self.signalled, self.signals, self.drained, self.exit) = (None, 0, false, None);
         if rng.u32(..2) == 0 {
-            (self.in_force, self.coming) = (self.file.clone(), None);
+            (self.in_force, self.pending_tunnels) = (self.file.clone(), None);
         }
         self.handle(Event::TunnelsInForce(self.in_force.clone()), rng);
         self.handle(Event::Clock(self.azure.clock(self.now)), rng);
     }
 
-    fn die(&mut self, seconds: u64) {
+    /// Ends the process for some seconds.
+    fn stop_process(&mut self, seconds: u64) {
         self.absent_until = Some(self.now + S * seconds as u32);
         (self.probe, self.traffic.flows) = (false, 0);
     }
 
     fn apply_tunnels(&mut self) {
-        if let Some((_, reported)) = self.coming.take_if(|(at, _)| self.now >= *at) {
+        if let Some((_, reported)) = self.pending_tunnels.take_if(|(at, _)| self.now >= *at) {
             for (family, reported) in reported {
                 if let Some(one) = self.in_force.iter_mut().find(|(of, _)| *of == family) {
                     one.1 = reported;
@@ -292,12 +295,12 @@ impl History {
     /// Advances the traffic. With other tunnels in force than Azure uses, packets arrive in unknown
     /// tunnels, and no new flows.
     fn traffic(&mut self, rng: &mut Rng) {
-        let gets = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
-        if gets && self.in_force != self.azure.tunnels() {
+        let receives = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
+        let tunnels_match = self.in_force == self.azure.tunnels();
+        if receives && !tunnels_match {
             self.unknown_tunnel += rng.u64(..3);
         }
-        let right = self.in_force == self.azure.tunnels();
-        self.traffic.advance(self.now, (gets, gets && right), rng);
+        self.traffic.advance(self.now, (receives, receives && tunnels_match), rng);
     }
 
     /// Checks the invariants after each step.
@@ -322,7 +325,7 @@ impl History {
         }
     }
 
-    /// Checks that the lifecycle ended as the signals say, and that no flow was lost.
+    /// Checks that the exit matches the signals received, and that no flow was lost.
     fn check_exit(&self) {
         let exit = self.exit.expect("an end");
         assert_eq!(exit == Exit::Forced, self.signals >= 2);
@@ -343,13 +346,13 @@ impl ::simulation::Scenario for History {
         self.serve(rng);
         match self.azure.due_event(self.now, rng) {
             Some(EventKind::Preempt | EventKind::Terminate) => self.deleted = true,
-            Some(EventKind::Reboot | EventKind::Redeploy) => self.die(30 + rng.u64(..60)),
+            Some(EventKind::Reboot | EventKind::Redeploy) => self.stop_process(30 + rng.u64(..60)),
             _ => {}
         }
         if self.exit.is_some() && self.absent_until.is_none() {
             self.exits += 1;
             self.check_exit();
-            self.die(1 + rng.u64(..20));
+            self.stop_process(1 + rng.u64(..20));
         }
         if self.absent_until.is_some_and(|until| self.now >= until) && !self.deleted {
             self.restart(rng);
@@ -379,7 +382,7 @@ impl ::simulation::Scenario for History {
             self.azure.schedule(self.now, self.deletable, rng);
         }
         if rng.u32(..150) == 0 {
-            self.die(rng.u64(..5));
+            self.stop_process(rng.u64(..5));
         }
         if rng.u32(..200) == 0 {
             self.signal(rng);

@@ -24,7 +24,7 @@ fn correct_configuration_causes_no_change() {
     harness.pass(300);
     assert_eq!(harness.visible_effects(), []);
     // A wrong file causes one change, before the first 200.
-    let mut harness = Harness::found(settings());
+    let mut harness = Harness::foreign_member(settings());
     assert_eq!(harness.count("tunnels 10800"), 0);
     harness.in_force = vec![(V4, tunnels(9))];
     harness.restart();
@@ -84,7 +84,7 @@ fn query_in_progress_during_unknown_packets_is_repeated() {
 
 #[test]
 fn arm_tunnels_are_used_where_imds_has_none_or_fails() {
-    let mut harness = Harness::found(settings());
+    let mut harness = Harness::foreign_member(settings());
     harness.imds.clear();
     harness.pools[0].tunnels = Ok(tunnels(4));
     harness.pass(60);
@@ -213,7 +213,7 @@ fn both_families_are_sent_together_and_those_without_pool_are_ignored() {
 
 #[test]
 fn unusable_tunnels_are_reported_with_the_reason() {
-    let mut harness = Harness::found(settings());
+    let mut harness = Harness::foreign_member(settings());
     harness.imds.clear();
     harness.pools[0].tunnels = Err("both are of type Internal".to_owned());
     harness.restart();
