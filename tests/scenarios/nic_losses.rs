@@ -1,6 +1,7 @@
 //! Frames that a NIC loses are counted as its driver's row in `host/src/driver` says, here by
 //! net_tap, whose other end is the kernel: the poll loop stops, the pool is empty, frames are too
-//! long. Packets of the kernel's own that do not fit into a buffer are counted as well. `tests/nics` shows the same for emulated PCI NICs. Requires root.
+//! long. Packets of the kernel's own that do not fit into a buffer are counted as well.
+//! `tests/nics` shows the same for emulated PCI NICs. Requires root.
 //!
 //! DPDK can be started once per process, so there is a single test here.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
