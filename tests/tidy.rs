@@ -3,9 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+/// The maximum length of a line, in characters.
 const COLUMNS: usize = 100;
 
-/// The crates with `unsafe` code; clippy requires a `SAFETY` comment for each block.
+/// The crates whose libraries and programs may have `unsafe` code; clippy requires a `SAFETY`
+/// comment for each block.
 const WITH_UNSAFE: [&str; 4] = ["dpdk-bindings", "ebpf-fallback", "packet", "tables"];
 
 /// Marks of unfinished work in comments. Each is written in two parts, so that this file does not
@@ -68,20 +70,20 @@ fn no_unfinished_code_no_long_lines_and_every_ignored_test_names_its_make_target
     let mut complaints = Vec::new();
     for path in files(&[".rs", ".c", ".h"]) {
         for (n, line) in read(&path).lines().enumerate() {
-            let place = format!("{path}:{}", n + 1);
+            let at = format!("{path}:{}", n + 1);
             for mark in UNFINISHED.iter().filter(|mark| line.contains(**mark)) {
-                complaints.push(format!("{place}: {mark}: finish it, or move it to an issue"));
+                complaints.push(format!("{at}: {mark}: finish it, or move it to an issue"));
             }
             if line.trim_start().starts_with("#[ignore") && !line.contains(": make ") {
                 complaints.push(format!(
-                    "{place}: no reason or make target; write #[ignore = \"needs X: make target\"]"
+                    "{at}: no reason or make target; write #[ignore = \"needs X: make target\"]"
                 ));
             }
             let width = line.chars().count();
             // Lines that end with a string in a table, and lines with a URL, cannot be broken.
             let exempt = line.ends_with("\",") || line.contains("://");
             if width > COLUMNS && !exempt {
-                complaints.push(format!("{place}: {width} columns; break the line at {COLUMNS}"));
+                complaints.push(format!("{at}: {width} columns; break the line at {COLUMNS}"));
             }
         }
     }
@@ -117,8 +119,8 @@ fn between<'a>(text: &'a str, open: &'a str, close: &'a str) -> impl Iterator<It
     text.split(open).skip(1).filter_map(move |rest| Some(rest.split_once(close)?.0))
 }
 
-/// Returns whether a word in code type looks like a path of this repository: it has a slash and a
-/// known ending.
+/// Returns whether a word between backquotes looks like a path of this repository: it has a slash
+/// and a known ending.
 fn is_path(word: &str) -> bool {
     let ending = word.rsplit_once('.').map(|(_, ending)| ending);
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -134,14 +136,14 @@ fn links_and_paths_in_documents_exist() {
     for document in files(&[".md"]) {
         let text = resolved(&document);
         let directory = Path::new(&document).parent().unwrap_or(Path::new("")).to_owned();
-        let leads = |path: &str| {
-            let places = [root().join(path), root().join(&directory).join(path)];
-            places.iter().any(|place| place.exists())
+        let exists = |path: &str| {
+            let candidates = [root().join(path), root().join(&directory).join(path)];
+            candidates.iter().any(|candidate| candidate.exists())
         };
         for link in between(&text, "](", ")").filter(|link| !link.contains("://")) {
             let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
             let path = path.split(' ').next().unwrap_or_default();
-            if !path.is_empty() && !leads(path) {
+            if !path.is_empty() && !exists(path) {
                 complaints.push(format!("{document}: broken link to {link}"));
             }
             let target = if path.is_empty() { document.clone() } else { joined(&directory, path) };
@@ -154,7 +156,7 @@ fn links_and_paths_in_documents_exist() {
             }
         }
         for path in text.split('`').skip(1).step_by(2).filter(|word| is_path(word)) {
-            if !leads(path) {
+            if !exists(path) {
                 complaints.push(format!("{document}: no file `{path}`"));
             }
         }
@@ -178,7 +180,8 @@ fn joined(directory: &Path, path: &str) -> String {
     parts.join("/")
 }
 
-/// Returns a document with its included files (mdBook's `{{#include PATH}}` on a separate line).
+/// Returns a document's text with the text of included files in it (mdBook's `{{#include PATH}}` on
+/// a separate line).
 fn resolved(document: &str) -> String {
     let directory = Path::new(document).parent().unwrap_or(Path::new(""));
     let line = |line: &str| {

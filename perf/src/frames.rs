@@ -22,7 +22,7 @@ pub fn frames(kind: Kind, flows: usize) -> Vec<Vec<u8>> {
 
 fn frame(kind: Kind, flow: usize) -> Vec<u8> {
     let (host, port) = (flow / 32_768 + 1, flow % 32_768 + 1024);
-    let inner = udp(&format!("10.1.0.{host}:{port}"), "203.0.113.10:80").load(&[0x57; 22]);
+    let inner = udp(&format!("10.1.0.{host}:{port}"), "203.0.113.10:80").payload(&[0x57; 22]);
     let ip = match kind {
         Kind::Plain => inner,
         Kind::Aws => {

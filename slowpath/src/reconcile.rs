@@ -67,8 +67,8 @@ const SHORT_REST: Duration = Duration::from_micros(50);
 /// expected to acknowledge it.
 const SWITCH_TIME: Duration = Duration::from_millis(20);
 /// Settings of the reconciler: batch sizes, retry delays, and intervals of full passes and of
-/// pruning. A step applies at most `frontends_per_step` frontends, to bound its time; only the content of the
-/// files is applied in one step, whatever its size.
+/// pruning. A step applies at most `frontends_per_step` frontends, to bound its time; only the
+/// content of the files is applied in one step, whatever its size.
 const RECONCILER_SETTINGS: Settings = Settings {
     frontends_per_step: 256,
     prunes_per_step: 256,

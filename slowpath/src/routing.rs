@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use announce::announcer::{Announcer, DrainFirst, Settings, keys};
+use announce::announcer::{Announcer, DrainStart, Settings, keys};
 use announce::apply::ShutdownMode;
 use announce::controller::{ConflictPolicy, Controller, Signal};
 use announce::routes::NoBackends;
 use announce::secrets::Files;
-use announce::sockets::Sockets;
+use announce::sockets::SharedSpeaker;
 use config::checked::{Bgp, BgpNoBackends, BgpOnConflict};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -89,7 +89,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, restarted: bool) -> io::Resul
         .build()?;
     let sockets = {
         let _inside = runtime.enter();
-        Sockets::new()
+        SharedSpeaker::new()
     };
     let signal = live.shared().changes().clone();
     let leaving = Arc::new(AtomicBool::new(false));
@@ -129,8 +129,8 @@ fn announcer_settings(settings: &Bgp, restarted: bool) -> Settings {
             BgpNoBackends::Withdraw => NoBackends::Withdraw,
         },
         drain: match settings.graceful_shutdown {
-            Duration::ZERO => DrainFirst::Withdraw,
-            wait => DrainFirst::GracefulShutdown(wait),
+            Duration::ZERO => DrainStart::Withdraw,
+            wait => DrainStart::GracefulShutdown(wait),
         },
         restarted,
     }

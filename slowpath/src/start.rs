@@ -374,6 +374,11 @@ async fn serve(
         });
     }
     listening::start(&mut tasks, config, live, (socket, api, links));
+    let signals = system("waiting for signals");
+    let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(signals)?;
+    let mut shutdown = Shutdown::new(cloud::start(config, live)?, bgp);
     previous.report();
     HAS_STARTED.store(true, Ordering::Relaxed);
     tracing::info!(
@@ -383,11 +388,6 @@ async fn serve(
         metrics = ?config.metrics.listen,
         "slowpath started"
     );
-    let signals = system("waiting for signals");
-    let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(signals)?;
-    let mut shutdown = Shutdown::new(cloud::start(config, live)?, bgp);
     manager.ready(&live.status_line());
     let mut extend = tokio::time::interval(EXTENSION_INTERVAL);
     // The interval is polled during shutdown only: ticks missed before do not fire in a burst.

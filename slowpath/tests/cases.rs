@@ -1,6 +1,7 @@
 //! Test cases of the control plane: objects as input, tables and the plane's dump as output. Each
-//! case runs over four planes with the same result: maps in memory, maps in memory with injected
-//! faults, the region in a file, and the region in kernel maps. Needs root and a kernel with BPF.
+//! case runs over four planes: maps in memory, maps in memory with injected faults, the region in a
+//! file, and the region in kernel maps. The result is the same, except for the differences of the
+//! region that the case lists. Needs root and a kernel with BPF.
 //!
 //! A case is a file in `cases/`: a sentence, followed by sections, each after a line `-- TITLE --`.
 //! Sections with actions:
@@ -22,7 +23,7 @@
 //!   services, frontends, backends [COLUMN ...]     as in `weir db show`, separated by two spaces
 //!   conditions                                     conditions of the objects
 //!   maps [SVC|BE|REV|AFF|SRCRANGE|MAGLEV ...]      as in `weir maps dump --no-ids`
-//!   region refuses            one per line: `203.0.113.1:80/TCP why`, a frontend that only the
+//!   region refuses            one per line: `203.0.113.1:80/TCP CAUSE`, a frontend that only the
 //!                             region rejects, and that keeps its former state there
 //!   region lacks, region adds intended differences of the region from `maps`, as lines
 //! ```
@@ -82,7 +83,7 @@ const REQUIRED: &[&str] = &[
 ];
 
 /// Runs all cases over one kind of plane.
-fn all(plane_kind: PlaneKind) {
+fn run_all(plane_kind: PlaneKind) {
     let cases = Case::all();
     let missing: Vec<&&str> =
         REQUIRED.iter().filter(|name| !cases.iter().any(|case| case.name == **name)).collect();
@@ -114,20 +115,20 @@ fn memory() {
             case.write(&check::actual_sections(&case, &plain.shown, &region.shown));
         }
     }
-    all(PlaneKind::Memory);
+    run_all(PlaneKind::Memory);
 }
 
 #[test]
 fn faulty_memory() {
-    all(PlaneKind::Faulty);
+    run_all(PlaneKind::Faulty);
 }
 
 #[test]
 fn region_in_a_file() {
-    all(PlaneKind::File);
+    run_all(PlaneKind::File);
 }
 
 #[test]
 fn region_in_kernel_maps() {
-    all(PlaneKind::KernelMaps);
+    run_all(PlaneKind::KernelMaps);
 }

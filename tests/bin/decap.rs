@@ -56,8 +56,8 @@ fn main() -> ExitCode {
     loop {
         std::thread::sleep(Duration::from_secs(10));
         let counts = decap.counts();
-        for kind in TunnelKind::ALL.into_iter().filter(|kind| counts.taken(*kind) > 0) {
-            print!("{kind:?} {}, ", counts.taken(kind));
+        for kind in TunnelKind::ALL.into_iter().filter(|kind| counts.decapsulated(*kind) > 0) {
+            print!("{kind:?} {}, ", counts.decapsulated(kind));
         }
         let (back, ignored) = (&counts.sent_back, &counts.ignored);
         let (back, ignored) = (back.load(Ordering::Relaxed), ignored.load(Ordering::Relaxed));

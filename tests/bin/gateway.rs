@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, Signal};
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tests::lab::gateway::{Gateway, Report, Setup};
+use tests::lab::gateway::{Gateway, GatewaySetup, Report};
 use tests::lab::netns::need_root;
 use tests::lab::prefix::Prefix;
 use tests::lab::tun::Tun;
@@ -44,7 +44,8 @@ struct Arguments {
     /// Use this interface towards the appliance.
     #[arg(long)]
     wire: String,
-    /// Set the address of a gateway node, which the wire must have. Repeat for more nodes.
+    /// Set the address of a gateway node, which the interface of --wire must have. Repeat for more
+    /// nodes.
     #[arg(long, required = true)]
     node: Vec<Ipv4Addr>,
     /// Set the appliance's address. Repeat for more; each flow stays with one.
@@ -53,11 +54,12 @@ struct Arguments {
     /// Set the name of the TUN device for the clients' side.
     #[arg(long, default_value = "gwlb0")]
     tun: String,
-    /// Create a second TUN device, for addresses behind the appliance (needs --far).
+    /// Create a second TUN device, for the servers in the prefixes of --far (needs --far).
     #[arg(long, requires = "far")]
     far_tun: Option<String>,
-    /// Set a prefix behind the appliance: its packets must return unchanged, all others must be
-    /// answered. Repeat for more.
+    /// Set a prefix of servers that are reached through the appliance: packets to and from it must
+    /// return unchanged, all others must be answered. Repeat for more. Without this option, both
+    /// are accepted.
     #[arg(long)]
     far: Vec<Prefix>,
     /// Set a gateway endpoint's id, in hexadecimal. Repeat for more; a client's address modulo
@@ -152,7 +154,7 @@ fn run(arguments: Arguments) -> Result<Report> {
     let near = Tun::create(&arguments.tun, arguments.mtu)?;
     let far =
         arguments.far_tun.as_ref().map(|name| Tun::create(name, arguments.mtu)).transpose()?;
-    let setup = Setup {
+    let setup = GatewaySetup {
         nodes: arguments.node.clone(),
         appliances: arguments.appliance.clone(),
         wire: arguments.wire.clone(),

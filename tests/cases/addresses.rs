@@ -110,7 +110,7 @@ pub const TAG_2: u16 = 0xfb02;
 /// A tag of any value: Weir reads it only if an answer's flow is in no table.
 pub const ANY_TAG: u16 = 0xfb0f;
 
-/// The identification of an outer IPv4 header without DF: any value, which each packet chooses.
+/// The identification of an outer IPv4 header without DF: any value, another one in each packet.
 pub const ANY_ID: u16 = 0xfc01;
 
 /// The identification of a packet translated to IPv4 without DF: any value, as [`ANY_ID`].
@@ -158,8 +158,9 @@ pub const PLACEHOLDERS: &[Placeholder] = &[
 ];
 
 /// Returns the options that Weir sends to a GENEVE backend for a packet that did not arrive with
-/// exactly the three options of an AWS gateway. They are the endpoint, an attachment (a mark and
-/// the gateway's number, here 0), and a cookie derived from the flow's hash.
+/// exactly the three options of an AWS gateway. They are the endpoint, an attachment (the mark
+/// 0x57454952, "WEIR", and the gateway's number, here 0), and a cookie derived from the flow's
+/// hash.
 pub fn own_options(endpoint: u64) -> Vec<u8> {
     let cookie = u32::from(COOKIE_HIGH) << 16 | u32::from(COOKIE_LOW);
     aws_options(endpoint, 0x5745_4952 << 32, cookie)
@@ -240,19 +241,21 @@ pub fn syn() -> Ip {
     tcp(CLIENT, FRONTEND, flags::SYN).numbers(7_000, 0).mss(1460)
 }
 
-/// Builds the client's request in that connection.
+/// Builds the client's request in the connection that [`syn`] opens.
 pub fn request() -> Ip {
-    tcp(CLIENT, FRONTEND, flags::PSH | flags::ACK).numbers(7_001, 9_001).load(b"GET / HTTP/1.1\r\n")
+    tcp(CLIENT, FRONTEND, flags::PSH | flags::ACK)
+        .numbers(7_001, 9_001)
+        .payload(b"GET / HTTP/1.1\r\n")
 }
 
-/// Builds the frontend's SYN-ACK to the client.
+/// Builds the frontend's SYN-ACK to [`syn`].
 pub fn syn_ack() -> Ip {
     tcp(FRONTEND, CLIENT, flags::SYN | flags::ACK).numbers(9_000, 7_001).mss(1400)
 }
 
-/// Builds the frontend's response to the client.
+/// Builds the frontend's response to [`request`].
 pub fn response() -> Ip {
     tcp(FRONTEND, CLIENT, flags::PSH | flags::ACK)
         .numbers(9_001, 7_017)
-        .load(b"HTTP/1.1 200 OK\r\n")
+        .payload(b"HTTP/1.1 200 OK\r\n")
 }

@@ -3,7 +3,7 @@
 use super::addresses::*;
 use super::setups::{aws_nat, aws_return};
 use super::{Case, arrives, case};
-use crate::frames::{Frame, Ip, echo, flags, option, options, raw, tcp, udp};
+use crate::frames::{Frame, Ip, echo_request, flags, option, options, raw, tcp, udp};
 
 /// A case in which the frame is returned: only MACs and outer addresses are swapped.
 fn returned(claim: &'static str, frame: Frame) -> Case {
@@ -11,8 +11,9 @@ fn returned(claim: &'static str, frame: Frame) -> Case {
     case(claim, aws_return(), vec![arrives(INGRESS, frame).leaves(INGRESS, back, "return")])
 }
 
+/// Builds a packet that matches no service.
 fn elsewhere() -> Ip {
-    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
+    tcp(CLIENT, ELSEWHERE, flags::ACK).payload(b"no such service")
 }
 
 /// Builds a frame with the gateway's three options among unknown ones.
@@ -29,6 +30,7 @@ fn with_unknown_options() -> Frame {
     Frame::new(ROUTER, IN_MAC, outer)
 }
 
+/// Builds a frame with 252 bytes of GENEVE options, the maximum (RFC 8926 3.4).
 fn longest_options() -> Frame {
     let mut all = crate::frames::aws_options(ENDPOINT, 0, 5);
     all.extend(option(0x0103, 2, &[7; 124]));
@@ -79,16 +81,16 @@ fn return_cases() -> Vec<Case> {
                 udp(CLIENT6, ELSEWHERE6)
                     .extension(0, &[1, 4, 0, 0, 0, 0])
                     .extension(60, &[1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
-                    .load(b"x"),
+                    .payload(b"x"),
             ),
         ),
         returned(
             "ESP is returned.",
-            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 50).load(&[0xe5; 60])),
+            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 50).payload(&[0xe5; 60])),
         ),
         returned(
             "GRE is returned.",
-            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 47).load(&[0, 0, 8, 0])),
+            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 47).payload(&[0, 0, 8, 0])),
         ),
         returned(
             "An inner packet with no byte after its IP header is returned.",
@@ -96,7 +98,7 @@ fn return_cases() -> Vec<Case> {
         ),
         returned(
             "An inner ping that matches no service is returned.",
-            from_gateway(1, echo("198.51.100.7:9", "192.0.2.80", true).load(b"ping")),
+            from_gateway(1, echo_request("198.51.100.7:9", "192.0.2.80").payload(b"ping")),
         ),
         returned(
             "A packet with an inner TTL of 1 is returned.",

@@ -3,10 +3,11 @@
 use super::addresses::*;
 use super::setups::{Setup, azure_nat, azure_return, web_by_tunnel};
 use super::{Case, Step, arrives, case, tunnels};
-use crate::frames::{Frame, Ip, echo, end, flags, tcp};
+use crate::frames::{Frame, Ip, echo_reply, echo_request, end, flags, tcp};
 
+/// Builds a packet that matches no service.
 fn elsewhere() -> Ip {
-    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
+    tcp(CLIENT, ELSEWHERE, flags::ACK).payload(b"no such service")
 }
 
 /// Returns the frame as Weir returns it through the tunnel with this port and VNI.
@@ -102,8 +103,8 @@ const POOL: [[(u16, u32); 2]; 3] = [
     [(10_811, 821), (10_820, 810)],
 ];
 
-/// The pool gets these tunnels.
-fn moved([external, internal]: [(u16, u32); 2]) -> Step {
+/// A step in which the pool gets these tunnels.
+fn pool_changes([external, internal]: [(u16, u32); 2]) -> Step {
     tunnels(external, internal)
 }
 
@@ -112,7 +113,8 @@ fn by(frame: Frame, (port, vni): (u16, u32)) -> Frame {
     frame.with(|ip| ip.to_port(port).vxlan(|v| v.vni = vni))
 }
 
-/// The clients of these flows send nothing after a change, so that no packet updates the flow.
+/// Cases in which the pool's tunnels change. The clients send nothing after a change, so that no
+/// packet updates their flows.
 fn changed_pool() -> Vec<Case> {
     let plain = response().from(BACKEND).to(OUR_NAT).to_port(NAT_1);
     let back = |pool: [(u16, u32); 2]| {
@@ -135,11 +137,11 @@ fn changed_pool() -> Vec<Case> {
             vec![
                 begin.clone().leaves(EGRESS, to_backend(11, out), "nat"),
                 back(POOL[0]),
-                moved(POOL[1]),
+                pool_changes(POOL[1]),
                 back(POOL[1]),
-                moved(POOL[2]),
+                pool_changes(POOL[2]),
                 back(POOL[2]),
-                moved(POOL[0]),
+                pool_changes(POOL[0]),
                 back(POOL[0]),
             ],
         ),
@@ -150,9 +152,9 @@ fn changed_pool() -> Vec<Case> {
             vec![
                 begin.leaves(EGRESS, appliance(syn().hop()), "tunnel"),
                 inspected(POOL[0]),
-                moved(POOL[1]),
+                pool_changes(POOL[1]),
                 inspected(POOL[1]),
-                moved(POOL[2]),
+                pool_changes(POOL[2]),
                 inspected(POOL[2]),
             ],
         ),
@@ -208,12 +210,12 @@ fn chain() -> Vec<Case> {
 }
 
 fn replies() -> Vec<Case> {
-    let ping = echo("198.51.100.7:9", "203.0.113.10", true).load(b"ping");
-    let pong = echo("203.0.113.10:9", "198.51.100.7", false).load(b"ping");
+    let ping = echo_request("198.51.100.7:9", "203.0.113.10").payload(b"ping");
+    let pong = echo_reply("203.0.113.10:9", "198.51.100.7").payload(b"ping");
     let back = from_external(pong).sent_back();
     let back = back.with(|ip| ip.vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)));
-    let silent = echo("198.51.100.7:0", "203.0.113.10", true).numbers(0, 0);
-    let zeros = echo("203.0.113.10:0", "198.51.100.7", false).numbers(0, 0);
+    let silent = echo_request("198.51.100.7:0", "203.0.113.10").numbers(0, 0);
+    let zeros = echo_reply("203.0.113.10:0", "198.51.100.7").numbers(0, 0);
     let swapped = from_external(zeros).sent_back();
     let swapped = swapped.with(|ip| ip.vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)));
     vec![
@@ -233,6 +235,7 @@ fn replies() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
+    // `POOL` and the cases have ports as numbers, and the frames have those of the constants.
     assert_eq!(end(OUR_EXTERNAL).port(), 10_801);
     [crossing(), nat(), changed_pool(), chain(), replies()].into_iter().flatten().collect()
 }

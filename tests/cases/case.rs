@@ -8,7 +8,7 @@ use tables::reason::DropReason;
 /// A test case, independent of the data plane.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The claim, a sentence.
+    /// What the case shows, as a sentence.
     pub claim: &'static str,
     /// The tables at the start of the case.
     pub setup: Setup,
@@ -17,8 +17,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns whether the outermost packet of a frame on the wire is an IP fragment.
-    pub fn has_fragments_on_the_cable(&self) -> bool {
+    /// Returns whether the outermost packet of an incoming or outgoing frame is an IP fragment.
+    pub fn has_outer_fragments(&self) -> bool {
         let outer = |frame: &Wire| match frame {
             Wire::Built(frame) => frame.ip.fragment.is_some(),
             Wire::Raw(_) => false,
@@ -39,7 +39,7 @@ impl Case {
     }
 }
 
-/// Creates a case of a claim, its tables and its steps.
+/// Creates a case from its claim, its tables and its steps.
 pub fn case(claim: &'static str, setup: Setup, steps: Vec<Step>) -> Case {
     Case { claim, setup, steps }
 }
@@ -88,8 +88,8 @@ pub enum Act {
     Wait(u32),
     /// The control state changes.
     Change(Change),
-    /// Flows arrive, each built from its number, until one is dropped for the step's reason. All
-    /// before it are forwarded: at least `min` and fewer than `max`.
+    /// First packets of flows arrive, each built from the flow's number, until one is dropped for
+    /// the step's reason. All before it are forwarded: at least `min` and fewer than `max`.
     Until {
         /// The arm at which they arrive.
         arm: u8,
@@ -100,7 +100,8 @@ pub enum Act {
         /// The maximum number of sent flows, of which one must be dropped.
         max: u16,
     },
-    /// Flows arrive, each built from its number, and all are forwarded with the step's verdict.
+    /// First packets of flows arrive, each built from the flow's number, and all are forwarded with
+    /// the step's verdict.
     Flood {
         /// The arm at which they arrive.
         arm: u8,

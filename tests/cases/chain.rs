@@ -17,10 +17,12 @@ struct GatewayPath {
     own: Vec<u8>,
 }
 
+/// Creates the path of packets from the usual endpoint.
 fn path(node: &'static str, attachment: u64, cookie: u32) -> GatewayPath {
     path_of(ENDPOINT, node, attachment, cookie)
 }
 
+/// Creates the path of packets from this endpoint.
 fn path_of(endpoint: u64, node: &'static str, attachment: u64, cookie: u32) -> GatewayPath {
     let options = aws_options(endpoint, attachment, cookie);
     GatewayPath { node, options, own: origin_options(endpoint, node, cookie, ANY_TAG) }
@@ -35,6 +37,7 @@ fn long(node: &'static str, cookie: u32) -> GatewayPath {
 }
 
 impl GatewayPath {
+    /// Returns the frame in which the gateway sends `inner`.
     fn outer(&self, inner: Ip) -> Frame {
         let outer = inner.in_geneve(self.node, OUR_GENEVE, self.options.clone());
         Frame::new(ROUTER, IN_MAC, outer)
@@ -51,6 +54,7 @@ impl GatewayPath {
         self.forward_as(ip, HASH_1)
     }
 
+    /// As [`GatewayPath::forward`], with `port` as outer source port to the inspection appliance.
     fn forward_as(&self, ip: Ip, port: u16) -> Step {
         let out = self.appliance(ip.clone().hop(), port);
         arrives(INGRESS, self.outer(ip)).leaves(EGRESS, out, "tunnel")
@@ -61,6 +65,7 @@ impl GatewayPath {
         self.back_as(ip, HASH_1)
     }
 
+    /// As [`GatewayPath::back`], with `port` as outer source port to the inspection appliance.
     fn back_as(&self, ip: Ip, port: u16) -> Step {
         let out = self.outer(ip.clone().hop().hop()).sent_back();
         let out = out.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)));
@@ -73,8 +78,11 @@ impl GatewayPath {
 /// of the range is used.
 const LATER: u16 = 49_152;
 
+/// The node and source port of one direction.
 const ONE: &str = NODE;
+/// The same node with another source port.
 const OTHER_PORT: &str = "10.0.1.100:60999";
+/// The node and source port of the other direction.
 const TWO: &str = OTHER_NODE;
 
 fn legs_of_both_directions() -> Vec<Case> {
@@ -158,6 +166,7 @@ fn long_options() -> Vec<Case> {
     )]
 }
 
+/// A chain with a single option slab.
 fn few_slabs() -> Setup {
     Setup { option_slabs: 1, ..aws_chain().named("chain, one option slab") }
 }
@@ -192,8 +201,8 @@ fn errors_and_fragments() -> Vec<Case> {
     let mut by_udp = aws_chain().named("chain, UDP");
     by_udp.services =
         by_udp.services.replace(r#"port = 80, protocol = "tcp""#, r#"port = 80, protocol = "udp""#);
-    let question = || udp(CLIENT, FRONTEND).id(4711).load(&[0x5a; 2_000]);
-    let answer = || udp(FRONTEND, CLIENT).id(4712).load(&[0xa5; 2_000]);
+    let question = || udp(CLIENT, FRONTEND).id(4711).payload(&[0x5a; 2_000]);
+    let answer = || udp(FRONTEND, CLIENT).id(4712).payload(&[0xa5; 2_000]);
     let first = |ip: Ip| ip.part(0, 1_480, true);
     let last = |ip: Ip| ip.part(1_480, 528, false);
     vec![

@@ -47,19 +47,19 @@ pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
         reason: DropReason::NoHeadroom,
         because: "the buffer pool has to be empty",
         file: "tests/scenarios/cases_wire.rs",
-        test: "an_empty_pool_leaves_no_room_for_headers",
+        test: "an_answer_without_headroom_is_dropped_if_the_pool_is_empty",
     },
     CoveredElsewhere {
         reason: DropReason::TxQueueFull,
         because: "the NIC's ring has to be full",
         file: "tests/scenarios/cases_wire.rs",
-        test: "a_nic_that_takes_no_more_is_counted",
+        test: "packets_for_a_full_transmit_ring_are_counted",
     },
     CoveredElsewhere {
         reason: DropReason::NicUnavailable,
         because: "the NIC has to be reset or removed",
-        file: "tests/scenarios/nic_trouble.rs",
-        test: "a_nic_in_trouble_works_again_and_every_frame_is_counted",
+        file: "tests/scenarios/nic_faults.rs",
+        test: "a_faulty_nic_works_again_and_every_frame_is_counted",
     },
     CoveredElsewhere {
         reason: DropReason::Undecided,
@@ -75,8 +75,8 @@ pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
     },
 ];
 
-/// Returns the reasons that some case counts.
-pub fn reasons_shown(cases: &[Case]) -> BTreeSet<DropReason> {
+/// Returns the drop reasons that at least one case counts.
+pub fn reasons_covered(cases: &[Case]) -> BTreeSet<DropReason> {
     counted(cases)
         .filter_map(|counted| match counted {
             Counted::Drop(reason) => Some(reason),
@@ -85,8 +85,8 @@ pub fn reasons_shown(cases: &[Case]) -> BTreeSet<DropReason> {
         .collect()
 }
 
-/// Returns the verdicts that some case counts.
-pub fn verdicts_shown(cases: &[Case]) -> BTreeSet<&'static str> {
+/// Returns the verdicts that at least one case counts.
+pub fn verdicts_covered(cases: &[Case]) -> BTreeSet<&'static str> {
     counted(cases)
         .filter_map(|counted| match counted {
             Counted::Verdict(name) => Some(name),

@@ -5,10 +5,12 @@ use super::setups::{Setup, WEB, aws_nat, plain_nat, service};
 use super::{Case, Step, arrives, case, services};
 use crate::frames::{Frame, Ip, flags, tcp, udp};
 
+/// The frontend of service "dns".
 const DNS: &str = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
+/// The address and port of that frontend.
 const DNS_FRONTEND: &str = "203.0.113.10:53";
 
-/// Builds "web", "web6" and "dns" with these keys and two backends each, 11 in state `state` and
+/// Builds "web", "web6" and "dns" with these keys and two backends each: 11 in state `state`, and
 /// 12. With `None`, backend 11 is left out.
 fn with_first(keys: &str, state: Option<&str>) -> String {
     let keys = format!("mode = \"nat\"\n{keys}");
@@ -33,13 +35,14 @@ fn with_first(keys: &str, state: Option<&str>) -> String {
         + &service("dns", &keys, DNS, &both("10.0.2.11", "10.0.2.12", 5353))
 }
 
+/// Returns `setup` with the services before the change: backend 11 is active.
 fn start(setup: Setup, keys: &str) -> Setup {
     let named = setup.named("two backends, one fails");
     Setup { services: with_first(keys, Some("active")), ..named }
 }
 
 fn query() -> Ip {
-    udp(CLIENT, DNS_FRONTEND).load(b"who?")
+    udp(CLIENT, DNS_FRONTEND).payload(b"who?")
 }
 
 /// A step in which the client's packet reaches backend n at `port`, from NAT port `nat`.
@@ -52,6 +55,7 @@ fn forwarded(frame: fn(Ip) -> Frame, ip: Ip, n: u8, port: u16, nat: u16) -> Step
     arrives(INGRESS, frame(ip)).leaves(EGRESS, to_backend(n, out), "nat")
 }
 
+/// A step in which the client's query reaches backend n from NAT port `nat`.
 fn queried(n: u8, nat: u16) -> Step {
     forwarded(by_gateway, query(), n, 5353, nat)
 }
@@ -71,6 +75,7 @@ fn udp_case(claim: &'static str, keys: &str, state: Option<&str>, then: u8) -> C
     )
 }
 
+/// Builds a client's segment to the frontend of its family.
 fn web(client: &str, flags: u8) -> Ip {
     let to = if client.starts_with('[') { FRONTEND6 } else { FRONTEND };
     tcp(client, to, flags).numbers(7_001, 9_001)
@@ -78,7 +83,7 @@ fn web(client: &str, flags: u8) -> Ip {
 
 /// A case of a TCP flow: on backend 11 before and after the change.
 fn tcp_stays(claim: &'static str, keys: &str, state: Option<&str>) -> Case {
-    let push = || web(CLIENT, flags::PSH | flags::ACK).load(b"more");
+    let push = || web(CLIENT, flags::PSH | flags::ACK).payload(b"more");
     let steps = vec![
         forwarded(by_gateway, web(CLIENT, flags::SYN), 11, 8080, NAT_1),
         services(with_first(keys, state)),
@@ -88,6 +93,7 @@ fn tcp_stays(claim: &'static str, keys: &str, state: Option<&str>) -> Case {
     case(claim, start(aws_nat(), keys), steps)
 }
 
+/// A step in which Weir answers a frame with a reset.
 fn answered(frame: Frame, reset: Frame) -> Step {
     let mut step = arrives(INGRESS, frame);
     step.leaves.push((super::Exit::Port(INGRESS), reset.into()));
@@ -111,7 +117,7 @@ fn reset(
         true => to_router(rst),
         false => by_gateway(rst).sent_back(),
     };
-    let push = web(client, flags::PSH | flags::ACK).load(b"more");
+    let push = web(client, flags::PSH | flags::ACK).payload(b"more");
     let steps = vec![
         forwarded(frame, web(client, flags::SYN), 11, 8080, NAT_1),
         services(with_first(keys, state)),

@@ -1,4 +1,4 @@
-//! Fragments: later ones follow the first one of their datagram, and none waits in a queue.
+//! Fragments: later ones are forwarded like the first one of their datagram, and none is queued.
 
 use super::addresses::*;
 use super::setups::{Setup, aws_chain, aws_nat, aws_return};
@@ -8,7 +8,7 @@ use tables::reason::DropReason;
 
 /// Builds a datagram for the service "any", whose backend receives it at the same port.
 fn datagram() -> Ip {
-    udp(CLIENT, "203.0.113.20:53").id(4711).load(&[0x5a; 3_000])
+    udp(CLIENT, "203.0.113.20:53").id(4711).payload(&[0x5a; 3_000])
 }
 
 fn first(ip: Ip) -> Ip {
@@ -23,6 +23,7 @@ fn last(ip: Ip) -> Ip {
     ip.part(2_960, 48, false)
 }
 
+/// Returns the packet as the backend of "any" receives it.
 fn out(ip: Ip) -> Ip {
     ip.from(OUR_NAT).from_port(NAT_1).to("10.0.2.12:53").hop()
 }
@@ -34,7 +35,7 @@ fn forward(part: fn(Ip) -> Ip) -> Step {
 }
 
 fn nat() -> Vec<Case> {
-    let answer = || udp("203.0.113.20:53", CLIENT).id(99).load(&[0xa5; 2_000]);
+    let answer = || udp("203.0.113.20:53", CLIENT).id(99).payload(&[0xa5; 2_000]);
     let plain = || answer().from("10.0.2.12:53").to(OUR_NAT).to_port(NAT_1);
     let back = |part: fn(Ip) -> Ip| {
         arrives(EGRESS, from_backend(12, part(plain()))).leaves(
@@ -85,8 +86,8 @@ fn nat() -> Vec<Case> {
 }
 
 fn others() -> Vec<Case> {
-    let stray = || udp(CLIENT, ELSEWHERE).id(5).load(&[1; 3_000]);
-    let six = || udp(CLIENT6, ELSEWHERE6).id(5).load(&[1; 3_000]);
+    let stray = || udp(CLIENT, ELSEWHERE).id(5).payload(&[1; 3_000]);
+    let six = || udp(CLIENT6, ELSEWHERE6).id(5).payload(&[1; 3_000]);
     let returned = |ip: Ip| {
         let frame = from_gateway(1, ip);
         arrives(INGRESS, frame.clone()).leaves(INGRESS, frame.sent_back(), "return")
@@ -110,7 +111,7 @@ fn others() -> Vec<Case> {
              first one is dropped.",
             chain,
             vec![
-                arrives(INGRESS, from_gateway(1, last(udp(CLIENT, FRONTEND).load(&[1; 3_000]))))
+                arrives(INGRESS, from_gateway(1, last(udp(CLIENT, FRONTEND).payload(&[1; 3_000]))))
                     .dropped(DropReason::FragmentBeforeFirst),
             ],
         ),

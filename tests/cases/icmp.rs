@@ -6,6 +6,7 @@ use super::{Case, Step, arrives, case};
 use crate::frames::{Ip, error, udp};
 use tables::reason::DropReason;
 
+/// A step that begins the client's flow.
 fn open() -> Step {
     let out = syn().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
     arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, to_backend(11, out), "nat")

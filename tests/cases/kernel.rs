@@ -1,9 +1,10 @@
-//! The exception path: packets for the appliance itself, and packets of its kernel.
+//! The exception path: packets for the appliance itself, which are punted (passed to its kernel),
+//! and packets of its kernel.
 
 use super::addresses::*;
 use super::setups::{Setup, aws_chain, aws_nat, aws_return, plain_nat, service};
 use super::{Case, Counted, Step, Wire, arrives, case, kernel_sends, wait};
-use crate::frames::{Frame, Ip, arp, echo, flags, raw, tcp, udp};
+use crate::frames::{Frame, Ip, arp_reply, arp_request, echo_request, flags, raw, tcp, udp};
 use tables::reason::DropReason;
 
 const BROADCAST: [u8; 6] = [0xff; 6];
@@ -11,7 +12,7 @@ const BROADCAST: [u8; 6] = [0xff; 6];
 fn punted() -> Vec<Case> {
     let to_kernel =
         |claim, frame: Frame| case(claim, aws_nat(), vec![arrives(INGRESS, frame).punted()]);
-    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&SOLICITATION);
+    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).payload(&SOLICITATION);
     let mac = [0x33, 0x33, 0xff, 0, 0, 0x10];
     let bgp = tcp("10.0.1.1:50000", "10.0.1.10:179", flags::SYN);
     vec![
@@ -19,15 +20,15 @@ fn punted() -> Vec<Case> {
             "ARP goes to the kernel: a broadcast request and a reply to the appliance.",
             aws_return(),
             vec![
-                arrives(INGRESS, arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false))
+                arrives(INGRESS, arp_request(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10]))
                     .punted(),
-                arrives(INGRESS, arp(ROUTER, IN_MAC, [10, 0, 1, 1], [10, 0, 1, 10], true)).punted(),
+                arrives(INGRESS, arp_reply(ROUTER, IN_MAC, [10, 0, 1, 1], [10, 0, 1, 10])).punted(),
             ],
         ),
         to_kernel("Neighbor discovery goes to the kernel.", Frame::new(ROUTER, mac, solicitation)),
         to_kernel(
             "A ping of the appliance's address goes to the kernel.",
-            from_router(echo("10.0.1.1:7", "10.0.1.10", true)),
+            from_router(echo_request("10.0.1.1:7", "10.0.1.10")),
         ),
         to_kernel(
             "A health probe to the appliance's address goes to the kernel.",
@@ -36,7 +37,7 @@ fn punted() -> Vec<Case> {
         to_kernel("A BGP session goes to the kernel.", from_router(bgp)),
         to_kernel(
             "A ping of the appliance's IPv6 address goes to the kernel.",
-            from_router(echo("[fd00:1::1]:7", OUR_IN6, true)),
+            from_router(echo_request("[fd00:1::1]:7", OUR_IN6)),
         ),
         case(
             "With the gateway's no_service = punt a packet that matches no service goes to the \
@@ -52,7 +53,7 @@ fn punted() -> Vec<Case> {
 }
 
 fn limits() -> Vec<Case> {
-    let ping = || from_router(echo("10.0.1.1:7", "10.0.1.10", true));
+    let ping = || from_router(echo_request("10.0.1.1:7", "10.0.1.10"));
     let mut two = aws_return().named("two punts a second");
     two.punt = "icmp_limit_per_s = 2";
     let mut full = aws_return().named("kernel queue of one frame");
@@ -108,7 +109,7 @@ const SOLICITATION: [u8; 24] =
 fn essential(n: u16) -> Vec<Wire> {
     let (prober, router) =
         (format!("10.0.1.100:{}", 50_000 + n), format!("10.0.1.1:{}", 50_000 + n));
-    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&SOLICITATION);
+    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).payload(&SOLICITATION);
     vec![
         from_router(tcp(&prober, "10.0.1.10:8080", flags::SYN)).into(),
         from_router(tcp(&prober, "10.0.1.10:8081", flags::SYN)).into(),
@@ -116,7 +117,7 @@ fn essential(n: u16) -> Vec<Wire> {
         // A packet of a BGP session that the appliance opened.
         from_router(tcp("10.0.1.1:179", &format!("10.0.1.10:{}", 40_000 + n), flags::ACK)).into(),
         from_router(udp(&router, "10.0.1.10:3784").ttl(255)).into(),
-        arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false).into(),
+        arp_request(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10]).into(),
         Frame::new(ROUTER, [0x33, 0x33, 0xff, 0, 0, 0x10], solicitation).into(),
     ]
 }
@@ -125,8 +126,8 @@ fn classes() -> Vec<Case> {
     let mut flooded = aws_nat().named("one punt a second of two classes");
     flooded.punt = "limit_per_s = 1\nicmp_limit_per_s = 1";
     flooded.routers = vec!["10.0.1.1"];
-    let ping = |n: u16| from_router(echo(&format!("198.51.100.99:{n}"), "10.0.1.10", true));
-    let routed = raw("2001:db8:c::7", OUR_IN6, 58).ttl(254).load(&SOLICITATION);
+    let ping = |n: u16| from_router(echo_request(&format!("198.51.100.99:{n}"), "10.0.1.10"));
+    let routed = raw("2001:db8:c::7", OUR_IN6, 58).ttl(254).payload(&SOLICITATION);
     let mut steps: Vec<Step> = vec![
         arrives(INGRESS, from_router(udp("198.51.100.99:1", "10.0.1.10:9999"))).punted(),
         arrives(INGRESS, ping(1)).punted(),
@@ -143,7 +144,7 @@ fn classes() -> Vec<Case> {
     let mut few = aws_nat().named("one punt a second of local ports and of discovery");
     few.punt = "local_limit_per_s = 1\nneighbor_limit_per_s = 1";
     let probe = || from_router(tcp("10.0.1.100:50000", "10.0.1.10:8080", flags::SYN));
-    let arp_request = || arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false);
+    let who_has = || arp_request(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10]);
     vec![
         case(
             "During a flood of unsolicited packets to the appliance's address, which are counted \
@@ -158,16 +159,17 @@ fn classes() -> Vec<Case> {
             vec![
                 arrives(INGRESS, probe()).punted(),
                 arrives(INGRESS, probe()).dropped(DropReason::PuntLimitedLocal),
-                arrives(INGRESS, arp_request()).punted(),
-                arrives(INGRESS, arp_request()).dropped(DropReason::PuntLimitedNeighbor),
+                arrives(INGRESS, who_has()).punted(),
+                arrives(INGRESS, who_has()).dropped(DropReason::PuntLimitedNeighbor),
                 arrives(INGRESS, from_router(udp("198.51.100.99:1", "10.0.1.10:9999"))).punted(),
-                arrives(INGRESS, from_router(echo("198.51.100.99:1", "10.0.1.10", true))).punted(),
+                arrives(INGRESS, from_router(echo_request("198.51.100.99:1", "10.0.1.10")))
+                    .punted(),
             ],
         ),
     ]
 }
 
-/// Cases of frontends that contain the appliance's own address and ports.
+/// Cases of frontends whose addresses and ports include the appliance's own.
 fn own_ports() -> Vec<Case> {
     let frontends = |list: &str| {
         let mut setup = plain_nat();
@@ -213,7 +215,7 @@ fn own_ports() -> Vec<Case> {
 
 fn from_kernel() -> Vec<Case> {
     let session = Frame::new(IN_MAC, ROUTER, tcp("10.0.1.10:179", "10.0.1.1:50000", flags::ACK));
-    let question = arp(IN_MAC, BROADCAST, [10, 0, 1, 10], [10, 0, 1, 1], false);
+    let question = arp_request(IN_MAC, BROADCAST, [10, 0, 1, 10], [10, 0, 1, 1]);
     vec![
         case(
             "A packet that the kernel sends by an arm leaves by that arm unchanged.",

@@ -39,11 +39,13 @@ fn from_endpoint(n: u16) -> Frame {
     from_node(NODE, 0x1000 + u64::from(n), 1, tcp(CLIENT, ELSEWHERE, flags::SYN))
 }
 
-/// Builds a packet of a client behind gateway endpoint number 0x100 + n, none of the former ones.
+/// Builds a packet of a client behind gateway endpoint number 0x100 + n, which is none of those of
+/// [`fill_scopes`] with [`from_endpoint`].
 fn from_other_endpoint(n: u16) -> Frame {
     from_endpoint(0x100 + n)
 }
 
+/// Limits the flow table to 64 flows.
 fn small(setup: Setup) -> Setup {
     Setup { max_flows: 64, ..setup }
 }
@@ -122,7 +124,8 @@ fn full_tables() -> Vec<Case> {
     ]
 }
 
-/// A step in which packets of ever more endpoints are returned, until the scope table is full.
+/// A step in which packets of ever more endpoints are returned, until one is dropped because the
+/// scope table is full.
 fn fill_scopes(endpoint: fn(u16) -> Frame) -> Step {
     let mut step = until(endpoint, 4, 64, DropReason::ScopeTableFull);
     step.counted[0] = super::Counted::Verdict("return");
@@ -239,7 +242,7 @@ fn errors() -> Vec<Case> {
     let silent = |client: &str| arrives(INGRESS, frames(client).0).dropped(DropReason::TtlExceeded);
     let mut few = aws_nat().named("three errors a second, two per network");
     few.icmp = "errors_per_s = 3\nerrors_per_network_per_s = 2";
-    // With some seeds two of the networks share a bucket.
+    // With some seeds two of the networks share a token bucket.
     few.seed = Some(1);
     vec![case(
         "ICMP errors sent are limited per second, per network of the receiver and per arm; packets \
@@ -279,7 +282,7 @@ fn dns(first: &str, second: &str) -> String {
 }
 
 fn query() -> Ip {
-    udp(CLIENT, "203.0.113.10:53").load(b"who?")
+    udp(CLIENT, "203.0.113.10:53").payload(b"who?")
 }
 
 fn new_flows() -> Vec<Case> {

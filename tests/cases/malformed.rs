@@ -5,21 +5,25 @@
 use super::addresses::*;
 use super::setups::{Setup, aws_nat, aws_return, azure_return, plain_nat, service};
 use super::{Case, arrives, arrives_split, case};
-use crate::frames::{Frame, Geneve, Ip, aws_options, echo, end, flags, option, options, tcp, udp};
+use crate::frames::{
+    Frame, Geneve, Ip, aws_options, echo_reply, echo_request, end, flags, option, options, tcp, udp,
+};
 use tables::reason::DropReason;
 use tables::reason::DropReason::*;
 
+/// Builds a packet that matches no service.
 fn inner() -> Ip {
-    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
+    tcp(CLIENT, ELSEWHERE, flags::ACK).payload(b"no such service")
 }
 
-fn good() -> Frame {
+/// Builds the gateway's valid packet, which the cases damage.
+fn valid() -> Frame {
     from_gateway(1, inner())
 }
 
 /// Builds the gateway's packet with a changed GENEVE header.
 fn geneve(change: impl FnOnce(&mut Geneve)) -> Frame {
-    good().with(|ip| ip.geneve(change))
+    valid().with(|ip| ip.geneve(change))
 }
 
 /// Builds the gateway's packet with these options.
@@ -27,11 +31,12 @@ fn with_options(parts: &[Vec<u8>]) -> Frame {
     geneve(|g| g.options = options(parts))
 }
 
+/// A case in which a frame is dropped for `reason`.
 fn reject(claim: &'static str, setup: Setup, frame: Frame, reason: DropReason) -> Case {
     case(claim, setup, vec![arrives(INGRESS, frame).dropped(reason)])
 }
 
-/// Offsets in the frame of [`good`]: the outer IP header, UDP, GENEVE, the inner packet.
+/// Offsets in the frame of [`valid`]: the outer IP header, UDP, GENEVE, the inner packet.
 const IP: usize = 14;
 const UDP: usize = IP + 20;
 const GENEVE: usize = UDP + 8;
@@ -49,24 +54,32 @@ fn resummed(frame: Frame, at: usize, word: u16) -> Frame {
 fn frames_and_ip() -> Vec<Case> {
     let reject = |claim, frame, reason| reject(claim, aws_return(), frame, reason);
     vec![
-        reject("A frame that ends after its Ethernet header is dropped.", good().cut(14), TooShort),
-        reject("A frame that ends in its IP header is dropped.", good().cut(IP + 12), TooShort),
-        reject("A frame that ends in its UDP header is dropped.", good().cut(UDP + 5), BadIpHeader),
-        reject("IP version 5 is dropped.", good().set(IP, &[0x55]), BadIpHeader),
-        reject("An IP header of four words is dropped.", good().set(IP, &[0x44]), BadIpHeader),
+        reject(
+            "A frame that ends after its Ethernet header is dropped.",
+            valid().cut(14),
+            TooShort,
+        ),
+        reject("A frame that ends in its IP header is dropped.", valid().cut(IP + 12), TooShort),
+        reject(
+            "A frame that ends in its UDP header is dropped.",
+            valid().cut(UDP + 5),
+            BadIpHeader,
+        ),
+        reject("IP version 5 is dropped.", valid().set(IP, &[0x55]), BadIpHeader),
+        reject("An IP header of four words is dropped.", valid().set(IP, &[0x44]), BadIpHeader),
         reject(
             "A total length beyond the frame is dropped.",
-            resummed(good(), 2, 9_000),
+            resummed(valid(), 2, 9_000),
             BadIpHeader,
         ),
         reject(
             "A wrong outer header checksum is dropped.",
-            good().set(IP + 10, &[0xde, 0xad]),
+            valid().set(IP + 10, &[0xde, 0xad]),
             BadIpChecksum,
         ),
         reject(
             "An outer UDP length that contradicts the IP length is dropped.",
-            good().with(|mut ip| {
+            valid().with(|mut ip| {
                 ip.claimed_udp_len = Some(30);
                 ip
             }),
@@ -74,23 +87,23 @@ fn frames_and_ip() -> Vec<Case> {
         ),
         reject(
             "The first fragment of a gateway's packet is dropped.",
-            good().with(|ip| ip.part(0, 80, true)),
+            valid().with(|ip| ip.part(0, 80, true)),
             OuterFragment,
         ),
         reject(
             "The last fragment of a gateway's packet is dropped.",
-            good().with(|ip| ip.part(80, 80, false)),
+            valid().with(|ip| ip.part(80, 80, false)),
             OuterFragment,
         ),
         reject(
             "A frame for another MAC address is dropped for a separate reason.",
-            good().between(ROUTER, FOREIGN_MAC),
+            valid().between(ROUTER, FOREIGN_MAC),
             ForeignDstMac,
         ),
         case(
             "A packet whose headers are not in the first buffer segment is dropped.",
             aws_return(),
-            vec![arrives_split(INGRESS, good(), UDP + 4).dropped(HeadersSplit)],
+            vec![arrives_split(INGRESS, valid(), UDP + 4).dropped(HeadersSplit)],
         ),
         case(
             "A packet whose headers are in the first buffer segment is processed.",
@@ -121,14 +134,14 @@ fn geneve_headers() -> Vec<Case> {
         ),
         reject(
             "A truncated GENEVE header is dropped.",
-            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&[0, 0, 8, 0])),
+            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).payload(&[0, 0, 8, 0])),
             TooShort,
         ),
     ]
 }
 
-/// Returns the gateway's three options, one by one.
-fn three() -> [Vec<u8>; 3] {
+/// Returns the gateway's options: endpoint, attachment and cookie.
+fn gateway_options() -> [Vec<u8>; 3] {
     [
         option(0x0108, 1, &ENDPOINT.to_be_bytes()),
         option(0x0108, 2, &[0; 8]),
@@ -138,7 +151,7 @@ fn three() -> [Vec<u8>; 3] {
 
 fn geneve_options() -> Vec<Case> {
     let reject = |claim, frame, reason| reject(claim, aws_return(), frame, reason);
-    let [endpoint, attachment, cookie] = three();
+    let [endpoint, attachment, cookie] = gateway_options();
     let overrun = {
         let mut cookie = cookie.clone();
         cookie[3] = 2;
@@ -205,14 +218,14 @@ fn geneve_options() -> Vec<Case> {
 
 fn inner_packets() -> Vec<Case> {
     let reject = |claim, frame, reason| reject(claim, aws_return(), frame, reason);
-    let total = |len: u16| good().set(INNER + 2, &len.to_be_bytes());
+    let total = |len: u16| valid().set(INNER + 2, &len.to_be_bytes());
     vec![
-        reject("An inner IP version of 9 is dropped.", good().set(INNER, &[0x95]), InnerMalformed),
+        reject("An inner IP version of 9 is dropped.", valid().set(INNER, &[0x95]), InnerMalformed),
         reject("An inner length beyond the frame is dropped.", total(4_000), InnerMalformed),
         reject("An inner length shorter than its header is dropped.", total(12), InnerMalformed),
         reject(
             "A truncated inner TCP header is dropped.",
-            from_gateway(1, crate::frames::raw(CLIENT_ADDRESS, "192.0.2.80", 6).load(&[1; 7])),
+            from_gateway(1, crate::frames::raw(CLIENT_ADDRESS, "192.0.2.80", 6).payload(&[1; 7])),
             InnerMalformed,
         ),
         reject(
@@ -222,7 +235,7 @@ fn inner_packets() -> Vec<Case> {
         ),
         reject(
             "A tunnel packet without an inner packet is dropped.",
-            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&empty_geneve())),
+            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).payload(&empty_geneve())),
             InnerMalformed,
         ),
     ]
@@ -230,6 +243,7 @@ fn inner_packets() -> Vec<Case> {
 
 const CLIENT_ADDRESS: &str = "198.51.100.7";
 
+/// Builds a GENEVE header with the gateway's options and without an inner packet.
 fn empty_geneve() -> Vec<u8> {
     let mut bytes = vec![8, 0, 8, 0, 0, 0, 0, 0];
     bytes.extend(aws_options(ENDPOINT, 0, 1));
@@ -263,7 +277,7 @@ fn admission() -> Vec<Case> {
         ),
         azure(
             "A VXLAN packet that ends in its inner Ethernet header is dropped.",
-            from_router(udp(NODE, OUR_EXTERNAL).load(&[8, 0, 0, 0, 0, 3, 0x21, 0, 1, 2, 3])),
+            from_router(udp(NODE, OUR_EXTERNAL).payload(&[8, 0, 0, 0, 0, 3, 0x21, 0, 1, 2, 3])),
             InnerMalformed,
         ),
         azure(
@@ -297,7 +311,7 @@ fn services() -> Vec<Case> {
         reject(
             "With the gateway's no_service = drop a packet that matches no service is dropped.",
             drops,
-            good(),
+            valid(),
             NoService,
         ),
         reject(
@@ -327,8 +341,8 @@ fn services() -> Vec<Case> {
             "Weir answers a ping of a frontend.",
             plain_nat(),
             vec![{
-                let ping = echo("198.51.100.7:9", "203.0.113.10", true).load(b"ping");
-                let pong = echo("203.0.113.10:9", "198.51.100.7", false).load(b"ping");
+                let ping = echo_request("198.51.100.7:9", "203.0.113.10").payload(b"ping");
+                let pong = echo_reply("203.0.113.10:9", "198.51.100.7").payload(b"ping");
                 assert_eq!(end("203.0.113.10:9"), pong.src);
                 arrives(INGRESS, from_router(ping)).leaves(INGRESS, to_router(pong), "reply")
             }],

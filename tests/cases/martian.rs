@@ -6,7 +6,7 @@ use super::setups::{
     Setup, WEB_BACKEND, aws_nat, aws_return, azure_nat, plain_dsr, plain_nat, service,
 };
 use super::{Case, arrives, case};
-use crate::frames::{Ip, aws_options, echo, error, flags, tcp, udp};
+use crate::frames::{Ip, aws_options, echo_request, error, flags, tcp, udp};
 use tables::reason::DropReason::MartianSource;
 
 /// IPv4 addresses that are invalid as a source.
@@ -26,6 +26,7 @@ const BESIDE: [(&str, &str); 3] = [
     ("The address before multicast is accepted as a client's.", "223.255.255.255:40000"),
 ];
 
+/// Builds a SYN.
 fn opens(from: &str, to: &str) -> Ip {
     tcp(from, to, flags::SYN)
 }
@@ -64,7 +65,7 @@ fn plain() -> Vec<Case> {
             aws_nat(),
             vec![
                 opens("127.0.0.1:40000", "10.0.1.10:8080"),
-                echo("255.255.255.255:7", "10.0.1.10", true),
+                echo_request("255.255.255.255:7", "10.0.1.10"),
                 opens("[::1]:40000", "[fd00:1::10]:8080"),
                 udp("224.0.0.5:40000", "10.0.1.10:9999"),
             ],
@@ -87,7 +88,7 @@ fn plain() -> Vec<Case> {
                 opens("203.0.113.10:7", FRONTEND),
                 opens("203.0.113.20:40000", FRONTEND),
                 opens("[2001:db8:f::10]:40000", FRONTEND6),
-                echo("203.0.113.20:7", "203.0.113.10", true),
+                echo_request("203.0.113.20:7", "203.0.113.10"),
             ],
         ),
     ];
@@ -101,8 +102,8 @@ fn inside_tunnels() -> Vec<Case> {
     let mut by_aws: Vec<_> = MARTIANS.map(|from| dropped(to_web(from))).into();
     by_aws.extend(MARTIANS6.map(|from| dropped(opens(from, FRONTEND6))));
     by_aws.push(dropped(opens("203.0.113.10:7", FRONTEND)));
-    by_aws.push(dropped(echo("127.0.0.1:7", "203.0.113.10", true)));
-    by_aws.push(dropped(echo("203.0.113.10:7", "203.0.113.10", true)));
+    by_aws.push(dropped(echo_request("127.0.0.1:7", "203.0.113.10")));
+    by_aws.push(dropped(echo_request("203.0.113.10:7", "203.0.113.10")));
     let by_azure = MARTIANS
         .map(|from| arrives(INGRESS, from_external(to_web(from))).dropped(MartianSource))
         .into();

@@ -1,10 +1,11 @@
-//! Test cases as data: a claim, incoming frames, outgoing frames, and counters.
+//! Test cases as data: a claim about Weir's behavior, incoming frames, outgoing frames, and
+//! counters.
 //!
 //! Cases are independent of the data plane. [`run`] executes one on any [`Plane`]: the pipeline
 //! in memory, the poll loop on real DPDK ports, or the XDP programs. Comparisons are exact: every
-//! frame that a step names is compared completely, counters that it does not name must not change,
-//! and after each step all packets must be accounted for. Steps of many flows compare only which
-//! counters changed.
+//! outgoing frame is compared completely, counters that a step does not name must not change, and
+//! after each step all packets must be accounted for. Of a step with many flows, only the set of
+//! counters that changed is compared.
 
 pub mod addresses;
 mod case;
@@ -39,7 +40,7 @@ pub use case::{
     Act, Case, Counted, Step, Wire, arrives, arrives_split, case, kernel_sends, services, tunnels,
     wait,
 };
-pub use coverage::{COVERED_ELSEWHERE, CoveredElsewhere, reasons_shown, verdicts_shown};
+pub use coverage::{COVERED_ELSEWHERE, CoveredElsewhere, reasons_covered, verdicts_covered};
 pub use plane::{Change, Counts, Exit, Plane};
 pub use run::run;
 pub use setups::Setup;

@@ -3,7 +3,7 @@
 use super::addresses::*;
 use super::setups::{WEB, aws_nat, service};
 use super::{Case, Step, arrives, case, services, wait};
-use crate::frames::{Frame, Ip, echo, flags, tcp, udp};
+use crate::frames::{Frame, Ip, echo_reply, echo_request, flags, tcp, udp};
 use tables::reason::DropReason;
 
 /// Returns the packet as the backend of "web" receives it.
@@ -16,10 +16,12 @@ fn back(ip: Ip, nat: u16) -> Frame {
     from_backend(11, ip.from(BACKEND).to(OUR_NAT).to_port(nat))
 }
 
+/// A step in which the gateway's packet with this cookie reaches the backend of "web".
 fn forward(cookie: u32, ip: Ip) -> Step {
     arrives(INGRESS, from_gateway(cookie, ip.clone())).leaves(EGRESS, out(ip, NAT_1), "nat")
 }
 
+/// A step in which the backend's answer reaches the gateway with this cookie.
 fn and_back(cookie: u32, ip: Ip) -> Step {
     let frame = to_gateway(cookie, ip.clone().hop());
     arrives(EGRESS, back(ip, NAT_1)).leaves(INGRESS, frame, "answer")
@@ -99,6 +101,7 @@ fn lifetimes() -> Vec<Case> {
         case(
             "A flow that is idle for longer than its timeout ends.",
             aws_nat(),
+            // The default of `flows.tcp_established_s` is 350.
             vec![
                 forward(1, syn()),
                 and_back(1, syn_ack()),
@@ -116,8 +119,8 @@ fn rst() -> Ip {
 }
 
 fn udp_states() -> Vec<Case> {
-    let query = || udp(CLIENT, "203.0.113.10:53").load(b"who?");
-    let answer = || udp("203.0.113.10:53", CLIENT).load(b"he!");
+    let query = || udp(CLIENT, "203.0.113.10:53").payload(b"who?");
+    let answer = || udp("203.0.113.10:53", CLIENT).payload(b"he!");
     let to = "10.0.2.11:5353";
     let forward = |n| {
         let out = to_backend(11, query().from(OUR_NAT).from_port(n).to(to).hop());
@@ -226,6 +229,7 @@ fn tcp_states() -> Vec<Case> {
     ]
 }
 
+/// Builds "web" with backend 11 in this state and backend 12, which is active.
 fn two_backends(state: &str) -> String {
     let backends = format!(
         "{{address = \"10.0.2.11\", port = 8080, state = \"{state}\"}}, \
@@ -234,6 +238,7 @@ fn two_backends(state: &str) -> String {
     service("web", "mode = \"nat\"", WEB, &backends)
 }
 
+/// A step in which a new flow's first packet reaches backend 12.
 fn new_flow_to_the_other() -> Step {
     let other = syn().from_port(41_000);
     let out = other.clone().from(OUR_NAT).from_port(NAT_2).to("10.0.2.12:8080").hop();
@@ -249,15 +254,15 @@ fn any_forward(ip: Ip, nat: u16) -> Step {
 }
 
 fn other_protocols() -> Vec<Case> {
-    let question = udp(CLIENT, "203.0.113.20:53").load(b"question");
-    let answer = udp("203.0.113.20:53", CLIENT).load(b"answer");
+    let question = udp(CLIENT, "203.0.113.20:53").payload(b"question");
+    let answer = udp("203.0.113.20:53", CLIENT).payload(b"answer");
     let answered = |ip: Ip| {
         let plain = ip.clone().from("10.0.2.12:53").to(OUR_NAT).to_port(NAT_1);
         arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, to_gateway(1, ip.hop()), "answer")
     };
-    let ping = echo("198.51.100.7:77", "203.0.113.20", true).load(b"ping");
-    let pong = echo("203.0.113.20:77", "198.51.100.7", false).load(b"ping");
-    let pong_plain = echo("10.0.2.12", OUR_NAT, false).from_port(NAT_1).load(b"ping");
+    let ping = echo_request("198.51.100.7:77", "203.0.113.20").payload(b"ping");
+    let pong = echo_reply("203.0.113.20:77", "198.51.100.7").payload(b"ping");
+    let pong_plain = echo_reply("10.0.2.12", OUR_NAT).from_port(NAT_1).payload(b"ping");
     vec![
         case(
             "NAT rewrites UDP in both directions.",
@@ -289,7 +294,7 @@ fn other_protocols() -> Vec<Case> {
                     INGRESS,
                     from_gateway(
                         1,
-                        crate::frames::raw("198.51.100.7", "203.0.113.20", 50).load(&[1; 40]),
+                        crate::frames::raw("198.51.100.7", "203.0.113.20", 50).payload(&[1; 40]),
                     ),
                 )
                 .dropped(DropReason::NatProtocol),
@@ -298,7 +303,7 @@ fn other_protocols() -> Vec<Case> {
     ]
 }
 
-fn six() -> Vec<Case> {
+fn nat66() -> Vec<Case> {
     let request = tcp(CLIENT6, FRONTEND6, flags::SYN).mss(1440);
     let response = tcp(FRONTEND6, CLIENT6, flags::SYN | flags::ACK).mss(1440);
     let out = request.clone().from(OUR_NAT6).from_port(NAT_1).to(BACKEND6).hop();
@@ -346,7 +351,7 @@ fn scopes() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [tcp_cases(), lifetimes(), tcp_states(), udp_states(), other_protocols(), six(), scopes()]
+    [tcp_cases(), lifetimes(), tcp_states(), udp_states(), other_protocols(), nat66(), scopes()]
         .into_iter()
         .flatten()
         .collect()

@@ -6,7 +6,7 @@ use super::{Case, arrives, case};
 use crate::frames::{Ip, flags, tcp, udp};
 
 /// Creates a setup of a service with an IPv6 frontend and direct server return.
-fn six(tunnel: &str, backend: &str) -> Setup {
+fn ipv6_frontend(tunnel: &str, backend: &str) -> Setup {
     let keys = format!("mode = \"dsr\"\ntunnel = \"{tunnel}\"");
     let mut setup = plain_dsr(tunnel, backend).named("dsr plain, IPv6 frontend");
     setup.services = service(
@@ -27,19 +27,22 @@ fn wrapped(claim: &'static str, setup: Setup, ip: Ip, wrap: fn(Ip) -> Ip) -> Cas
 fn families() -> Vec<Case> {
     let syn6 = || tcp(CLIENT6, FRONTEND6, flags::SYN).mss(1440);
     vec![
-        wrapped("IPv6 is encapsulated in IPv4.", six("ipip", "10.0.2.11"), syn6(), |ip| {
-            ip.in_ip("10.0.2.10", "10.0.2.11")
-        }),
+        wrapped(
+            "IPv6 is encapsulated in IPv4.",
+            ipv6_frontend("ipip", "10.0.2.11"),
+            syn6(),
+            |ip| ip.in_ip("10.0.2.10", "10.0.2.11"),
+        ),
         wrapped(
             "IPv6 is encapsulated in IPv6, with a flow label derived from the flow.",
-            six("ipip", "fd00:2::11"),
+            ipv6_frontend("ipip", "fd00:2::11"),
             syn6(),
             |ip| ip.in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1),
         ),
         wrapped(
             "GUE over IPv6 has no outer UDP checksum (RFC 6935), and a source port and flow label \
              derived from the flow.",
-            six("gue", "fd00:2::11"),
+            ipv6_frontend("gue", "fd00:2::11"),
             syn6(),
             |ip| ip.in_gue(OUR_OUT6, "[fd00:2::11]:6080").from_port(HASH_1).label(HASH_1),
         ),
@@ -93,7 +96,7 @@ fn checksums() -> Vec<Case> {
             "NAT over IPv6 keeps a UDP checksum valid.",
             udp_over_six(),
             vec![{
-                let ip = udp(CLIENT6, "[2001:db8:f::20]:53").load(b"question");
+                let ip = udp(CLIENT6, "[2001:db8:f::20]:53").payload(b"question");
                 let out = ip.clone().from(OUR_NAT6).from_port(NAT_1).to("[fd00:2::11]:53").hop();
                 arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, to_backend(11, out), "nat")
             }],

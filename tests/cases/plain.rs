@@ -12,7 +12,7 @@ fn dsr(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip) -> Case {
     dsr_of([syn(), request()], claim, tunnel, wrap)
 }
 
-/// The same for other packets of the client.
+/// As [`dsr`], with two other packets of the client.
 fn dsr_of(packets: [Ip; 2], claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip) -> Case {
     let step = |ip: Ip| {
         let out = to_backend(11, wrap(ip.clone().hop()));
@@ -21,7 +21,7 @@ fn dsr_of(packets: [Ip; 2], claim: &'static str, tunnel: &str, wrap: fn(Ip) -> I
     case(claim, plain_dsr(tunnel, "10.0.2.11"), packets.map(step).into())
 }
 
-fn returns() -> Vec<Case> {
+fn direct_server_return() -> Vec<Case> {
     vec![
         dsr(
             "Direct server return by IPIP changes only the TTL of the inner packet.",
@@ -71,5 +71,5 @@ fn nat() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [returns(), nat()].into_iter().flatten().collect()
+    [direct_server_return(), nat()].into_iter().flatten().collect()
 }

@@ -4,7 +4,7 @@ use super::Setup;
 use std::collections::BTreeMap;
 use tables::reason::DropReason;
 
-/// The port through which a frame left.
+/// The port through which a frame left the plane.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Exit {
     /// The port of this arm.
@@ -71,7 +71,8 @@ pub trait Plane {
     /// As [`Plane::send`], with the frame in two buffer segments, `first` bytes in the first.
     fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)>;
 
-    /// Lets the kernel send a frame through an arm's exception port.
+    /// Lets the kernel send a frame through an arm's exception port, and returns the outgoing
+    /// frames in order.
     fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)>;
 
     /// Advances the plane's clock by this many seconds.

@@ -1,5 +1,5 @@
-//! Policies of a service: source ranges, session affinity, also with traffic policies, and random
-//! selection.
+//! Policies of a service: source ranges, session affinity (also while traffic policies change), and
+//! random selection.
 
 use super::addresses::*;
 use super::setups::{Setup, WEB, WEB_BACKEND, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
@@ -36,6 +36,7 @@ pub(super) fn passes(frame: fn(Ip) -> Frame, client: &str, nat: u16) -> Step {
     arrives(INGRESS, frame(from(client))).leaves(EGRESS, to_backend(11, out), "nat")
 }
 
+/// A step in which a client's SYN is dropped because of the service's source ranges.
 fn denied(frame: fn(Ip) -> Frame, client: &str) -> Step {
     arrives(INGRESS, frame(from(client))).dropped(DropReason::SourceDenied)
 }
@@ -114,7 +115,8 @@ fn source_ranges() -> Vec<Case> {
     ]
 }
 
-/// Backend 11. Its weight makes [`OTHER`] almost certain to be selected.
+/// Backend 11. Its weight, compared with that of [`OTHER`], makes it almost certain that selection
+/// without affinity yields [`OTHER`].
 const ONE: &str = r#"{address = "10.0.2.11", weight = 1}"#;
 /// Backend 12.
 const OTHER: &str = r#"{address = "10.0.2.12", weight = 65535}"#;

@@ -38,10 +38,12 @@ fn from_proxy(ip: Ip) -> Frame {
     Frame::new(IN_MAC, ROUTER, ip.from(PROXY))
 }
 
+/// A step in which the client's SYN reaches the proxy.
 fn opens() -> Step {
     arrives(INGRESS, by_gateway(syn())).redirected(INGRESS, decapsulated(syn()))
 }
 
+/// A step in which the proxy's SYN-ACK reaches the gateway.
 fn accepts() -> Step {
     let back = to_gateway(1, syn_ack().hop());
     kernel_sends(INGRESS, from_proxy(syn_ack())).leaves(INGRESS, back, "answer")

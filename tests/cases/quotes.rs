@@ -1,5 +1,6 @@
-//! ICMP errors about answers of flows that this appliance has no entry of: routers that distribute
-//! packets over several appliances may send the error to another appliance than the flow.
+//! ICMP errors about answers of flows that are not in this appliance's flow table: routers that
+//! distribute packets over several appliances may send the error to another one than the flow's
+//! packets.
 
 use super::addresses::*;
 use super::setups::{Setup, WEB, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
@@ -16,6 +17,7 @@ fn about(kind: (u8, u8), port: u16) -> Ip {
     error(HOP, "203.0.113.10", kind, 1_400, tcp(FRONTEND, &client, flags::ACK).sized(1_500))
 }
 
+/// Builds a router's fragmentation-needed error about an answer to a client's port.
 fn too_big(port: u16) -> Ip {
     about((3, 4), port)
 }
@@ -27,6 +29,7 @@ fn by_ipip(ip: Ip, backend: u8) -> Step {
     arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
 }
 
+/// A step in which a router's packet is dropped for `reason`.
 fn dropped(ip: Ip, reason: DropReason) -> Step {
     arrives(INGRESS, from_router(ip)).dropped(reason)
 }
@@ -35,9 +38,12 @@ fn dsr() -> Setup {
     plain_dsr("ipip", "10.0.2.11")
 }
 
+/// Backend 11.
 const ONE: &str = r#"{address = "10.0.2.11"}"#;
+/// Backend 12.
 const OTHER: &str = r#"{address = "10.0.2.12"}"#;
 
+/// Builds "web" with direct server return by IPIP, further keys and these backends.
 fn web(keys: &str, backends: &[&str]) -> String {
     let keys = format!("mode = \"dsr\"\ntunnel = \"ipip\"\n{keys}");
     service("web", &keys, WEB, &backends.join(", "))
@@ -53,7 +59,7 @@ fn syn_from_port(port: u16) -> Ip {
     tcp(&format!("198.51.100.7:{port}"), FRONTEND, flags::SYN)
 }
 
-fn stateless() -> Vec<Case> {
+fn forwarded_without_flow() -> Vec<Case> {
     let six = |ip: Ip| {
         let out = to_backend(11, ip.clone().hop().in_ip("10.0.2.10", "10.0.2.11"));
         arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
@@ -168,5 +174,5 @@ fn not_forwarded() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [stateless(), not_forwarded()].into_iter().flatten().collect()
+    [forwarded_without_flow(), not_forwarded()].into_iter().flatten().collect()
 }

@@ -21,11 +21,14 @@ struct Side {
     port: u16,
 }
 
+/// A flow from one endpoint.
 const ONE: Side = Side { endpoint: ENDPOINT, node: NODE, cookie: 1, tag: TAG_1, port: HASH_1 };
+/// The flow with the same 5-tuple from another endpoint, by another node.
 const TWO: Side =
     Side { endpoint: OTHER_ENDPOINT, node: OTHER_NODE, cookie: 2, tag: TAG_2, port: HASH_2 };
 
 impl Side {
+    /// Returns the options that Weir sends to the backend.
     fn options(&self) -> Vec<u8> {
         origin_options(self.endpoint, self.node, self.cookie, self.tag)
     }
@@ -43,14 +46,14 @@ impl Side {
         answer(ip, self.options())
     }
 
-    /// A step in which that packet reaches the gateway.
+    /// A step in which the packet of [`Side::sent`] reaches the gateway.
     fn back(&self, ip: Ip) -> Step {
         let out = to_node(self.node, self.endpoint, self.cookie, ip.clone().hop());
         arrives(EGRESS, self.sent(ip)).leaves(INGRESS, out, "answer")
     }
 
-    /// A step in which that packet is dropped.
-    fn refused(&self, ip: Ip) -> Step {
+    /// A step in which the packet of [`Side::sent`] is dropped, because it has no flow.
+    fn dropped(&self, ip: Ip) -> Step {
         arrives(EGRESS, self.sent(ip)).dropped(DropReason::NoFlow)
     }
 }
@@ -85,6 +88,7 @@ fn flow(n: u16) -> Frame {
     from_gateway(7, syn().from_port(1024 + n))
 }
 
+/// A step in which `count` new flows are forwarded to the backend.
 fn flood(count: u16) -> Step {
     let mut step = Step::new(Act::Flood { arm: INGRESS, make: flow, count });
     step.counted.push(Counted::Verdict("tunnel"));
@@ -92,7 +96,7 @@ fn flood(count: u16) -> Step {
 }
 
 fn returned() -> Vec<Case> {
-    let refused = error("10.0.2.11", "198.51.100.7", (3, 3), 0, syn().hop());
+    let port_unreachable = error("10.0.2.11", "198.51.100.7", (3, 3), 0, syn().hop());
     vec![
         case(
             "After a flow has ended, packets that an appliance returns and its own answers go to \
@@ -144,7 +148,7 @@ fn returned() -> Vec<Case> {
         case(
             "A backend's error about a request of an ended flow goes to the gateway.",
             chain(),
-            vec![ONE.forward(syn()), wait(IDLE_S), ONE.back(refused)],
+            vec![ONE.forward(syn()), wait(IDLE_S), ONE.back(port_unreachable)],
         ),
         case(
             "With a frontend of all addresses, returned packets of both directions of an ended \
@@ -187,7 +191,7 @@ fn returned() -> Vec<Case> {
 fn forged() -> Vec<Case> {
     let options = |endpoint, attachment, cookie| aws_options(endpoint, attachment, cookie);
     let attachment = |node| origin_attachment(node, TAG_1);
-    let refused =
+    let dropped =
         |options: Vec<u8>| arrives(EGRESS, answer(syn_ack(), options)).dropped(DropReason::NoFlow);
     let begun = || vec![ONE.forward(syn()), TWO.forward(syn()), wait(IDLE_S)];
     let forged = |steps: Vec<Step>| [begun(), steps, vec![ONE.back(syn_ack())]].concat();
@@ -205,29 +209,29 @@ fn forged() -> Vec<Case> {
              endpoint has a flow with the same 5-tuple.",
             chain(),
             forged(vec![
-                refused(options(OTHER_ENDPOINT, attachment(NODE), 1)),
-                refused(options(OTHER_ENDPOINT, attachment(OTHER_NODE), 2)),
-                refused(options(0x1234, attachment(NODE), 1)),
-                refused(options(0, attachment(NODE), 1)),
+                dropped(options(OTHER_ENDPOINT, attachment(NODE), 1)),
+                dropped(options(OTHER_ENDPOINT, attachment(OTHER_NODE), 2)),
+                dropped(options(0x1234, attachment(NODE), 1)),
+                dropped(options(0, attachment(NODE), 1)),
             ]),
         ),
         case(
             "An answer with another node, a node of no gateway, or another port is dropped.",
             chain(),
             forged(vec![
-                refused(options(ENDPOINT, attachment(OTHER_NODE), 1)),
-                refused(options(ENDPOINT, attachment("10.0.2.99:60001"), 1)),
-                refused(options(ENDPOINT, attachment("10.0.1.100:53"), 1)),
+                dropped(options(ENDPOINT, attachment(OTHER_NODE), 1)),
+                dropped(options(ENDPOINT, attachment("10.0.2.99:60001"), 1)),
+                dropped(options(ENDPOINT, attachment("10.0.1.100:53"), 1)),
             ]),
         ),
         case(
             "An answer with another gateway, another cookie, or no origin is dropped.",
             chain(),
             forged(vec![
-                refused(options(ENDPOINT, attachment(NODE) | 1, 1)),
-                refused(options(ENDPOINT, attachment(NODE), 2)),
-                refused(own_options(ENDPOINT)),
-                refused(options(ENDPOINT, u64::MAX, 1)),
+                dropped(options(ENDPOINT, attachment(NODE) | 1, 1)),
+                dropped(options(ENDPOINT, attachment(NODE), 2)),
+                dropped(own_options(ENDPOINT)),
+                dropped(options(ENDPOINT, u64::MAX, 1)),
             ]),
         ),
         case(
@@ -235,12 +239,12 @@ fn forged() -> Vec<Case> {
              order of options is dropped.",
             chain(),
             forged(vec![
-                ONE.refused(syn_ack().to_port(40_001)),
-                ONE.refused(response().from_port(81)),
-                ONE.refused(tcp("203.0.113.11:80", CLIENT, flags::ACK)),
-                ONE.refused(udp(FRONTEND, CLIENT)),
-                refused(long),
-                refused(rotated),
+                ONE.dropped(syn_ack().to_port(40_001)),
+                ONE.dropped(response().from_port(81)),
+                ONE.dropped(tcp("203.0.113.11:80", CLIENT, flags::ACK)),
+                ONE.dropped(udp(FRONTEND, CLIENT)),
+                dropped(long),
+                dropped(rotated),
             ]),
         ),
         case(
@@ -279,7 +283,7 @@ fn forged() -> Vec<Case> {
 
 fn undetermined() -> Vec<Case> {
     let ended = |setup: Setup| case_of(setup, vec![ONE.forward(syn()), wait(IDLE_S)]);
-    let refused = || ONE.refused(syn_ack());
+    let dropped = || ONE.dropped(syn_ack());
     let attached = |attachment: u64| {
         let received = syn().in_geneve(NODE, OUR_GENEVE, aws_options(ENDPOINT, attachment, 1));
         let outer = syn().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", ONE.options());
@@ -295,34 +299,34 @@ fn undetermined() -> Vec<Case> {
              no service matches.",
             vec![
                 services(web("", "10.0.2.12")),
-                refused(),
+                dropped(),
                 services(web("", "10.0.2.11")),
                 ONE.back(syn_ack()),
                 services(web_by_tunnel("tunnel", "gue", "10.0.2.11")),
-                refused(),
+                dropped(),
                 services(web("source_ranges = [\"192.0.2.0/24\"]", "10.0.2.11")),
-                refused(),
+                dropped(),
                 services(String::new()),
-                refused(),
+                dropped(),
             ],
         ),
         ended(with_services("tunnel geneve, affinity", web("affinity_s = 5", "10.0.2.11"))).claims(
             "With affinity an answer of an ended flow is dropped, because selection alone does \
                  not determine its backend.",
-            vec![refused()],
+            vec![dropped()],
         ),
         ended(chain()).claims(
             "All fragments of an answer of an ended flow are dropped, the first one included.",
             vec![
-                ONE.refused(syn_ack().sized(200).part(0, 40, true)),
-                ONE.refused(syn_ack().sized(200).part(40, 40, false)),
+                ONE.dropped(syn_ack().sized(200).part(0, 40, true)),
+                ONE.dropped(syn_ack().sized(200).part(40, 40, false)),
             ],
         ),
         case(
             "If an endpoint's packets arrived by one node with two attachments, an answer of an \
              ended flow is dropped, because its attachment is ambiguous.",
             chain(),
-            vec![attached(7), wait(IDLE_S), attached(8), wait(IDLE_S), refused()],
+            vec![attached(7), wait(IDLE_S), attached(8), wait(IDLE_S), dropped()],
         ),
     ]
 }
@@ -333,6 +337,7 @@ fn case_of(setup: Setup, steps: Vec<Step>) -> Case {
 }
 
 impl Case {
+    /// Sets the claim and appends steps.
     fn claims(mut self, claim: &'static str, steps: Vec<Step>) -> Case {
         self.claim = claim;
         self.steps.extend(steps);

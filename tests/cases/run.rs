@@ -18,7 +18,7 @@ pub fn run(case: &Case, plane: &mut dyn Plane) -> Result<(), String> {
     let mut values = Values::new();
     for (n, step) in case.steps.iter().enumerate() {
         let before = plane.counts();
-        play(step, plane, &mut values)
+        execute(step, plane, &mut values)
             .and_then(|()| check_balance(&plane.counts()))
             .and_then(|()| check_counters(step, &before, &plane.counts()))
             .map_err(|text| {
@@ -36,7 +36,9 @@ pub fn run(case: &Case, plane: &mut dyn Plane) -> Result<(), String> {
     Ok(())
 }
 
-fn play(step: &Step, plane: &mut dyn Plane, values: &mut Values) -> Result<(), String> {
+/// Executes a step, and compares its outgoing frames. `values` are read from these and inserted
+/// into the step's frames.
+fn execute(step: &Step, plane: &mut dyn Plane, values: &mut Values) -> Result<(), String> {
     let output = match &step.act {
         Act::Arrives(arm, frame) => plane.send(*arm, &bytes(frame, values)),
         Act::ArrivesSplit(arm, frame, first) => {
@@ -68,6 +70,7 @@ fn play(step: &Step, plane: &mut dyn Plane, values: &mut Values) -> Result<(), S
     compare(step, output, values)
 }
 
+/// Compares the outgoing frames with those of the step, and reads the values of placeholders.
 fn compare(step: &Step, output: Output, values: &mut Values) -> Result<(), String> {
     let mut text = String::new();
     for (n, (exit, wire)) in step.leaves.iter().enumerate() {
@@ -103,6 +106,7 @@ fn bytes(wire: &Wire, values: &Values) -> Vec<u8> {
     }
 }
 
+/// Returns a frame in which placeholders are replaced by the values that are known.
 fn with_values(frame: &Frame, values: &Values) -> Frame {
     let mut frame = frame.clone();
     frame.ip.rename_ports(&|port| values.get(&port).copied().unwrap_or(port));
@@ -142,6 +146,7 @@ fn resolve_placeholders(
     Ok(())
 }
 
+/// Executes [`Act::Until`].
 fn until(
     plane: &mut dyn Plane,
     arm: u8,
@@ -184,6 +189,7 @@ fn check_counters(step: &Step, before: &Counts, after: &Counts) -> Result<(), St
     if same { Ok(()) } else { Err(format!("  expected counters: {expected:?}")) }
 }
 
+/// Returns the counters that increased, and by how much.
 fn differences(before: &Counts, after: &Counts) -> BTreeMap<Counted, u64> {
     let mut out = BTreeMap::new();
     for (verdict, n) in &after.verdicts {
@@ -196,6 +202,7 @@ fn differences(before: &Counts, after: &Counts) -> BTreeMap<Counted, u64> {
     out
 }
 
+/// Describes the counters that increased.
 fn changes(before: &Counts, after: &Counts) -> String {
     let parts: Vec<String> = differences(before, after)
         .into_iter()

@@ -24,7 +24,8 @@ fn overlapping() -> Setup {
     setup
 }
 
-/// Builds the same services, and the exact frontend again for one endpoint alone.
+/// Builds the services of [`overlapping`], and the exact frontend again for one gateway endpoint
+/// alone.
 fn scoped() -> Setup {
     let mut setup = overlapping().named("a frontend of one endpoint");
     let scope = format!("{ENDPOINT:#x}");
@@ -39,7 +40,7 @@ fn scoped() -> Setup {
     setup
 }
 
-/// A case in which the packet of this endpoint reaches the backend at `port`.
+/// A case in which a packet from this gateway endpoint reaches the backend at `port`.
 fn chosen(claim: &'static str, setup: Setup, endpoint: u64, ip: Ip, port: u16) -> Case {
     let out = ip.clone().from(OUR_NAT).from_port(NAT_1).to("10.0.2.11").to_port(port).hop();
     let step = arrives(INGRESS, from_node(NODE, endpoint, 1, ip));
@@ -65,7 +66,7 @@ pub fn cases() -> Vec<Case> {
         ),
         overlap(
             "A frontend of an address is third in precedence.",
-            udp(CLIENT, "203.0.113.30:80").load(b"x"),
+            udp(CLIENT, "203.0.113.30:80").payload(b"x"),
             1003,
         ),
         overlap(

@@ -133,8 +133,9 @@ impl Setup {
         let Setup { gateways, nat_ports, nat_addresses, punt, flows, new_flows, .. } = self;
         let Setup { max_flows, max_fragments, max_affinities, max_scopes, .. } = self;
         let Setup { option_slabs, ipip_sources, icmp, region, .. } = self;
-        // One map for each of the 64 backends and NAT address of its family; a list of two and more
-        // addresses has at least one of each family.
+        // One map for each pair of a backend (64) and a NAT address of the backend's family. A list
+        // of two or more addresses has at least one of each family, so that at most all but one are
+        // of the same family.
         let nat_maps = 64 * (nat_addresses.matches('"').count() / 2).saturating_sub(1).max(1);
         format!(
             r#"name = "cases"
@@ -231,7 +232,7 @@ fn web_translated() -> String {
         )
 }
 
-/// Builds a service "web" with a tunnel to its backends.
+/// Builds a service "web" with a tunnel to its single backend.
 pub fn web_by_tunnel(mode: &str, tunnel: &str, backend: &str) -> String {
     let keys = format!("mode = \"{mode}\"\ntunnel = \"{tunnel}\"");
     service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))

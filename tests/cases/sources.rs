@@ -6,6 +6,7 @@ use super::{Case, Step, arrives, case};
 use crate::frames::{Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
+/// `egress.ipip_sources`.
 const NETWORK: &str = "100.64.7.0/24";
 /// The seed of the hash; the addresses below result from it.
 const SEED: u64 = 0x5745_4952;
@@ -28,6 +29,7 @@ fn tunnel() -> Setup {
     with_sources(aws_tunnel("ipip").named("aws, IPIP sources"))
 }
 
+/// A step in which a plain packet reaches the backend from this outer source.
 fn by_router(ip: Ip, source: &str) -> Step {
     let out = to_backend(11, ip.clone().hop().in_ip(source, "10.0.2.11"));
     arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
@@ -61,7 +63,7 @@ fn begun() -> Step {
     arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, out, "tunnel")
 }
 
-fn six() -> Setup {
+fn ipv6_backend() -> Setup {
     let mut setup = dsr().named("dsr plain, IPIP sources, IPv6 backend");
     let keys = "mode = \"dsr\"\ntunnel = \"ipip\"";
     setup.services = service("web", keys, WEB, r#"{address = "fd00:2::11"}"#);
@@ -92,7 +94,7 @@ pub fn cases() -> Vec<Case> {
         case(
             "IPIP over IPv6 has the arm's address as source and a flow label derived from the \
              flow.",
-            six(),
+            ipv6_backend(),
             vec![{
                 let out = syn_from_port(40_000).hop().in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1);
                 arrives(INGRESS, from_router(syn_from_port(40_000))).leaves(

@@ -6,8 +6,8 @@ mod errors;
 use super::addresses::*;
 use super::setups::{aws_translated, azure_translated, plain_translated};
 use super::{Case, arrives, case};
-use crate::frames::{Ip, Mac, echo, error, flags, raw, tcp, udp};
-use ends::{Ends, W46, W64, alone};
+use crate::frames::{Ip, Mac, echo_reply, echo_request, error, flags, raw, tcp, udp};
+use ends::{Ends, NAT46, NAT64, address_of};
 use tables::reason::DropReason;
 
 fn connections() -> Vec<Case> {
@@ -24,29 +24,29 @@ fn connections() -> Vec<Case> {
             ends.back(ends.response().sized(1_281)),
         ]
     };
-    let options = W46.request().options(&[7, 7, 4, 0, 0, 0, 0]).id(99);
-    let extension = W64.request().extension(0, &[1, 4, 0, 0, 0, 0]).label(0x0123);
+    let options = NAT46.request().options(&[7, 7, 4, 0, 0, 0, 0]).id(99);
+    let extension = NAT64.request().extension(0, &[1, 4, 0, 0, 0, 0]).label(0x0123);
     vec![
         case(
             "A connection of an IPv4 client to an IPv6 backend is translated: headers, addresses, \
              ports and checksums; a wrong checksum stays wrong by the same difference.",
             aws_translated(),
-            both(W46),
+            both(NAT46),
         ),
         case(
             "A connection of an IPv6 client to an IPv4 backend is translated.",
             aws_translated(),
-            both(W64),
+            both(NAT64),
         ),
         case(
             "Translation to IPv6 removes IPv4 options.",
             aws_translated(),
-            vec![W46.forward(W46.syn()), W46.forward(options)],
+            vec![NAT46.forward(NAT46.syn()), NAT46.forward(options)],
         ),
         case(
             "Translation to IPv4 removes an IPv6 hop-by-hop options header.",
             aws_translated(),
-            vec![W64.forward(W64.syn()), W64.forward(extension)],
+            vec![NAT64.forward(NAT64.syn()), NAT64.forward(extension)],
         ),
     ]
 }
@@ -78,15 +78,15 @@ fn other_sources() -> Vec<Case> {
         case(
             "An Azure gateway's IPv4 clients reach an IPv6 backend.",
             azure_translated(),
-            azure(W46),
+            azure(NAT46),
         ),
         case(
             "An Azure gateway's IPv6 clients reach an IPv4 backend.",
             azure_translated(),
-            azure(W64),
+            azure(NAT64),
         ),
-        case("Plain IPv4 clients reach an IPv6 backend.", plain_translated(), plain(W46)),
-        case("Plain IPv6 clients reach an IPv4 backend.", plain_translated(), plain(W64)),
+        case("Plain IPv4 clients reach an IPv6 backend.", plain_translated(), plain(NAT46)),
+        case("Plain IPv6 clients reach an IPv4 backend.", plain_translated(), plain(NAT64)),
     ]
 }
 
@@ -94,32 +94,32 @@ fn other_protocols() -> Vec<Case> {
     let datagrams = |ends: Ends| {
         let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(ends.any).ip(), port);
         let (frontend, backend) = (at(53).to_string(), ends.any_backend);
-        let question = udp(ends.client, &frontend).load(b"question");
-        let answer = udp(&frontend, ends.client).load(b"an answer");
+        let question = udp(ends.client, &frontend).payload(b"question");
+        let answer = udp(&frontend, ends.client).payload(b"an answer");
         let plain = answer.clone().from(backend).from_port(53).to(ends.nat).to_port(NAT_1);
         vec![ends.any_forward(question), ends.any_back(answer, plain)]
     };
     let pings = |ends: Ends| {
-        let client = alone(ends.client);
-        let ping = echo(&client, ends.any, true).from_port(77).load(b"ping");
-        let pong = echo(ends.any, &client, false).from_port(77).load(b"ping");
-        let plain = echo(ends.any_backend, ends.nat, false).from_port(NAT_1).load(b"ping");
+        let client = address_of(ends.client);
+        let ping = echo_request(&client, ends.any).from_port(77).payload(b"ping");
+        let pong = echo_reply(ends.any, &client).from_port(77).payload(b"ping");
+        let plain = echo_reply(ends.any_backend, ends.nat).from_port(NAT_1).payload(b"ping");
         vec![ends.any_forward(ping), ends.any_back(pong, plain)]
     };
-    let unsummed = udp(CLIENT, "203.0.113.20:53").load(b"question").unsummed();
+    let unsummed = udp(CLIENT, "203.0.113.20:53").payload(b"question").unsummed();
     let summed = unsummed.clone().summed().from(OUR_NAT6).from_port(NAT_1).to("[fd00:2::12]:53");
     vec![
-        case("UDP of an IPv4 client reaches an IPv6 backend.", aws_translated(), datagrams(W46)),
-        case("UDP of an IPv6 client reaches an IPv4 backend.", aws_translated(), datagrams(W64)),
+        case("UDP of an IPv4 client reaches an IPv6 backend.", aws_translated(), datagrams(NAT46)),
+        case("UDP of an IPv6 client reaches an IPv4 backend.", aws_translated(), datagrams(NAT64)),
         case(
             "A ping over IPv4 reaches the backend as a ping over IPv6.",
             aws_translated(),
-            pings(W46),
+            pings(NAT46),
         ),
         case(
             "A ping over IPv6 reaches the backend as a ping over IPv4.",
             aws_translated(),
-            pings(W64),
+            pings(NAT64),
         ),
         case(
             "A UDP datagram without a checksum receives the checksum that IPv6 requires.",
@@ -133,12 +133,12 @@ fn other_protocols() -> Vec<Case> {
     ]
 }
 
-fn pieces() -> Vec<Case> {
+fn fragments() -> Vec<Case> {
     let parts = |ends: Ends| {
         let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(ends.any).ip(), port);
         let frontend = at(53).to_string();
-        let question = || udp(ends.client, &frontend).id(4_711).load(&[0x5a; 3_000]);
-        let answer = || udp(&frontend, ends.client).id(99).load(&[0xa5; 2_000]);
+        let question = || udp(ends.client, &frontend).id(4_711).payload(&[0x5a; 3_000]);
+        let answer = || udp(&frontend, ends.client).id(99).payload(&[0xa5; 2_000]);
         let plain = || answer().from(ends.any_backend).from_port(53).to(ends.nat).to_port(NAT_1);
         vec![
             ends.any_forward(question().part(0, 1_480, true)),
@@ -149,14 +149,14 @@ fn pieces() -> Vec<Case> {
         ]
     };
     vec![
-        case("IPv4 fragments are translated to IPv6 fragments.", aws_translated(), parts(W46)),
-        case("IPv6 fragments are translated to IPv4 fragments.", aws_translated(), parts(W64)),
+        case("IPv4 fragments are translated to IPv6 fragments.", aws_translated(), parts(NAT46)),
+        case("IPv6 fragments are translated to IPv4 fragments.", aws_translated(), parts(NAT64)),
     ]
 }
 
 fn not_forwarded() -> Vec<Case> {
     let exceeded = |ends: Ends, is: (u8, u8), quotes: usize| {
-        let (at, to) = (alone(ends.frontend), alone(ends.client));
+        let (at, to) = (address_of(ends.frontend), address_of(ends.client));
         let reported = error(&at, &to, is, 0, ends.syn().ttl(1)).quoting(quotes).tos(0xc0);
         let expiring = from_gateway(1, ends.syn().ttl(1));
         let answer = from_gateway(1, reported).sent_back();
@@ -165,26 +165,26 @@ fn not_forwarded() -> Vec<Case> {
             arrives(INGRESS, expiring).answered(INGRESS, answer, DropReason::TtlExceeded),
         ]
     };
-    let redirect = error("198.51.100.1", "203.0.113.10", (5, 1), 7, W46.response().hop());
-    let option = error("fd00:9::9", OUR_NAT6, (4, 2), 40, W46.beyond(W46.request()).hop());
-    let routed = W46.request().options(&[131, 7, 4, 192, 0, 2, 1]);
-    let cut = udp(CLIENT, "203.0.113.20:53").id(9).load(&[1; 600]).unsummed().part(0, 256, true);
-    let piece = echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(&[1; 600]);
+    let redirect = error("198.51.100.1", "203.0.113.10", (5, 1), 7, NAT46.response().hop());
+    let option = error("fd00:9::9", OUR_NAT6, (4, 2), 40, NAT46.beyond(NAT46.request()).hop());
+    let routed = NAT46.request().options(&[131, 7, 4, 192, 0, 2, 1]);
+    let cut = udp(CLIENT, "203.0.113.20:53").id(9).payload(&[1; 600]).unsummed().part(0, 256, true);
+    let piece = echo_request("198.51.100.7", "203.0.113.20").from_port(77).payload(&[1; 600]);
     let authentic = raw("2001:db8:c::7", "2001:db8:f::20", 6).extension(51, &[0; 10]);
     let segment = tcp(CLIENT6, "[2001:db8:f::20]:80", flags::SYN).bytes();
-    let authentic = authentic.load(&segment[40..]);
+    let authentic = authentic.payload(&segment[40..]);
     let dropped =
         |ip: Ip| arrives(INGRESS, from_gateway(1, ip)).dropped(DropReason::NotTranslatable);
     vec![
         case(
             "An IPv4 packet whose TTL expires at Weir is answered with an ICMPv4 error.",
             aws_translated(),
-            exceeded(W46, (11, 0), 548),
+            exceeded(NAT46, (11, 0), 548),
         ),
         case(
             "An IPv6 packet whose hop limit expires at Weir is answered with an ICMPv6 error.",
             aws_translated(),
-            exceeded(W64, (3, 0), 1_232),
+            exceeded(NAT64, (3, 0), 1_232),
         ),
         case(
             "A packet that cannot be translated is dropped for a separate reason: a redirect, an \
@@ -192,7 +192,7 @@ fn not_forwarded() -> Vec<Case> {
              ping, an authentication header.",
             aws_translated(),
             vec![
-                W46.forward(W46.syn()),
+                NAT46.forward(NAT46.syn()),
                 dropped(redirect),
                 arrives(EGRESS, from_backend(11, option)).dropped(DropReason::NotTranslatable),
                 dropped(routed),
@@ -206,8 +206,15 @@ fn not_forwarded() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [connections(), other_sources(), other_protocols(), pieces(), not_forwarded(), errors::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        connections(),
+        other_sources(),
+        other_protocols(),
+        fragments(),
+        not_forwarded(),
+        errors::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

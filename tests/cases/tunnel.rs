@@ -12,6 +12,7 @@ fn to_appliance(cookie: u32, ip: Ip) -> Ip {
     ip.in_geneve("10.0.2.10", "10.0.2.11:6081", options).from_port(HASH_1)
 }
 
+/// A step in which the gateway's packet reaches the inspection appliance.
 fn forward(cookie: u32, ip: Ip) -> Step {
     let out = to_backend(11, to_appliance(cookie, ip.clone().hop()));
     arrives(INGRESS, from_gateway(cookie, ip)).leaves(EGRESS, out, "tunnel")
@@ -83,7 +84,7 @@ fn chain() -> Vec<Case> {
             vec![
                 arrives(
                     EGRESS,
-                    from_backend(11, udp("10.0.2.11:50000", "10.0.2.10:6080").load(&[0x95; 40])),
+                    from_backend(11, udp("10.0.2.11:50000", "10.0.2.10:6080").payload(&[0x95; 40])),
                 )
                 .dropped(DropReason::GueHeader),
             ],
@@ -92,7 +93,7 @@ fn chain() -> Vec<Case> {
 }
 
 /// A case of a tunnel whose backend answers once through the tunnel and once without it.
-fn leg(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip) -> Case {
+fn both_paths(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip) -> Case {
     let forward = |ip: Ip| {
         let out = to_backend(11, wrap(ip.clone().hop()));
         arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "tunnel")
@@ -115,21 +116,21 @@ fn leg(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip
     case(claim, aws_tunnel(tunnel), steps)
 }
 
-fn legs() -> Vec<Case> {
+fn answers() -> Vec<Case> {
     vec![
-        leg(
+        both_paths(
             "A backend behind IPIP may answer by the tunnel or plain.",
             "ipip",
             |ip| ip.in_ip("10.0.2.10", "10.0.2.11"),
             |ip| ip.in_ip("10.0.2.11", "10.0.2.10"),
         ),
-        leg(
+        both_paths(
             "A backend behind GUE may answer by the tunnel or plain.",
             "gue",
             |ip| ip.in_gue("10.0.2.10", "10.0.2.11:6080").from_port(HASH_1),
             |ip| ip.in_gue("10.0.2.11:55555", "10.0.2.10:6080"),
         ),
-        leg(
+        both_paths(
             "A backend behind VXLAN may answer by the tunnel or plain.",
             "vxlan",
             |ip| {
@@ -161,7 +162,7 @@ fn headers() -> Vec<Case> {
             "UDP to port 0 matches no tunnel, whatever its length field.",
             aws_tunnel("ipip"),
             vec![{
-                let mut ip = udp("10.0.1.100:5", "10.0.1.10:0").load(&[7; 20]);
+                let mut ip = udp("10.0.1.100:5", "10.0.1.10:0").payload(&[7; 20]);
                 ip.claimed_udp_len = Some(30);
                 arrives(INGRESS, from_router(ip)).punted()
             }],
@@ -302,7 +303,7 @@ fn rejected_too_big() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [chain(), legs(), headers(), lowered_path_mtu(), rejected_too_big()]
+    [chain(), answers(), headers(), lowered_path_mtu(), rejected_too_big()]
         .into_iter()
         .flatten()
         .collect()

@@ -151,7 +151,7 @@ test('promtool accepts the rules and the example of a configuration', () => {
   }
 });
 
-test('each job of the example has TLS and a token, and finds what config creates', () => {
+test('each job of the example has TLS and a token, and discovers what the modules create', () => {
   const text = read('config/prometheus/prometheus.yml');
   const jobs = text.split('  - job_name: ').slice(1);
   assert.equal(jobs.length, 3);
@@ -178,7 +178,7 @@ test('every alert fires for its series, and does not for others', () => {
   assert.equal(status, 0, output);
 });
 
-test('finds alerts that do not fire, without the job, always, and only at the beginning', () => {
+test('finds alerts that never fire, lack the job, always fire, or fire only at the beginning', () => {
   const text = read('config/prometheus/alerts.yml');
   const from = '\n          weir_able == 0\n';
   assert.equal(text.split(from).length, 2);

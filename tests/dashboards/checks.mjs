@@ -69,7 +69,7 @@ export function runbookFaults(alerts, pages) {
       continue;
     }
     const text = found[0][2];
-    // What it means and what to look at is prose; these parts can be recognized.
+    // Only the length and the part *Escalate* can be checked; the rest is prose.
     if (text.split(/\s+/).length < 30) faults.push(`${page}.md: ${alert}: too short for a runbook`);
     if (!text.includes('*Escalate*'))
       faults.push(`${page}.md: ${alert}: does not say when to escalate`);
@@ -102,7 +102,7 @@ export function dashboardFaults(dashboards) {
         }
       }
       if (panel.type === 'row') continue;
-      // Exceptions of the lab are found by title.
+      // The lab's tests find panels without data (WITHOUT_DATA) by title.
       if (titles.has(`${panel.type} ${panel.title}`)) faults.push(`${at}: title occurs twice`);
       titles.add(`${panel.type} ${panel.title}`);
       if (!panel.description?.endsWith('.')) faults.push(`${at}: no description`);

@@ -29,17 +29,17 @@ const PALETTE = [
 const escape = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
 /**
- * Returns the distance of the lines of an axis up to `most`: 1, 2, 2.5 or 5 times a power of ten,
- * in the unit that is shown, so that there are three to five lines. An axis of whole numbers has
- * no fractions.
+ * Returns the distance between the grid lines of an axis up to `max`: 1, 2, 2.5 or 5 times a power
+ * of ten, in the unit that is shown, so that there are three to five lines. An axis of whole
+ * numbers has no fractions.
  */
-function axisStep(most, unit, whole) {
+function axisStep(max, unit, whole) {
   let scale = 1;
-  if (unit === 'bytes') while (most / scale >= 1024) scale *= 1024;
-  const least = most / scale / 4;
-  const power = 10 ** Math.floor(Math.log10(least));
+  if (unit === 'bytes') while (max / scale >= 1024) scale *= 1024;
+  const min = max / scale / 4;
+  const power = 10 ** Math.floor(Math.log10(min));
   const factors = unit === 'short' && whole && power < 10 ? [1, 2, 5, 10] : [1, 2, 2.5, 5, 10];
-  const step = factors.find((factor) => factor * power >= least * (1 - 1e-9)) * power;
+  const step = factors.find((factor) => factor * power >= min * (1 - 1e-9)) * power;
   return (unit === 'short' && whole ? Math.max(1, step) : step) * scale;
 }
 
@@ -98,8 +98,8 @@ export function format(value, unit) {
 const legendOf = (template, labels) =>
   template.replace(/\{\{(\w+)\}\}/g, (_, name) => labels[name] ?? '').trim();
 
-const step = (thresholds, value) =>
-  thresholds.steps.filter(({ value: least }) => least === null || value >= least).at(-1).color;
+const thresholdColor = (thresholds, value) =>
+  thresholds.steps.filter(({ value: min }) => min === null || value >= min).at(-1).color;
 
 function colorOf(panel, legend, index) {
   const match = panel.fieldConfig.overrides.find(
@@ -147,12 +147,12 @@ function drawSeries(panel, answers, [width, height], range) {
   }
   const values = shown.flatMap(({ points }) => points.map(([, value]) => value));
   const limits = (defaults.thresholds?.steps ?? []).filter(({ value }) => value !== null);
-  let most = Math.max(...values, 0) * 1.05 || 1;
+  let max = Math.max(...values, 0) * 1.05 || 1;
   // Without a value above 0, the axis shows the limits.
-  if (limits.length && !values.some((value) => value > 0)) most = limits.at(-1).value * 1.5;
-  if (defaults.max !== undefined) most = Math.max(defaults.max, ...values);
-  const step = axisStep(most, defaults.unit, values.every(Number.isInteger));
-  const count = Math.ceil(most / step - 1e-9);
+  if (limits.length && !values.some((value) => value > 0)) max = limits.at(-1).value * 1.5;
+  if (defaults.max !== undefined) max = Math.max(defaults.max, ...values);
+  const step = axisStep(max, defaults.unit, values.every(Number.isInteger));
+  const count = Math.ceil(max / step - 1e-9);
   const top = count * step;
   const [left, right, bottom, above] = [62, 8, 20, 6];
   const legendHeight =
@@ -179,7 +179,7 @@ function drawSeries(panel, answers, [width, height], range) {
   shown.forEach((line, index) => {
     const color = colorOf(panel, line.legend, index);
     line.color = color;
-    // In a stack, a line without values would cover the one below.
+    // In a stack, a line whose values are all zero would cover the one below.
     if (stack && line.points.every(([, value, low]) => value === low)) return;
     // A line ends where samples are missing.
     for (const points of segments(line.points)) {
@@ -212,7 +212,7 @@ function drawStat(panel, answers, [, height]) {
   const { defaults } = panel.fieldConfig;
   const value = Number(answers[0].series[0]?.value[1] ?? Number.NaN);
   const mapped = defaults.mappings[0]?.options[value];
-  const color = mapped?.color ?? step(defaults.thresholds, value);
+  const color = mapped?.color ?? thresholdColor(defaults.thresholds, value);
   const text = mapped?.text ?? format(value, defaults.unit);
   return `<div class="stat" style="background:${HEX[color]};height:${height}px">${escape(text)}</div>`;
 }
@@ -244,7 +244,7 @@ function drawTable(panel, answers) {
     const property = (id) => override?.properties.find((one) => one.id === id)?.value;
     const steps = property('thresholds');
     const color =
-      steps && row.values[n] !== undefined ? HEX[step(steps, row.values[n])] : 'inherit';
+      steps && row.values[n] !== undefined ? HEX[thresholdColor(steps, row.values[n])] : 'inherit';
     return `<td style="color:${color}">${format(row.values[n], property('unit'))}</td>`;
   };
   const body = [...rows.values()].map(

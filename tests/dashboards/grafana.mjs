@@ -38,7 +38,7 @@ const overrides = (legends) =>
     }),
   );
 
-/** Returns thresholds: green below the first value, then the color of each. */
+/** Returns thresholds: the color `base` below the first value, then the color of each value. */
 const thresholds = (steps, base = 'green') => ({
   mode: 'absolute',
   steps: [{ color: base, value: null }, ...steps.map(([value, color]) => ({ color, value }))],
@@ -286,7 +286,10 @@ const VARIABLES = {
   runbooks: { name: 'runbooks', label: 'Book', type: 'constant', query: BOOK, hide: 2 },
 };
 
-/** Returns a dashboard. `rows` are [title, panels]; `more` names further variables. */
+/**
+ * Returns a dashboard. `rows` are [title, panels]; `variables` names those of VARIABLES that it has
+ * in addition to datasource, job and runbooks.
+ */
 export function dashboard({ uid, title, description, variables, rows }) {
   const panels = [];
   let [id, y] = [1, 0];
@@ -355,7 +358,7 @@ export function dashboard({ uid, title, description, variables, rows }) {
   };
 }
 
-/** Returns, by dashboard and panel, why a lab has no data for it. */
+/** Returns, for one dashboard, by title of the panel why the lab has no data for it. */
 export const withoutData = (spec) =>
   new Map(
     spec.rows.flatMap(([, row]) =>

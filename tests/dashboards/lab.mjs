@@ -22,7 +22,7 @@ import { ROOT } from './generate.mjs';
 const PROGRAMS = resolve(ROOT, process.env.CARGO_TARGET_DIR ?? 'target', 'debug');
 const AWS = 'http://127.0.0.1:4566';
 const AZURE = 'https://localhost:4567';
-/** The label of the appliance. */
+/** The label `instance` of the appliance. */
 export const INSTANCE = 'weir-1';
 const PROMETHEUS = 'http://127.0.0.1:19090';
 const [SUBSCRIPTION, CONSUMER] = ['aa', 'bb'].map(
@@ -57,7 +57,7 @@ backends = [{ address = "10.0.2.11", port = 8080 }, { address = "10.0.2.12", por
 /** The same services without backends: the broken lab. */
 const EMPTY = SERVICES.replaceAll(/^backends = \[.*?\]$/gms, 'backends = []');
 
-/** The same services while a backend is in maintenance. */
+/** The same services with one more backend in maintenance. */
 const MAINTENANCE = SERVICES.replace(
   '"10.0.2.13", port = 8080 }',
   '"10.0.2.13", port = 8080, state = "maintenance" }',
@@ -328,11 +328,11 @@ export class Lab {
 
   async #neighbor() {
     writeFileSync(this.#path('bird.conf'), BIRD);
-    const place = ['-s', this.#path('bird.ctl'), '-P', this.#path('bird.pid')];
-    this.bird = this.#spawn('backend', 'bird', ['-f', '-c', this.#path('bird.conf'), ...place]);
+    const files = ['-s', this.#path('bird.ctl'), '-P', this.#path('bird.pid')];
+    this.bird = this.#spawn('backend', 'bird', ['-f', '-c', this.#path('bird.conf'), ...files]);
   }
 
-  /** Adds the sections and the services, and restarts slowpath, which the playground starts again. */
+  /** Adds the sections and the services, and kills slowpath, which the playground starts again. */
   async #configure() {
     const path = join(this.folder, 'weir.toml');
     const text = `labels = { role = "edge" }\n${readFileSync(path, 'utf8')}${sections(this.folder, this.#path('secrets'))}`;
@@ -353,7 +353,7 @@ export class Lab {
     });
   }
 
-  /** Clients in addition to those of the playground: of the service that denies them. */
+  /** Starts clients beside the playground's: of the service that denies them, and of the API. */
   #clients() {
     const loop = 'while :; do curl --silent --max-time 0.3 http://203.0.113.20/; sleep 0.2; done';
     this.#spawn('client', 'sh', ['-c', loop]);
@@ -434,7 +434,7 @@ export class Lab {
     return this.#get('/api/v1/alerts', {}).then((data) => data.alerts);
   }
 
-  /** Sets a backend to maintenance, or back. */
+  /** Sets one more backend to maintenance (`begins`), or back. */
   maintain(begins) {
     writeFileSync(join(this.folder, 'services.toml'), begins ? MAINTENANCE : SERVICES);
   }
@@ -444,12 +444,12 @@ export class Lab {
     this.#stopping = true;
     writeFileSync(join(this.folder, 'services.toml'), EMPTY);
     this.bird.kill();
-    // New connections, which the loss is measured by.
+    // New connections, whose dropped packets are the loss that the alert measures.
     const attempt = 'curl --silent --max-time 0.3 http://203.0.113.10/ &';
     this.#spawn('client', 'sh', ['-c', `while :; do ${attempt.repeat(8)} wait; done`]);
   }
 
-  /** Ends everything. The appliance is first, while the clouds still serve. */
+  /** Ends everything: the appliance first, so that the emulated clouds still serve it. */
   stop() {
     this.#stopping = true;
     let output = '';

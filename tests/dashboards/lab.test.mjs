@@ -16,6 +16,7 @@ import { ALERTS } from './rules.mjs';
 
 /** Seconds of history that panels show. */
 const HISTORY = 75;
+/** The maximum size of a picture, in bytes. */
 const LARGEST_PICTURE = 200_000;
 
 /** The alerts that the broken lab must fire: no backend, no BGP neighbor. */
@@ -31,7 +32,7 @@ const folder = mkdtempSync(join(tmpdir(), 'weir-rules-'));
 let lab;
 let settled;
 
-/** Returns a query with the variables that Grafana would replace. */
+/** Replaces the variables of a query, as Grafana would. */
 const replaced = (expr) =>
   expr
     .replaceAll('$__rate_interval', '10s')
@@ -39,7 +40,7 @@ const replaced = (expr) =>
     .replaceAll('$instance', INSTANCE)
     .replaceAll('$service', '.*');
 
-/** Copies the rules; alerts wait as many seconds as minutes, and hours 60 times as long. */
+/** Copies the rules with shorter waits of alerts: a second for each minute. */
 function rules() {
   return ['recording.yml', 'alerts.yml'].map((name) => {
     const text = readFileSync(join(ROOT, 'config/prometheus', name), 'utf8');
@@ -58,7 +59,7 @@ before(async () => {
     await eventually(expr, 120, async () => (await lab.query(expr)).length > 0);
   }
   settled = Date.now();
-  // Changes, so that their durations and requests are counted, and back.
+  // Makes changes and reverts them, so that the metrics have their durations and requests.
   await sleep(20_000);
   lab.maintain(true);
   await lab.run('weir', 'pls', 'pause', 'shop/web');

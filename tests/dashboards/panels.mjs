@@ -145,7 +145,7 @@ export const FLEET = {
       [
         table(
           'Appliances',
-          'One row per appliance; the name leads to its dashboard.',
+          'One row per appliance; the name links to its dashboard.',
           { instance: 'Appliance' },
           [
             [
@@ -451,7 +451,7 @@ export const APPLIANCE = {
         ),
         series(
           'Ended or changed flows',
-          'moved and reset: the backend failed or was removed. evicted: the table, a ring or NAT ports were exhausted.',
+          'moved and reset: the backend failed or was removed. evicted: the table, a ring or NAT ports were exhausted. untracked: forwarded without an entry.',
           'ops',
           ['moved', 'reset', 'evicted', 'untracked'].map((what) => [
             rate(`weir_flows_${what}_total`, ONE),
@@ -696,7 +696,7 @@ export const SERVICES = {
         ]),
         series(
           'Backends',
-          'Backends of the selected services by state, on the first appliance by name.',
+          'Backends of the selected services by state, on one appliance: one that is able, if there is any.',
           'short',
           [
             [
@@ -708,7 +708,7 @@ export const SERVICES = {
         ),
         series(
           'Healthy backends',
-          'The least number that an appliance has.',
+          'The smallest number on any appliance.',
           'short',
           [[`min by (service) (weir_service_backends{${SERVICE},state="healthy"})`, '{{service}}']],
           { alert: 'WeirServiceWithoutBackend' },
@@ -898,7 +898,7 @@ export const DATA_PLANE = {
         ),
         series(
           'Gateway legs',
-          'Established flows that came by another node, port or option of their gateway.',
+          'Changes of the gateway node, ports or options of established flows; shared: one for both directions, because no option slab was free.',
           'ops',
           [
             [rate('weir_gateway_leg_changes_total', ONE), 'changed'],
@@ -981,7 +981,7 @@ export const CLOUD = {
         ),
         series(
           'Targets',
-          'Targets of the group or members of the pool, as the first appliance sees them.',
+          'Targets of the group or members of the pool: the largest number that an appliance sees.',
           'short',
           [[`max by (state) (weir_cloud_targets{${ALL}}) > 0`, '{{state}}']],
           { stack: true },

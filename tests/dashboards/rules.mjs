@@ -71,7 +71,7 @@ const rx = (perMinute) =>
   growing('weir_packets_total', { arm: 'ingress', direction: 'rx' }, perMinute);
 const drop = (reason, perMinute) =>
   growing('weir_drops_total', { arm: 'ingress', reason }, perMinute);
-/** Drops that grow by this much every ten minutes. */
+/** Drops that grow by this much at once, every ten minutes. */
 const steps = (reason, per10Minutes) =>
   s(
     'weir_drops_total',
@@ -104,12 +104,12 @@ export const XDP_LOSSES = ['redirects_refused', 'redirects_dropped', 'sends_drop
 const XDP_COUNTERS = XDP_LOSSES.map((name) => `xdp_${name}`);
 const family = { ...neighbor, afi: 'ipv4', safi: 'unicast' };
 
-/** An alert on a gauge without labels of its own that is 0 or 1 (`bad`). */
+/** Series for an alert on a gauge that is 0 or 1; it fires for the value `bad`. */
 const flag = (metric, labels, bad) => ({
   fires: [constant(metric, labels, bad)],
   quiet: [constant(metric, labels, 1 - bad)],
 });
-/** An alert on any growth of a counter. */
+/** Series for an alert on the growth of a counter; it fires for `perMinute`, and not for 0. */
 const growth = (metric, labels, perMinute = 6) => ({
   fires: [growing(metric, labels, perMinute)],
   quiet: [growing(metric, labels, 0)],
@@ -228,7 +228,7 @@ export const GROUPS = [
       {
         alert: 'WeirNicUnstable',
         severity: 'ticket',
-        // Half a step above the limit: `increase` extrapolates.
+        // The alert is meant for three or more; `increase` extrapolates to fractions.
         expr: `sum without (arm) (${sumOf(INCIDENTS, 'increase', '1h')}) > 2.5`,
         for: '0m',
         summary: 'A NIC of {{ $labels.instance }} is unstable',
@@ -275,7 +275,7 @@ export const GROUPS = [
           ' and weir:packets_lost:rate5m > 1',
         for: '2m',
         summary: '{{ $labels.instance }} loses {{ $value | humanizePercentage }} of its packets',
-        description: 'The loss objective of 30 days (0.01 %) is used up within two to five days.',
+        description: 'At this rate the loss objective of 30 days (0.01 %) is used up within five days.',
         fires: [rx(600_000), drop('no_neighbor', 6_000), NO_MISSES],
         quiet: [rx(600_000), drop('no_neighbor', 30), drop('source_denied', 60_000), NO_MISSES],
       },
@@ -789,7 +789,7 @@ export const GROUPS = [
       {
         alert: 'WeirBgpSessionUnstable',
         severity: 'ticket',
-        // As for WeirNicUnstable.
+        // For four or more, with the same margin as in WeirNicUnstable.
         expr: 'increase(weir_bgp_session_flaps_total[1h]) > 3.5',
         for: '0m',
         summary: 'BGP session of {{ $labels.instance }} with {{ $labels.neighbor }} is unstable',

@@ -15,6 +15,7 @@ pub struct Field {
     pub len: usize,
 }
 
+/// A layer's fields of fixed length, in order: name and length in bytes.
 type Shape = &'static [(&'static str, usize)];
 
 const ETHERNET: Shape = &[("to", 6), ("from", 6), ("ethertype", 2)];
@@ -57,7 +58,8 @@ const GENEVE: Shape =
 const OPTION: Shape = &[("class", 2), ("type", 1), ("length", 1)];
 const VXLAN: Shape = &[("flags", 4), ("vni", 3), ("reserved", 1)];
 
-/// UDP ports that are parsed as tunnels, as in the setups of the cases.
+/// UDP ports that are parsed as tunnels: the assigned ones, and those of the cases' Azure gateway
+/// before its pool changes.
 const GENEVE_PORT: u16 = 6081;
 const VXLAN_PORTS: [u16; 4] = [4789, 10_800, 10_801, 10_802];
 const GUE_PORT: u16 = 6080;

@@ -42,7 +42,17 @@ pub fn udp(src: &str, dst: &str) -> Ip {
     new(src, dst, Body::Udp)
 }
 
-/// Creates an echo request or reply; the source's port is the identifier.
+/// Creates an echo request; the source's port is the identifier.
+pub fn echo_request(src: &str, dst: &str) -> Ip {
+    echo(src, dst, true)
+}
+
+/// Creates an echo reply; the source's port is the identifier.
+pub fn echo_reply(src: &str, dst: &str) -> Ip {
+    echo(src, dst, false)
+}
+
+/// Creates an echo request, or a reply unless `request`; the source's port is the identifier.
 pub fn echo(src: &str, dst: &str, request: bool) -> Ip {
     new(src, dst, Body::Echo { request, seq: 1 })
 }
@@ -109,7 +119,7 @@ impl Ip {
         self
     }
 
-    /// Decrements the TTL or hop limit.
+    /// Decrements the TTL or hop limit, as each router does.
     pub fn hop(mut self) -> Ip {
         self.ttl -= 1;
         self
@@ -146,8 +156,8 @@ impl Ip {
         self
     }
 
-    /// Adds an IPv6 extension header of this number; `body` follows the length byte and has 6
-    /// bytes plus a multiple of 8.
+    /// Adds an IPv6 extension header with this protocol number; `body` follows the length byte and
+    /// has 6 bytes plus a multiple of 8.
     pub fn extension(mut self, number: u8, body: &[u8]) -> Ip {
         let mut bytes = vec![((body.len() + 2) / 8 - 1) as u8];
         bytes.extend(body);
@@ -156,7 +166,7 @@ impl Ip {
     }
 
     /// Sets the payload.
-    pub fn load(mut self, payload: &[u8]) -> Ip {
+    pub fn payload(mut self, payload: &[u8]) -> Ip {
         self.payload = payload.to_vec();
         self
     }

@@ -14,7 +14,7 @@ pub mod sum;
 
 pub use body::{aws_options, flags, option, options};
 pub use fields::{describe, difference};
-pub use ip::{echo, end, error, raw, tcp, udp};
+pub use ip::{echo, echo_reply, echo_request, end, error, raw, tcp, udp};
 pub use structure::{Body, Fragment, Geneve, Ip, Mac, Sum, Vxlan};
 
 /// An Ethernet frame: its link-layer addresses and its IP packet.
@@ -37,7 +37,7 @@ pub struct Frame {
 pub enum Damage {
     /// Truncate to this many bytes.
     Cut(usize),
-    /// Write these bytes at this offset.
+    /// Write these bytes at this offset; those beyond the frame's end are left out.
     Set(usize, Vec<u8>),
     /// Append zeros up to this length (Ethernet pads frames to 60 bytes).
     Pad(usize),
@@ -125,15 +125,24 @@ impl Frame {
     }
 }
 
-/// Builds an ARP request of `sender` for `target` (RFC 826), or a reply if `answer`.
-pub fn arp(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4], answer: bool) -> Vec<u8> {
+/// Builds a frame with an ARP request of `sender` for `target` (RFC 826).
+pub fn arp_request(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    arp(from, to, sender, target, false)
+}
+
+/// Builds a frame with an ARP reply of `sender` to `target` (RFC 826).
+pub fn arp_reply(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    arp(from, to, sender, target, true)
+}
+
+fn arp(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4], is_reply: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(60);
     out.extend(to);
     out.extend(from);
-    out.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, if answer { 2 } else { 1 }]);
+    out.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, if is_reply { 2 } else { 1 }]);
     out.extend(from);
     out.extend(sender);
-    out.extend(if answer { to } else { [0; 6] });
+    out.extend(if is_reply { to } else { [0; 6] });
     out.extend(target);
     out.resize(60, 0);
     out

@@ -28,7 +28,7 @@ impl Ip {
         }
     }
 
-    /// Returns whether [`Ip::rename_ports`] would look at `port`.
+    /// Returns whether [`Ip::rename_ports`] would replace `port` anywhere in the packet.
     pub fn mentions_port(&self, port: u16) -> bool {
         let mut words = match &self.body {
             Body::Geneve(header, _) => header.options.chunks_exact(2),

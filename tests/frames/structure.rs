@@ -27,7 +27,7 @@ pub struct Ip {
     pub ttl: u8,
     /// DSCP and ECN.
     pub tos: u8,
-    /// IPv6 flow label.
+    /// The lower 16 bits of the IPv6 flow label; the upper four are 0.
     pub label: u16,
     /// Identification, also of an IPv6 fragment.
     pub id: u32,
@@ -42,7 +42,7 @@ pub struct Ip {
     pub fragment: Option<Fragment>,
     /// The contents.
     pub body: Body,
-    /// Bytes after the L4 header.
+    /// Bytes after the L4 header; not used by errors and tunnels, which contain a packet.
     pub payload: Vec<u8>,
     /// How the L4 checksum is written.
     pub sum: Sum,
@@ -102,12 +102,12 @@ pub enum Body {
         seq: u32,
         /// Acknowledgment number.
         ack: u32,
-        /// [`super::flags`].
+        /// Control bits, a combination of [`super::flags`].
         flags: u8,
         /// Options, a multiple of four bytes.
         options: Vec<u8>,
     },
-    /// UDP with a payload.
+    /// UDP without a tunnel; the data is [`Ip::payload`].
     Udp,
     /// ICMP or ICMPv6 echo; the identifier is the source port.
     Echo {

@@ -9,17 +9,18 @@ const FRONTEND: &str = "203.0.113.10:80";
 
 /// Returns a TCP segment with one byte of payload.
 fn x() -> Ip {
-    tcp(CLIENT, FRONTEND, flags::ACK).load(b"x")
+    tcp(CLIENT, FRONTEND, flags::ACK).payload(b"x")
 }
 
 fn dns6() -> Ip {
-    udp("[2001:db8::1]:53", "[2001:db8::2]:5353").load(b"abc")
+    udp("[2001:db8::1]:53", "[2001:db8::2]:5353").payload(b"abc")
 }
 
 fn datagram(src: &str, dst: &str) -> Ip {
-    udp(src, dst).id(9).load(&(0..48).collect::<Vec<u8>>())
+    udp(src, dst).id(9).payload(&(0..48).collect::<Vec<u8>>())
 }
 
+/// Asserts that the built frame has the bytes that scapy builds, given in hexadecimal.
 #[track_caller]
 fn like_scapy(frame: Frame, hex: &str) {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -44,7 +45,7 @@ fn tcp_syn_with_mss_is_as_scapy_makes_it() {
 #[test]
 fn tcp_payload_odd_is_as_scapy_makes_it() {
     like_scapy(
-        Frame::new(A, B, tcp(CLIENT, FRONTEND, flags::PSH | flags::ACK).load(b"hello")),
+        Frame::new(A, B, tcp(CLIENT, FRONTEND, flags::PSH | flags::ACK).payload(b"hello")),
         "02000000000202000000000108004500002d000040004006f4ba0a010005cb00710a0fa00050000003e80000 \
          07d05018ffff0a3d000068656c6c6f",
     );
@@ -53,7 +54,7 @@ fn tcp_payload_odd_is_as_scapy_makes_it() {
 #[test]
 fn vlan_udp_is_as_scapy_makes_it() {
     like_scapy(
-        Frame::new(A, B, udp("10.1.0.5:53", "10.1.0.6:5353").tos(0xb8).load(b"abc")).vlan(7),
+        Frame::new(A, B, udp("10.1.0.5:53", "10.1.0.6:5353").tos(0xb8).payload(b"abc")).vlan(7),
         "02000000000202000000000181000007080045b8001f000040004011260a0a0100050a010006003514e9000b \
          124b616263",
     );
@@ -85,7 +86,7 @@ fn tcp6_hopbyhop_is_as_scapy_makes_it() {
 #[test]
 fn ping4_is_as_scapy_makes_it() {
     like_scapy(
-        Frame::new(A, B, echo("10.1.0.5:77", "10.1.0.6", true).load(b"ping")),
+        Frame::new(A, B, echo_request("10.1.0.5:77", "10.1.0.6").payload(b"ping")),
         "02000000000202000000000108004500002000004000400126d10a0100050a010006080018e1004d00017069 \
          6e67",
     );
@@ -94,7 +95,7 @@ fn ping4_is_as_scapy_makes_it() {
 #[test]
 fn pong6_is_as_scapy_makes_it() {
     like_scapy(
-        Frame::new(A, B, echo("[2001:db8::1]:77", "2001:db8::2", false).load(b"ping")),
+        Frame::new(A, B, echo_reply("[2001:db8::1]:77", "2001:db8::2").payload(b"ping")),
         "02000000000202000000000186dd60000000000c3a4020010db800000000000000000000000120010db80000 \
          0000000000000000000281004425004d000170696e67",
     );
@@ -111,7 +112,7 @@ fn frag_needed_is_as_scapy_makes_it() {
                 "10.1.0.5",
                 (3, 4),
                 1400,
-                tcp(CLIENT, FRONTEND, flags::ACK).load(b"0123456789"),
+                tcp(CLIENT, FRONTEND, flags::ACK).payload(b"0123456789"),
             ),
         ),
         "0200000000020200000000010800450000380000400040016ebec00002010a0100050304e3ab000005784500 \

@@ -18,7 +18,7 @@ then
 fi
 export PATH=$root/.tools/bin:$PATH
 fuzz() { cargo "+$toolchain" fuzz "$@"; }
-# Without the repository's target CPU: the sanitizer's runtime does not support AVX2, which would
+# Without the repository's target CPU: the sanitizer's runtime does not support AVX2, and AVX2 would
 # not make fuzzing faster.
 export RUSTFLAGS=
 export CARGO_TARGET_DIR=$root/target/fuzz

@@ -102,7 +102,7 @@ impl Modules {
             // inline module, to that module's directory.
             let inline = self.0[module].parent.is_some_and(|above| self.0[above].file == *parent);
             let beside = if inline { folder } else { parent.parent().unwrap_or(Path::new("")) };
-            let file = plain(&beside.join(path));
+            let file = normalized(&beside.join(path));
             let folder = file.parent().unwrap_or(Path::new("")).to_owned();
             return (file, folder);
         }
@@ -113,16 +113,16 @@ impl Modules {
 }
 
 /// Returns the path without `..`, so that each file has a single path.
-fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
+fn normalized(path: &Path) -> PathBuf {
+    let mut normalized = PathBuf::new();
     for component in path.components() {
         if component == Component::ParentDir {
-            plain.pop();
+            normalized.pop();
         } else {
-            plain.push(component);
+            normalized.push(component);
         }
     }
-    plain
+    normalized
 }
 
 /// Returns whether the code below these attributes is built for tests only.
@@ -290,7 +290,7 @@ impl Code<'_> {
     }
 }
 
-/// Returns the cursor behind `::`, if the tokens at `cursor` are that.
+/// Returns the cursor behind `::`, if that is next at `cursor`.
 fn separator(cursor: Cursor<'_>) -> Option<Cursor<'_>> {
     let (first, rest) = cursor.punct()?;
     let (second, rest) = rest.punct()?;

@@ -12,7 +12,8 @@ import { azureHasVersion, azureMappers, azurePropertyType, azureValues } from '.
 
 const require = createRequire(import.meta.url);
 
-// The SDK and the type for each type of resource. The SDK is of the version of the API after it.
+// For each type of resource: the SDK, its type there, and the version of the API, which must be that
+// of the SDK.
 const TYPES = {
   'Microsoft.Network/loadBalancers': ['network', 'LoadBalancer', '2024-05-01'],
   'Microsoft.Network/natGateways': ['network', 'NatGateway', '2024-05-01'],
@@ -129,61 +130,62 @@ export async function checkBicep(root, file) {
   const complaints = [];
   const path = join(root, file);
   const tree = await parsed(path);
-  const say = (node, text) => complaints.push(`${file}:${node.startPosition.row + 1}: ${text}`);
+  const complain = (node, text) =>
+    complaints.push(`${file}:${node.startPosition.row + 1}: ${text}`);
   if (tree.hasError) {
     const faults = nodes(tree, 'ERROR');
-    say(faults[0] ?? tree, 'is not Bicep: syntax error');
+    complain(faults[0] ?? tree, 'is not Bicep: syntax error');
     return complaints;
   }
   const all = declarations(tree);
   const names = new Map();
   for (const one of all) {
-    if (names.has(one.name)) say(one.node, `${one.name} is declared twice`);
+    if (names.has(one.name)) complain(one.node, `${one.name} is declared twice`);
     names.set(one.name, one);
   }
   const used = new Set();
   for (const one of all) {
     for (const decorator of one.decorators) {
-      if (!DECORATORS.has(decorator.name)) say(one.node, `no decorator @${decorator.name}`);
+      if (!DECORATORS.has(decorator.name)) complain(one.node, `no decorator @${decorator.name}`);
     }
     const described = one.decorators.some(decorator => decorator.name === 'description');
     if (['parameter', 'output'].includes(one.kind) && !described) {
-      say(one.node, `${one.name}: add @description`);
+      complain(one.node, `${one.name}: add @description`);
     }
-    checkReferences(one, names, used, say);
-    checkFiles(one, dirname(path), say);
-    if (one.kind === 'resource') await checkResource(one, say);
-    if (one.kind === 'module') await checkModuleCall(one, dirname(path), say);
+    checkReferences(one, names, used, complain);
+    checkFiles(one, dirname(path), complain);
+    if (one.kind === 'resource') await checkResource(one, complain);
+    if (one.kind === 'module') await checkModuleCall(one, dirname(path), complain);
   }
   for (const one of all) {
     if (['parameter', 'variable'].includes(one.kind) && !used.has(one.name)) {
-      say(one.node, `${one.kind} ${one.name} is not used`);
+      complain(one.node, `${one.kind} ${one.name} is not used`);
     }
   }
   return complaints;
 }
 
-function checkReferences(one, names, used, say) {
+function checkReferences(one, names, used, complain) {
   const walk = (node, skip) => {
     for (const child of named(node)) {
       if (child.type === 'identifier') {
         if (child.id === skip?.id) continue;
         used.add(child.text);
-        if (!names.has(child.text)) say(child, `${child.text} is not declared`);
+        if (!names.has(child.text)) complain(child, `${child.text} is not declared`);
       } else if (child.type === 'call_expression') {
         const name = child.childForFieldName('function');
         if (!FUNCTIONS.has(name.text))
-          say(child, `no function ${name.text} is known to this check`);
+          complain(child, `no function ${name.text} is known to this check`);
         walk(child.childForFieldName('arguments'));
       } else if (child.type === 'object_property') {
         const [key, value] = named(child);
         if (key.type !== 'identifier') walk(key);
         // The value may be an identifier itself, so that its parent is walked without the key.
         walk(child, key.type === 'identifier' ? key : undefined);
-        if (!value) say(child, `${key.text}: no value`);
+        if (!value) complain(child, `${key.text}: no value`);
       } else if (child.type === 'type') {
         if (!['string', 'int', 'bool', 'array', 'object'].includes(child.text)) {
-          say(child, `no type ${child.text}`);
+          complain(child, `no type ${child.text}`);
         }
       } else {
         walk(child);
@@ -194,115 +196,117 @@ function checkReferences(one, names, used, say) {
   walk(one.node, identifier);
 }
 
-function checkFiles(one, directory, say) {
+function checkFiles(one, directory, complain) {
   for (const call of nodes(one.node, 'call_expression')) {
     const name = call.childForFieldName('function').text;
     if (name !== 'loadTextContent' && name !== 'loadJsonContent') continue;
     const file = literal(named(call.childForFieldName('arguments'))[0]);
-    if (!existsSync(join(directory, file))) say(call, `${name}: no file ${file}`);
+    if (!existsSync(join(directory, file))) complain(call, `${name}: no file ${file}`);
     else if (name === 'loadJsonContent') JSON.parse(readFileSync(join(directory, file), 'utf8'));
   }
 }
 
-async function checkResource(one, say) {
+async function checkResource(one, complain) {
   const [type, version] = one.type.split('@');
   const [sdk, model, known] = TYPES[type] ?? [];
   if (!sdk) {
-    say(one.node, `no model of ${type} is known; known are ${Object.keys(TYPES).join(', ')}`);
+    complain(one.node, `no model of ${type} is known; known are ${Object.keys(TYPES).join(', ')}`);
   } else if (version !== known || !azureHasVersion(sdk, known)) {
-    say(one.node, `${type}: version ${version} is not that of the models (${known})`);
+    complain(one.node, `${type}: version ${version} is not that of the models (${known})`);
   } else {
-    await checkObject(sdk, model, one.value, type, say, true);
+    await checkObject(sdk, model, one.value, type, complain, true);
   }
 }
 
 /** Checks an object against a type of an SDK, whose names on the wire may contain `properties.`. */
-async function checkObject(sdk, model, node, at, say, top = false) {
+async function checkObject(sdk, model, node, at, complain, top = false) {
   if (node.type !== 'object') return;
   const mapper = (await azureMappers(sdk))[model];
   if (!mapper) throw new Error(`the SDK ${sdk} has no type ${model}`);
   const tree = { children: new Map() };
   for (const [key, property] of Object.entries(mapper.type.modelProperties)) {
-    let place = tree;
+    let entry = tree;
     for (const part of property.serializedName.split('.')) {
-      if (!place.children.has(part)) place.children.set(part, { children: new Map() });
-      place = place.children.get(part);
+      if (!entry.children.has(part)) entry.children.set(part, { children: new Map() });
+      entry = entry.children.get(part);
     }
-    Object.assign(place, { property, key });
+    Object.assign(entry, { property, key });
   }
-  await checkProperties(sdk, model, tree, node, at, say, top);
+  await checkProperties(sdk, model, tree, node, at, complain, top);
 }
 
-async function checkProperties(sdk, model, tree, node, at, say, top) {
+async function checkProperties(sdk, model, tree, node, at, complain, top) {
   const found = properties(node);
   for (const [name, { key, value }] of found) {
-    const place = tree.children.get(name);
+    const entry = tree.children.get(name);
     if (top && OWN.has(name)) continue;
-    if (!place) {
-      say(
+    if (!entry) {
+      complain(
         key,
         `${at}.${name}: no such property; there are ${[...tree.children.keys()].sort().join(', ')}`,
       );
-    } else if (!place.property) {
+    } else if (!entry.property) {
       if (value.type === 'object') {
-        await checkProperties(sdk, model, place, value, `${at}.${name}`, say, false);
+        await checkProperties(sdk, model, entry, value, `${at}.${name}`, complain, false);
       }
-    } else if (place.property.readOnly) {
-      say(key, `${at}.${name}: is read-only`);
+    } else if (entry.property.readOnly) {
+      complain(key, `${at}.${name}: is read-only`);
     } else {
-      const type = azurePropertyType(sdk, model, place.key);
-      await checkValue(sdk, place.property.type, type, value, `${at}.${name}`, say);
+      const type = azurePropertyType(sdk, model, entry.key);
+      await checkValue(sdk, entry.property.type, type, value, `${at}.${name}`, complain);
     }
   }
-  for (const [name, place] of tree.children) {
-    const required = place.property?.required && !place.property.readOnly;
-    if (required && !found.has(name)) say(node, `${at}.${name}: is required`);
+  for (const [name, entry] of tree.children) {
+    const required = entry.property?.required && !entry.property.readOnly;
+    if (required && !found.has(name)) complain(node, `${at}.${name}: is required`);
   }
 }
 
-async function checkValue(sdk, type, declared, node, at, say) {
+async function checkValue(sdk, type, declared, node, at, complain) {
   if (type.name === 'Composite') {
-    if (literal(node) !== undefined || node.type === 'array') say(node, `${at}: is no object`);
-    await checkObject(sdk, type.className, node, at, say);
+    if (literal(node) !== undefined || node.type === 'array') complain(node, `${at}: is no object`);
+    await checkObject(sdk, type.className, node, at, complain);
   } else if (type.name === 'Sequence') {
-    if (literal(node) !== undefined || node.type === 'object') say(node, `${at}: is no array`);
+    if (literal(node) !== undefined || node.type === 'object') complain(node, `${at}: is no array`);
     if (node.type === 'array') {
-      for (const item of named(node)) await checkValue(sdk, type.element.type, null, item, at, say);
+      for (const item of named(node)) {
+        await checkValue(sdk, type.element.type, null, item, at, complain);
+      }
     }
   } else {
     const value = literal(node);
     const wrong = type.name === 'Dictionary' ? ['array'] : ['array', 'object'];
-    if (wrong.includes(node.type)) say(node, `${at}: is no ${type.name}`);
+    if (wrong.includes(node.type)) complain(node, `${at}: is no ${type.name}`);
     if (value === undefined) return;
     const kind = { String: 'string', Enum: 'string', Number: 'number', Boolean: 'boolean' }[
       type.name
     ];
-    if (kind && typeof value !== kind) say(node, `${at}: ${node.text} is no ${kind}`);
+    if (kind && typeof value !== kind) complain(node, `${at}: ${node.text} is no ${kind}`);
     const allowed =
       type.allowedValues ?? (declared && !OPEN.has(declared) ? azureValues(sdk, declared) : null);
     if (allowed && !allowed.includes(value)) {
-      say(node, `${at}: ${node.text} is not allowed; allowed are ${allowed.join(', ')}`);
+      complain(node, `${at}: ${node.text} is not allowed; allowed are ${allowed.join(', ')}`);
     }
   }
 }
 
-async function checkModuleCall(one, directory, say) {
+async function checkModuleCall(one, directory, complain) {
   const path = join(directory, one.type);
   if (!existsSync(path)) {
-    say(one.node, `no file ${one.type}`);
+    complain(one.node, `no file ${one.type}`);
     return;
   }
   const inner = declarations(await parsed(path)).filter(decl => decl.kind === 'parameter');
   const given = properties(properties(one.value).get('params').value);
   for (const name of given.keys()) {
     if (!inner.some(decl => decl.name === name))
-      say(one.node, `${one.type} has no parameter ${name}`);
+      complain(one.node, `${one.type} has no parameter ${name}`);
   }
   for (const decl of inner) {
     // A parameter without a default has no value after its type.
     const required = !decl.value || decl.value.type === 'type';
     if (required && !given.has(decl.name))
-      say(one.node, `set the parameter ${decl.name} of ${one.type}`);
+      complain(one.node, `set the parameter ${decl.name} of ${one.type}`);
   }
 }
 

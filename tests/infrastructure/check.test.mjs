@@ -54,7 +54,7 @@ const RENDERED = {
     },
   ],
 };
-// What this machine would provide for `"auto"`.
+// Values that replace `"auto"`, as a machine in each cloud would determine them.
 const AUTO = {
   'config/aws': {
     address: '10.0.128.10/22',
@@ -96,7 +96,7 @@ function writtenFiles(text) {
   return { files: Object.fromEntries(files), runcmd: config.runcmd };
 }
 
-/** Checks the user data that a module renders, as far as tools for it are here. */
+/** Checks the user data that a module renders: its schema, files, commands and configuration. */
 async function checkUserData(root, directory) {
   const [given, known] = RENDERED[directory];
   let text;
@@ -170,7 +170,7 @@ function checkDevice(directory, folder, files) {
   });
 }
 
-/** Runs the command that raises the MTU of Azure's interface: the arm's, and only if it is lower. */
+/** Checks that the drop-in's command raises the interface's MTU to the arm's, only if it is lower. */
 function checkDropIn(directory, folder, files) {
   const path = '/etc/systemd/system/weir-ebpf-fallback.service.d/mtu.conf';
   const [, command] = /^ExecStartPre=-\+\/bin\/sh -c '(.*)'$/m.exec(files[path]) ?? [];
@@ -272,24 +272,24 @@ function instancesPage(table) {
 async function checkInstances(root) {
   const table = JSON.parse(read(root, 'config/instances.json'));
   const complaints = [];
-  const say = (type, text) => complaints.push(`config/instances.json: ${type}: ${text}`);
+  const complain = (type, text) => complaints.push(`config/instances.json: ${type}: ${text}`);
   const recorded = instanceTypes();
   const known = serviceValues('ec2', 'InstanceType');
   const drivers = [
     ...read(root, 'docs/src/reference/nics.md').matchAll(/^## (?:net_)?(\w+?)(?:_pci)?$/gm),
   ].map(found => found[1]);
   for (const [type, facts] of [...Object.entries(table.aws), ...Object.entries(table.azure)]) {
-    if (!table.sources[facts.source]) say(type, `no source ${facts.source}`);
+    if (!table.sources[facts.source]) complain(type, `no source ${facts.source}`);
     for (const driver of facts.drivers) {
       if (!drivers.includes(driver))
-        say(type, `docs/src/reference/nics.md has no driver ${driver}`);
+        complain(type, `docs/src/reference/nics.md has no driver ${driver}`);
     }
   }
   for (const [type, facts] of Object.entries(table.aws)) {
-    if (!known.includes(type)) say(type, 'EC2 has no such type');
+    if (!known.includes(type)) complain(type, 'EC2 has no such type');
     const record = recorded[type];
     if (!record) {
-      say(type, 'EC2 has no record of this type');
+      complain(type, 'EC2 has no record of this type');
       continue;
     }
     const expected = {
@@ -301,10 +301,11 @@ async function checkInstances(root) {
       drivers: record.NetworkInfo.EnaSupport === 'unsupported' ? [] : ['ena'],
       source: 'describe-instance-types',
     };
-    if (typeof facts.run !== 'string') say(type, 'run: write by what the type was run, or "never"');
+    if (typeof facts.run !== 'string')
+      complain(type, 'run: write how Weir was run on this type, or "never"');
     for (const [key, value] of Object.entries(expected)) {
       if (JSON.stringify(facts[key]) !== JSON.stringify(value)) {
-        say(type, `${key} is ${JSON.stringify(facts[key])}, EC2 says ${JSON.stringify(value)}`);
+        complain(type, `${key} is ${JSON.stringify(facts[key])}, EC2 says ${JSON.stringify(value)}`);
       }
     }
   }
@@ -360,7 +361,8 @@ function checkAgreement(root) {
       complaints.push(`${directory}/weir.toml: the probed port is 8080 on all addresses`);
     }
   }
-  // The notice of Azure is 300 s, the deregistration delay of the target group 300 s.
+  // A drain must outlast the deregistration delay of AWS's target group, and end within the notice
+  // of 300 s that Azure gives before it terminates an instance.
   const cap = directory =>
     Number(/^drain_cap_s = (\d+)$/m.exec(read(root, `${directory}/weir.toml`))?.[1]);
   const delay = Number(/deregistration_delay += (\d+)/.exec(read(root, 'config/aws/main.tf'))?.[1]);
@@ -394,7 +396,7 @@ for (const [name, check] of Object.entries(CHECKS)) {
   test(name, async () => assert.deepEqual(await check(ROOT), []));
 }
 
-test('every directory with Terraform files is checked', () => {
+test('every directory with Terraform files and every Bicep file is checked', () => {
   const found = readdirSync(join(ROOT, 'config'), { recursive: true }).filter(
     path => path.endsWith('.tf') || path.endsWith('.bicep'),
   );

@@ -125,7 +125,7 @@ async function ast(expression) {
   return asts.get(expression);
 }
 
-/** The items of an object: a key that is a plain name, or else the tree of its expression. */
+/** The items of an object: { name, key, value }; `name` is null if the key is an expression. */
 export function objectItems(node) {
   const items = [];
   for (let i = 0; i < node.children.length; i += 2) {

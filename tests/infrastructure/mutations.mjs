@@ -1,4 +1,5 @@
-// Faults that the checks must find: `from` occurs once in `file` and is replaced by `to`.
+// Faults that the checks must find: `from` occurs once in `file` and is replaced by `to`; a complaint
+// of the check must then contain `says`.
 
 const aws = 'config/aws/main.tf';
 const azure = 'config/azure/main.tf';

@@ -103,18 +103,18 @@ export async function checkModule(root, directory) {
     children.set(name, await childOf(module, call));
   }
   const context = { root, module, complaints, children, used: new Set() };
-  const say = (block, text) => complaints.push(`${relative(root, block.$file)}: ${text}`);
+  const complain = (block, text) => complaints.push(`${relative(root, block.$file)}: ${text}`);
 
   checkTerraform(module, text => complaints.push(`${directory}: ${text}`));
   for (const [name, block] of Object.entries(module.variables)) {
-    if (!block.description) say(block, `variable ${name}: add a description`);
-    if (!block.type) say(block, `variable ${name}: add a type`);
+    if (!block.description) complain(block, `variable ${name}: add a description`);
+    if (!block.type) complain(block, `variable ${name}: add a type`);
     for (const validation of block.validation ?? []) {
       await checkReferences(context, block, `variable ${name}`, validation);
     }
   }
   for (const [name, block] of Object.entries(module.outputs)) {
-    if (!block.description) say(block, `output ${name}: add a description`);
+    if (!block.description) complain(block, `output ${name}: add a description`);
     await checkReferences(context, block, `output ${name}`, { value: block.value });
   }
   for (const [name, block] of Object.entries(module.locals)) {
@@ -132,12 +132,12 @@ export async function checkModule(root, directory) {
       await checkReferences(context, block, label, block);
       const found = schema(kind, block.$type);
       if (!found) {
-        say(block, `${label}: the provider has no ${kind} of this type`);
+        complain(block, `${label}: the provider has no ${kind} of this type`);
         continue;
       }
-      checkBlock(block, found.attributes, block.$type, text => say(block, `${label}: ${text}`));
+      checkBlock(block, found.attributes, block.$type, text => complain(block, `${label}: ${text}`));
       if (block.$type === 'aws_cloudwatch_metric_alarm') {
-        await checkMetric(module, block, text => say(block, `${label}: ${text}`));
+        await checkMetric(module, block, text => complain(block, `${label}: ${text}`));
       }
     }
   }
@@ -145,17 +145,17 @@ export async function checkModule(root, directory) {
     await checkReferences(context, block, `module ${name}`, block);
     const child = children.get(name);
     if (!child) {
-      say(block, `module ${name}: no directory ${block.source}`);
+      complain(block, `module ${name}: no directory ${block.source}`);
       continue;
     }
     const given = Object.keys(block).filter(key => !key.startsWith('$') && key !== 'source');
     for (const key of given) {
       if (!child.variables[key])
-        say(block, `module ${name}: ${block.source} has no variable ${key}`);
+        complain(block, `module ${name}: ${block.source} has no variable ${key}`);
     }
     for (const [key, variable] of Object.entries(child.variables)) {
       if (!('default' in variable) && !given.includes(key)) {
-        say(block, `module ${name}: set the variable ${key} of ${block.source}`);
+        complain(block, `module ${name}: set the variable ${key} of ${block.source}`);
       }
     }
   }
@@ -164,7 +164,7 @@ export async function checkModule(root, directory) {
     ['local', module.locals],
   ]) {
     for (const [name, block] of Object.entries(table)) {
-      if (!context.used.has(`${kind}.${name}`)) say(block, `${kind}.${name} is not used`);
+      if (!context.used.has(`${kind}.${name}`)) complain(block, `${kind}.${name} is not used`);
     }
   }
   return complaints;
@@ -175,9 +175,9 @@ async function childOf(module, block) {
   return existsSync(directory) ? parseModule(directory) : null;
 }
 
-function checkTerraform(module, say) {
+function checkTerraform(module, complain) {
   const settings = module.terraform.at(0) ?? {};
-  if (!/^>= \d/.test(settings.required_version ?? '')) say('set required_version (>= ...)');
+  if (!/^>= \d/.test(settings.required_version ?? '')) complain('set required_version (>= ...)');
   const named = settings.required_providers?.at(0) ?? {};
   const types = [...Object.values(module.resources), ...Object.values(module.data)];
   const used = new Set(types.map(block => block.$type.split('_')[0]));
@@ -186,22 +186,22 @@ function checkTerraform(module, say) {
     const [, from, to] = /^>= (\d+)[.\d]*, < (\d+)\.0$/.exec(range) ?? [];
     const known = Number(version(provider).split('.')[0]);
     if (!from) {
-      say(
+      complain(
         `required_providers: write a range for ${provider}, as in ">= ${known}.0, < ${known + 1}.0"`,
       );
     } else if (Number(from) > known || Number(to) <= known) {
-      say(
+      complain(
         `required_providers: ${provider} ${range} excludes ${version(provider)}, the checked one`,
       );
     }
   }
   for (const provider of Object.keys(named)) {
-    if (!used.has(provider)) say(`required_providers: ${provider} is not used`);
+    if (!used.has(provider)) complain(`required_providers: ${provider} is not used`);
   }
 }
 
 /** Checks names, required arguments, types and known values of a block. */
-function checkBlock(block, attributes, path, say) {
+function checkBlock(block, attributes, path, complain) {
   const dynamic = block.dynamic ?? {};
   for (const [key, value] of Object.entries(block)) {
     const depth = path.split('.').length;
@@ -209,30 +209,30 @@ function checkBlock(block, attributes, path, say) {
     const at = `${path}.${key}`;
     const expected = attributes[key];
     if (!expected) {
-      say(`${at}: no such argument; there are ${Object.keys(attributes).sort().join(', ')}`);
+      complain(`${at}: no such argument; there are ${Object.keys(attributes).sort().join(', ')}`);
     } else if (expected.attributes && Array.isArray(value)) {
       for (const item of value)
-        if (typeof item === 'object') checkBlock(item, expected.attributes, at, say);
+        if (typeof item === 'object') checkBlock(item, expected.attributes, at, complain);
     } else if (expected.block) {
-      say(`${at}: is a block; write ${key} { ... }`);
+      complain(`${at}: is a block; write ${key} { ... }`);
     } else {
-      checkValue(value, expected.type, at, say);
+      checkValue(value, expected.type, at, complain);
     }
   }
   for (const [key, blocks] of Object.entries(dynamic)) {
     const expected = attributes[key];
-    if (!expected?.block) say(`${path}.${key}: no such block`);
+    if (!expected?.block) complain(`${path}.${key}: no such block`);
     else
       for (const item of blocks)
-        checkBlock(item.content[0], expected.attributes, `${path}.${key}`, say);
+        checkBlock(item.content[0], expected.attributes, `${path}.${key}`, complain);
   }
   for (const [key, expected] of Object.entries(attributes)) {
     if (expected.required && !(key in block) && !(key in dynamic))
-      say(`${path}.${key}: is required`);
+      complain(`${path}.${key}: is required`);
   }
 }
 
-function checkValue(value, type, at, say) {
+function checkValue(value, type, at, complain) {
   const values = Array.isArray(value) ? value : [value];
   if (isDynamic(value)) return;
   const shown = JSON.stringify(value);
@@ -241,34 +241,34 @@ function checkValue(value, type, at, say) {
     number: ['number'],
     boolean: ['boolean'],
   };
-  if (scalars[type] && !scalars[type].includes(typeof value)) say(`${at}: ${shown} is no ${type}`);
-  if (/List$/.test(type) && !Array.isArray(value)) say(`${at}: ${shown} is no list`);
+  if (scalars[type] && !scalars[type].includes(typeof value)) complain(`${at}: ${shown} is no ${type}`);
+  if (/List$/.test(type) && !Array.isArray(value)) complain(`${at}: ${shown} is no list`);
   if (/Map$/.test(type) && (typeof value !== 'object' || Array.isArray(value))) {
-    say(`${at}: ${shown} is no map`);
+    complain(`${at}: ${shown} is no map`);
   }
   const allowed = VALUES[at]?.();
   for (const one of allowed ? values : []) {
     if (!isDynamic(one) && !allowed.includes(one)) {
       const some =
         allowed.length > 20 ? `${allowed.slice(0, 20).join(', ')}, ...` : allowed.join(', ');
-      say(`${at}: ${JSON.stringify(one)} is not allowed; allowed are ${some}`);
+      complain(`${at}: ${JSON.stringify(one)} is not allowed; allowed are ${some}`);
     }
   }
 }
 
-async function checkMetric(module, block, say) {
+async function checkMetric(module, block, complain) {
   const metrics = METRICS[block.namespace];
   if (!metrics) {
-    say(`namespace ${block.namespace}: no metrics are known; known are ${Object.keys(METRICS)}`);
+    complain(`namespace ${block.namespace}: no metrics are known; known are ${Object.keys(METRICS)}`);
     return;
   }
   if (!metrics.names.includes(block.metric_name)) {
-    say(`${block.namespace} has no metric ${block.metric_name}; known are ${metrics.names}`);
+    complain(`${block.namespace} has no metric ${block.metric_name}; known are ${metrics.names}`);
   }
   const dimensions = await evaluate(block.dimensions, scopeOf(module, {}));
   for (const name of Object.keys(dimensions)) {
     if (!metrics.dimensions.includes(name)) {
-      say(`${block.namespace} has no dimension ${name}; known are ${metrics.dimensions}`);
+      complain(`${block.namespace} has no dimension ${name}; known are ${metrics.dimensions}`);
     }
   }
 }
@@ -276,27 +276,27 @@ async function checkMetric(module, block, say) {
 /** Checks that what expressions refer to exists. */
 async function checkReferences(context, block, label, value) {
   const { module, complaints, children, root, used } = context;
-  const say = text => complaints.push(`${relative(root, block.$file)}: ${label}: ${text}`);
+  const complain = text => complaints.push(`${relative(root, block.$file)}: ${label}: ${text}`);
   const refer = (path, local) => {
     const [first, second, third] = path;
     if (local.has(first) || ROOTS.has(first)) return;
     if (first === 'var' || first === 'local') {
       used.add(`${first}.${second}`);
-      if (!module[first === 'var' ? 'variables' : 'locals'][second]) say(`no ${first}.${second}`);
+      if (!module[first === 'var' ? 'variables' : 'locals'][second]) complain(`no ${first}.${second}`);
     } else if (first === 'module') {
-      if (!module.modules[second]) say(`no module.${second}`);
+      if (!module.modules[second]) complain(`no module.${second}`);
       else if (third && !children.get(second)?.outputs[third])
-        say(`module.${second} has no output ${third}`);
+        complain(`module.${second} has no output ${third}`);
     } else {
       const data = first === 'data';
       const [type, name, attribute] = data ? path.slice(1) : path;
       const table = data ? module.data : module.resources;
       const target = table[`${type}.${name}`];
       if (!target) {
-        say(`no ${data ? 'data.' : ''}${type}.${name}`);
+        complain(`no ${data ? 'data.' : ''}${type}.${name}`);
       } else if (attribute !== undefined) {
         const found = schema(data ? 'data' : 'resource', type);
-        if (found && !found.readable.has(attribute)) say(`${type} has no attribute ${attribute}`);
+        if (found && !found.readable.has(attribute)) complain(`${type} has no attribute ${attribute}`);
       }
     }
   };
@@ -362,17 +362,17 @@ export async function checkValidations(root, directory, values) {
     return messages;
   };
   for (const [name, block] of Object.entries(module.variables)) {
-    const say = text => complaints.push(`${directory}: variable ${name}: ${text}`);
+    const complain = text => complaints.push(`${directory}: variable ${name}: ${text}`);
     const cases = values[name];
     const count = block.validation?.length ?? 0;
     if (count && !(cases?.good?.length && cases?.bad?.length)) {
-      say('write good and bad values to tests/infrastructure/values.json');
+      complain('write good and bad values to tests/infrastructure/values.json');
     }
     const good = [...(cases?.good ?? [])];
     if ('default' in block) good.push(block.default);
     for (const value of good) {
       for (const message of await failed(name, { [name]: value })) {
-        say(`rejects ${JSON.stringify(value)}: ${message}`);
+        complain(`rejects ${JSON.stringify(value)}: ${message}`);
       }
     }
     for (const value of cases?.bad ?? []) {
@@ -382,15 +382,15 @@ export async function checkValidations(root, directory, values) {
           ? [JSON.stringify(value), ...Object.values(value).flat().map(String)]
           : [String(value)];
       if (!messages.length) {
-        say(`accepts ${JSON.stringify(value)}`);
+        complain(`accepts ${JSON.stringify(value)}`);
       } else if (!messages[0].startsWith(`${name}: `)) {
-        say(`begin the message with its name: ${messages[0]}`);
+        complain(`begin the message with its name: ${messages[0]}`);
       } else if (
         !block.sensitive &&
         !(value.length > 100) &&
         !shown.some(s => messages[0].includes(s))
       ) {
-        say(`the message does not show ${JSON.stringify(value)}: ${messages[0]}`);
+        complain(`the message does not show ${JSON.stringify(value)}: ${messages[0]}`);
       }
     }
   }
@@ -401,8 +401,9 @@ export async function checkValidations(root, directory, values) {
 }
 
 /**
- * Returns the files that cloud-init writes, by path, as the module in `directory` renders them.
- * `known` has values of resources, by the expression that reads them.
+ * Returns the user data, a text for cloud-init, as the module in `directory` renders it (its local
+ * `user_data`). `known` has values of resources that are otherwise unknown before `apply`, by type
+ * and name.
  */
 export async function renderedConfiguration(root, directory, given, known) {
   const module = await parseModule(join(root, directory));

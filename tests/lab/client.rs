@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub struct Load {
     /// The address of the server.
     pub target: SocketAddr,
-    /// The client's own addresses, used in turn. If empty, the kernel selects one.
+    /// The client's own addresses, which connections use in turn. If empty, the kernel selects one.
     pub sources: Vec<IpAddr>,
     /// Total number of requests.
     pub requests: u64,
@@ -28,11 +28,11 @@ pub struct Load {
     pub workers: u64,
     /// Requests per connection; at least 1.
     pub per_connection: u64,
-    /// The lengths of the bodies, used in turn.
+    /// The lengths of the bodies in bytes, which requests use in turn.
     pub lengths: Vec<usize>,
     /// The pause of each worker after each request.
     pub pause: Duration,
-    /// The time limit of one connect, read or write.
+    /// The time limit of one `connect`, `read` or `write` call.
     pub patience: Duration,
 }
 
@@ -163,7 +163,8 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for the last response and returns the results.
+    /// Waits until all requests were made and have a response or an error, and returns the
+    /// results.
     pub fn finish(mut self) -> Result<ClientStats> {
         self.join()?;
         Ok(self.stats())
@@ -207,6 +208,7 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes requests until all are made or the client is stopped; run by each worker.
     fn work(&self) {
         let mut idle: Option<Connection> = None;
         while !self.stop.load(Ordering::Relaxed) {
@@ -298,7 +300,7 @@ fn read_response(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::R
     if !line.starts_with("HTTP/1.1 200") {
         return Err(wrong(format!("status is not 200: {:?}", line.trim_end())));
     }
-    let (mut backend, mut promised) = (None, None);
+    let (mut backend, mut content_length) = (None, None);
     loop {
         line.clear();
         if reader.read_line(&mut line)? == 0 {
@@ -306,14 +308,14 @@ fn read_response(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::R
         }
         match line.trim_end().split_once(": ") {
             Some(("x-backend", name)) => backend = Some(name.to_owned()),
-            Some(("content-length", text)) => promised = text.parse::<usize>().ok(),
+            Some(("content-length", text)) => content_length = text.parse::<usize>().ok(),
             Some(_) => {}
             None if line.trim_end().is_empty() => break,
             None => return Err(wrong(format!("not a header: {:?}", line.trim_end()))),
         }
     }
-    if promised != Some(len) {
-        return Err(wrong(format!("content-length is {promised:?}, expected {len}")));
+    if content_length != Some(len) {
+        return Err(wrong(format!("content-length is {content_length:?}, expected {len}")));
     }
     let mut body = vec![0; len];
     reader.read_exact(&mut body)?;

@@ -137,7 +137,7 @@ fn make_root(root: &Path, etc: &[(&str, &str)]) -> std::io::Result<()> {
     }
     std::fs::copy("/etc/ld.so.cache", root.join("etc/ld.so.cache"))?;
     let folder = root.join("etc/weir");
-    own(&folder, 0o750)?;
+    set_owner(&folder, 0o750)?;
     etc.iter().try_for_each(|(name, text)| write_etc(root, name, text))
 }
 
@@ -150,18 +150,18 @@ pub fn write_etc(root: &Path, name: &str, text: &str) -> std::io::Result<()> {
     let folder = root.join("etc/weir");
     let new = folder.join(format!("{name}.new"));
     std::fs::write(&new, text)?;
-    own(&new, 0o640)?;
+    set_owner(&new, 0o640)?;
     std::fs::rename(new, folder.join(name))
 }
 
-/// Gives a path to root and the group `weir`.
-fn own(path: &Path, mode: u32) -> std::io::Result<()> {
+/// Sets a path's owner to root, its group to `weir`, and its mode.
+fn set_owner(path: &Path, mode: u32) -> std::io::Result<()> {
     chown(path, Some(Uid::from_raw(0)), Some(Gid::from_raw(WEIR)))?;
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Writes the units of this repository that need no NIC with the paths of the programs under test,
-/// and a target that starts nothing of Weir.
+/// Writes those units of this repository that need no NIC, with the paths of the programs under
+/// test, and a default target that starts none of them.
 fn write_units(root: &Path, config: &Path) -> std::io::Result<()> {
     let to = root.join("etc/systemd/system");
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/systemd");

@@ -38,7 +38,7 @@ const MAX_FLOWS: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Decapsulated packets by kind of tunnel, in the order of [`TunnelKind::ALL`].
-    pub taken: [AtomicU64; Kind::ALL.len()],
+    pub decapsulated: [AtomicU64; Kind::ALL.len()],
     /// Packets sent back through a tunnel.
     pub sent_back: AtomicU64,
     /// Packets without a valid tunnel header and inner packet, and answers without a recorded flow.
@@ -47,8 +47,8 @@ pub struct Counts {
 
 impl Counts {
     /// Returns the number of packets decapsulated from `kind`.
-    pub fn taken(&self, kind: Kind) -> u64 {
-        self.taken[kind as usize].load(Ordering::Relaxed)
+    pub fn decapsulated(&self, kind: Kind) -> u64 {
+        self.decapsulated[kind as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -132,13 +132,13 @@ impl Shared {
             let read = Envelope::read(socket.kind(), peer, payload);
             let inner = read.and_then(|envelope| {
                 let inner = &payload[envelope.front_len()..];
-                Some((envelope, inner, Header::read(inner, false)?))
+                Some((envelope, inner, Header::read(inner)?))
             });
             let Some((envelope, inner, header)) = inner else {
                 self.counts.ignored.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
-            self.counts.taken[socket.kind() as usize].fetch_add(1, Ordering::Relaxed);
+            self.counts.decapsulated[socket.kind() as usize].fetch_add(1, Ordering::Relaxed);
             match (&self.tun, self.answer) {
                 (Some(tun), answer) => {
                     if answer == Answer::Tunnel {
@@ -167,7 +167,7 @@ impl Shared {
         let mut buffer = vec![0; LARGEST];
         while !self.stop.load(Ordering::Relaxed) {
             let Some(inner) = tun.read(&mut buffer)? else { continue };
-            let flow = Header::read(inner, false).and_then(|header| {
+            let flow = Header::read(inner).and_then(|header| {
                 let tuple = Tuple::of(inner, &header).reversed();
                 let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
                 flows.get(&tuple).cloned()
@@ -180,6 +180,7 @@ impl Shared {
         Ok(())
     }
 
+    /// Sends `inner` back through socket number `at`.
     fn send(&self, at: usize, envelope: &Envelope, inner: &[u8]) {
         if self.sockets[at].send(envelope.peer(), &envelope.around(inner)) {
             self.counts.sent_back.fetch_add(1, Ordering::Relaxed);

@@ -70,7 +70,7 @@ pub enum LabError {
     /// Any other error, described in text.
     #[error("{0}")]
     Other(String),
-    /// Packets left the pipeline without a verdict.
+    /// This many packets left the pipeline without a verdict.
     #[error(
         "{0} packets left the pipeline without a verdict: this is a defect of Weir; `weir trace` \
          shows such a packet"

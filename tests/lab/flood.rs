@@ -29,15 +29,17 @@ const TTL: u8 = 64;
 const FIRST_FRAGMENT: u16 = 0x2000;
 /// The number of kinds of packets; a packet's number selects its kind.
 const KINDS: u32 = 8;
+/// Spreads the packets' numbers over all TCP sequence numbers: 2^32 divided by the golden ratio.
+const SPREAD: u32 = 0x9e37_79b9;
 
 /// The parameters of a flood.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct FloodPlan {
     /// Total number of packets.
     pub packets: u32,
     /// The number of packets between two pauses.
     pub burst: u32,
-    /// The pause.
+    /// The length of a pause.
     pub pause: Duration,
     /// The server of the connections under attack.
     pub server: SocketAddrV4,
@@ -51,7 +53,7 @@ pub struct Flood(JoinHandle<Result<u32>>);
 impl Flood {
     /// Starts to send from the namespace `clients`, where packets with any source are routed to
     /// Weir. Packets with spoofed gateway endpoints are sent by a gateway node in `cloud`.
-    pub fn start(clients: &Netns, cloud: &Netns, plan: Plan) -> Result<Self> {
+    pub fn start(clients: &Netns, cloud: &Netns, plan: FloodPlan) -> Result<Self> {
         let raw =
             clients.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))))?;
         let raw = raw.map_err(LabError::io("opening a raw socket"))?;
@@ -73,7 +75,7 @@ impl Flood {
     }
 }
 
-fn send(raw: &Socket, node: &UdpSocket, plan: &Plan) -> Result<u32> {
+fn send(raw: &Socket, node: &UdpSocket, plan: &FloodPlan) -> Result<u32> {
     let mut accepted = 0;
     for n in 0..plan.packets {
         if n % plan.burst == 0 {
@@ -97,7 +99,7 @@ enum Packet {
 }
 
 /// Builds the packet with this number.
-fn packet(n: u32, plan: &Plan) -> Packet {
+fn packet(n: u32, plan: &FloodPlan) -> Packet {
     let address = u32::from(SOURCES) + n % 0x2_0000;
     let source = SocketAddrV4::new(address.into(), 1_024 + (n % 60_000) as u16);
     let to = |port| SocketAddrV4::new(FRONTEND, port);
@@ -114,13 +116,13 @@ fn packet(n: u32, plan: &Plan) -> Packet {
         3 => {
             // The first fragment of a datagram of at least 40 bytes whose rest never arrives.
             let datagram = udp4((*source.ip(), source.port()), (FRONTEND, DATAGRAMS), &[], false);
-            let load = [&datagram[20..], &[0; 24]].concat();
+            let payload = [&datagram[20..], &[0; 24]].concat();
             let header = Ip { id: n as u16, fragment: FIRST_FRAGMENT, ttl: TTL, protocol: UDP };
-            plain(ip(*source.ip(), FRONTEND, header, &load))
+            plain(ip(*source.ip(), FRONTEND, header, &payload))
         }
         4 => plain(tcp(source, to(SILENT), SYN, n, 1)),
         5 => {
-            let reset = tcp(victim, plan.server, RST, n.wrapping_mul(0x9e37_79b9), TTL);
+            let reset = tcp(victim, plan.server, RST, n.wrapping_mul(SPREAD), TTL);
             Packet::Plain(*plan.server.ip(), reset)
         }
         6 => Packet::Plain(*plan.server.ip(), too_big(*source.ip(), plan.server, victim, n)),
@@ -141,9 +143,9 @@ struct Ip {
     protocol: u8,
 }
 
-fn ip(src: Ipv4Addr, dst: Ipv4Addr, header: Ip, load: &[u8]) -> Vec<u8> {
+fn ip(src: Ipv4Addr, dst: Ipv4Addr, header: Ip, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0];
-    packet.extend((20 + load.len() as u16).to_be_bytes());
+    packet.extend((20 + payload.len() as u16).to_be_bytes());
     packet.extend(header.id.to_be_bytes());
     packet.extend(header.fragment.to_be_bytes());
     packet.extend([header.ttl, header.protocol, 0, 0]);
@@ -151,7 +153,7 @@ fn ip(src: Ipv4Addr, dst: Ipv4Addr, header: Ip, load: &[u8]) -> Vec<u8> {
     packet.extend(dst.octets());
     let sum = checksum(&[&packet]).to_be_bytes();
     packet[10..12].copy_from_slice(&sum);
-    packet.extend(load);
+    packet.extend(payload);
     packet
 }
 
@@ -170,7 +172,7 @@ fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8, sequence: u32, ttl: u8) 
 /// Builds an ICMP error (fragmentation needed, MTU 552) about a server's packet to a client, with a
 /// guessed sequence number in the quote.
 fn too_big(router: Ipv4Addr, server: SocketAddrV4, client: SocketAddrV4, guess: u32) -> Vec<u8> {
-    let quoted = tcp(server, client, 0x10, guess.wrapping_mul(0x9e37_79b9), TTL);
+    let quoted = tcp(server, client, 0x10, guess.wrapping_mul(SPREAD), TTL);
     let mut error = vec![3, 4, 0, 0, 0, 0, 2, 40];
     error.extend(&quoted[..28]);
     let sum = checksum(&[&error]).to_be_bytes();

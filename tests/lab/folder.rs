@@ -4,6 +4,7 @@ use super::error::{LabError, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// The names of a lab's directories begin with this and the process id.
 const PREFIX: &str = "weir-lab-";
 /// The parent of the directories of kernel maps, which labs with the XDP plane use.
 const MAPS: &str = "/sys/fs/bpf";
@@ -17,6 +18,7 @@ pub struct Folder {
     keep: bool,
 }
 
+/// Returns the parents of a lab's directories: for files, and for the region.
 fn roots() -> [PathBuf; 2] {
     [std::env::temp_dir(), PathBuf::from("/dev/shm")]
 }

@@ -5,14 +5,14 @@
 //! addresses of servers without a service in Weir, so that a flow that the appliance returns
 //! reaches a server. The wire is an interface with one address per gateway node.
 
-mod back;
+mod incoming;
 pub mod ledger;
 pub mod report;
 mod setup;
 pub mod wire_socket;
 
 pub use report::{Check, Report};
-pub use setup::{Admits, Setup, Side};
+pub use setup::{Admits, GatewaySetup, Side};
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -49,12 +49,12 @@ pub struct Gateway {
 
 impl Gateway {
     /// Starts the gateway with its wire in `ns`; the TUN devices may be in any namespace.
-    pub fn start(ns: &Netns, setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
+    pub fn start(ns: &Netns, setup: GatewaySetup, near: Tun, far: Option<Tun>) -> Result<Self> {
         ns.run(move || Self::start_in_current_ns(setup, near, far))?
     }
 
     /// Starts the gateway with its wire in the calling thread's namespace.
-    pub fn start_in_current_ns(setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
+    pub fn start_in_current_ns(setup: GatewaySetup, near: Tun, far: Option<Tun>) -> Result<Self> {
         setup.check()?;
         let wire = Wire::open(&setup.wire, setup.port)?;
         let return_timeout = setup.return_timeout;
@@ -100,8 +100,8 @@ impl Gateway {
         self.shared.ledger().admit(admits);
     }
 
-    /// Waits until no packet is sent or received for half a second, at most 30 s, so that
-    /// connections that are being closed are complete.
+    /// Waits until the gateway has sent and received no packet for half a second, at most 30 s, so
+    /// that connections that are being closed are complete.
     pub fn wait_until_at_rest(&self) {
         for _ in 0..60 {
             let before = self.report();
@@ -114,8 +114,8 @@ impl Gateway {
         }
     }
 
-    /// Waits for awaited packets, at most for [`Setup::return_timeout`] and half a second. Then
-    /// stops the gateway and returns its report.
+    /// Waits for awaited packets, at most for [`GatewaySetup::return_timeout`] and half a second.
+    /// Then stops the gateway and returns its report.
     pub fn stop(mut self) -> Result<Report> {
         let deadline = Instant::now() + self.return_timeout + Duration::from_millis(500);
         while self.report().awaited > 0 && Instant::now() < deadline {
@@ -181,7 +181,7 @@ impl Shared {
             let right = self.ledger().incoming(frame, Instant::now());
             if let Some((side, inner)) = right {
                 let delay = self.delayed.iter().find(|(to, ..)| inner[16..20] == to.octets());
-                let taken = match (side, &self.far, delay) {
+                let accepted = match (side, &self.far, delay) {
                     (Side::Far, Some(far), _) => far.write(inner),
                     (_, _, Some((_, delay, packets))) if inner[0] >> 4 == 4 => {
                         // Counted when it is delivered.
@@ -190,7 +190,7 @@ impl Shared {
                     }
                     _ => self.near.write(inner),
                 };
-                self.ledger().delivered(taken);
+                self.ledger().delivered(accepted);
             }
         }
         Ok(())
@@ -201,8 +201,8 @@ impl Shared {
         while !self.stopped() {
             let Ok((due, packet)) = packets.recv_timeout(POLL_INTERVAL) else { continue };
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            let taken = self.near.write(&packet);
-            self.ledger().delivered(taken);
+            let accepted = self.near.write(&packet);
+            self.ledger().delivered(accepted);
         }
         Ok(())
     }

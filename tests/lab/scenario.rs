@@ -3,7 +3,7 @@
 
 use super::client::ClientStats;
 use super::error::Result;
-use super::gateway::{Gateway, Report, Setup};
+use super::gateway::{Gateway, GatewaySetup, Report};
 use super::server::ServerStats;
 use super::settings::{Backend, Service, Settings};
 use super::topology::{FRONTEND, HTTP, Lab};
@@ -24,7 +24,8 @@ pub use totals::{Totals, Wires, at_rest};
 pub struct Plan {
     /// Requests to the service through each gateway, on connections of ten requests.
     pub requests: u64,
-    /// The pause of each of a client's eight workers after each request.
+    /// The pause of each of a main client's eight workers after each request; a worker of a steady
+    /// client pauses four times as long.
     pub pause: Duration,
     /// The interval between calls of the observer.
     pub report_interval: Duration,
@@ -59,8 +60,8 @@ pub struct Outcome {
     pub wires: Wires,
     /// Services at the end.
     pub services: Vec<ServiceNow>,
-    /// Connections that the terminating backend accepted after all lcores had acknowledged and
-    /// connections under way had completed.
+    /// Connections that the terminating backend accepted after all lcores had acknowledged its
+    /// state and the connections that were being established at that time had completed.
     pub late_connections: u64,
     /// Requests that the terminating backend answered after that, on existing connections.
     pub later_requests: u64,
@@ -70,10 +71,10 @@ pub struct Outcome {
     /// The time from the start of the clients to the last awaited response.
     pub took: Duration,
     /// The error if a daemon did not end on SIGTERM in time and with status 0.
-    pub ended_badly: Option<String>,
+    pub shutdown_error: Option<String>,
 }
 
-/// The running parts.
+/// A run of the scenario: the lab, the appliance, the gateway and the clients.
 struct Run<'s> {
     lab: &'s Lab,
     weir: Weir,
@@ -102,8 +103,8 @@ pub fn service(lab: &Lab, backends: &[(usize, &'static str)]) -> Service {
 }
 
 /// Returns a demanding gateway setup: a flow's cookie changes every 23 packets, its node every 101.
-pub fn changing_gateway() -> Setup {
-    Setup { churn: 23, roam: 101, ..Setup::default() }
+pub fn changing_gateway() -> GatewaySetup {
+    GatewaySetup { churn: 23, roam: 101, ..GatewaySetup::default() }
 }
 
 /// Runs the scenario. The lab must have four hosts; `observer` is called at intervals.
@@ -149,7 +150,7 @@ pub fn run(lab: &mut Lab, plan: Plan, observer: &mut dyn FnMut(&Progress<'_>)) -
         later_requests: later,
         change_took: [added, ended],
         took,
-        ended_badly: weir.stop().err().map(|e| e.to_string()),
+        shutdown_error: weir.stop().err().map(|e| e.to_string()),
     })
 }
 

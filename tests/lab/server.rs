@@ -2,7 +2,7 @@
 //!
 //! `GET /SEED/LENGTH` returns LENGTH bytes derived from SEED by [`body_byte`]; the header
 //! `x-backend` contains the server's name. `GET /` returns the name as text. A connection stays
-//! open until the client closes it, requests its end, or is idle for a minute.
+//! open until the client closes it, sends `connection: close`, or is idle for a minute.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -150,7 +150,9 @@ fn serve(
             let body: Vec<u8> = (chunk..end).map(|at| body_byte(seed, at)).collect();
             writer.write_all(&body)?;
         }
-        // Counted before the response is sent, so that a client's count never exceeds the server's.
+        // Counted before the end of the response is sent, so that a client's count does not exceed
+        // the server's, except for bodies larger than the writer's buffer (8 KiB), which are sent
+        // above.
         stats.requests.fetch_add(1, Ordering::Relaxed);
         writer.flush()?;
         if close {

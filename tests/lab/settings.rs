@@ -17,11 +17,12 @@ pub struct Settings {
     pub max_flows: u32,
     /// The AWS gateway's maximum inner packet, in bytes.
     pub aws_inner_mtu: u16,
-    /// `reply` or `drop`.
+    /// What Weir does with an AWS gateway's packet that is too big for its path: `reply` (with an
+    /// ICMP error) or `drop`.
     pub too_big: &'static str,
-    /// Whether the Azure gateway's packets are returned by its other tunnel.
+    /// Whether a packet of one of the Azure gateway's tunnels is returned through the other one.
     pub cross: bool,
-    /// Whether the backends' side has IPv6.
+    /// Whether the backends' side has IPv6, with an IPv6 NAT address.
     pub ipv6: bool,
     /// Whether the gateways' side has IPv6.
     pub ingress6: bool,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The number of words that an x86 CPU can watch at the same time.
 pub const WATCHED: usize = 4;
 
-/// The first polling lcore of a fastpath, stopped and traced by the thread that called
+/// The first polling lcore of a fastpath process, stopped and traced by the thread that called
 /// [`Stepper::seize`]. On drop, the lcore continues untraced.
 #[derive(Debug)]
 pub struct Stepper {
@@ -51,8 +51,8 @@ impl Stepper {
         Ok(this)
     }
 
-    /// Lets each later write of the lcore to one of these words stop it. The fastpath must have
-    /// mapped the words from the same file as this process.
+    /// Sets watchpoints, so that each later write of the lcore to one of these words stops the
+    /// lcore. fastpath and this process must have mapped the words from the same file.
     pub fn watch(&self, words: [&AtomicU64; WATCHED]) -> Result<()> {
         /// The fields R/W and LEN of DR7, two bits each: writes, eight bytes (Intel's manual,
         /// volume 3, "Debug Control Register").
@@ -107,6 +107,7 @@ impl Stepper {
         fastpath.kill().map(drop)
     }
 
+    /// Waits until the lcore stops or ends.
     fn wait(&mut self) -> Result<()> {
         let status = waitpid(self.thread, Some(WaitPidFlag::__WALL));
         self.note(status.map_err(LabError::errno("waiting for an lcore"))?)
@@ -160,6 +161,7 @@ struct Mapping {
     file: String,
 }
 
+/// Returns a process's memory mappings.
 fn mappings(process: u32) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{process}/maps");
     let text = std::fs::read_to_string(&path).map_err(LabError::io(path))?;

@@ -1,9 +1,9 @@
-//! The lab's namespaces and wires. Offloads of the virtual devices are off, and so are answers of
-//! kernels that would disturb the appliance.
+//! The lab's namespaces and wires. Offloads of the virtual devices are disabled, and so are the
+//! frames with which kernels would answer in place of the appliance.
 
 use super::error::Result;
 use super::folder::Folder;
-use super::gateway::{Gateway, Setup};
+use super::gateway::{Gateway, GatewaySetup};
 use super::netns::Netns;
 use super::plane::Plane;
 use super::prefix::Prefix;
@@ -75,9 +75,9 @@ pub struct Lab {
     pub weir: Arc<Netns>,
     /// The network behind the appliance.
     pub lan: Netns,
-    /// Clients and server of the AWS gateway.
+    /// The AWS gateway's two sides: the clients, and the server for which Weir has no service.
     pub aws: [Netns; 2],
-    /// Client and server of the Azure gateway.
+    /// The Azure gateway's two sides: the client, and the server for which Weir has no service.
     pub azure: [Netns; 2],
     /// The servers for which Weir has no service. Traffic that Weir returns reaches them.
     pub beyond: Vec<Server>,
@@ -109,8 +109,8 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Attaches the appliance's kernel to the appliance's ports or detaches it, depending on the
-    /// plane. An operator does this by binding the NIC to another driver.
+    /// Lets the appliance's kernel use the appliance's ports (XDP) or hides their frames from it
+    /// (DPDK). An operator does this by binding the NIC to another driver.
     pub fn set_up_for(&self, plane: Plane) -> Result<()> {
         set_up_for(&self.weir, &["in0", "eg0"], plane)
     }
@@ -138,7 +138,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Creates both tunnels of the Azure gateway, external and internal, with these VNIs and ports.
+    /// Creates both tunnels of the Azure gateway, external and internal, each with its VNI and UDP
+    /// port.
     /// The VXLAN devices are created in the namespace of the wire, which outer packets use, and
     /// moved to the namespaces of the inner packets. Existing devices are replaced; connections
     /// survive that.
@@ -196,7 +197,7 @@ impl Lab {
     }
 
     /// Adds a path from the hosts to [`Lab::cloud`] that bypasses the appliance, for direct server
-    /// return, and a route from there to the frontends.
+    /// return, and a route from there through the appliance to the frontends.
     pub fn bypass_weir(&self) -> Result<()> {
         veth((&self.cloud, "back"), (&self.lan, "router"))?;
         self.lan.ip(&["link set router master br0"])?;
@@ -206,7 +207,7 @@ impl Lab {
         self.hosts.iter().try_for_each(|host| host.ns.ip(&[back]))
     }
 
-    /// Adds a backend host with an HTTP server.
+    /// Adds a backend host with an HTTP server on [`HTTP`], at the next address of 10.0.2.0/24.
     pub fn add_host(&mut self, name: &str) -> Result<()> {
         let number = self.hosts.len() as u8;
         let (ns, port) = (Arc::new(Netns::new(name)?), format!("h{number}"));
@@ -225,7 +226,7 @@ impl Lab {
     }
 
     /// Starts the AWS gateway with the behavior of `setup` and the lab's addresses.
-    pub fn aws_gateway(&mut self, setup: Setup) -> Result<Gateway> {
+    pub fn aws_gateway(&mut self, setup: GatewaySetup) -> Result<Gateway> {
         let [client, server] = &self.aws;
         let (near, far) = (Tun::new(client, "near", 8_500)?, Tun::new(server, "far", 8_500)?);
         let mut lines: Vec<String> =
@@ -242,7 +243,7 @@ impl Lab {
             let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 80));
             self.beyond.push(Server::start(server, "beyond-aws", address)?);
         }
-        let setup = Setup {
+        let setup = GatewaySetup {
             nodes: NODES.to_vec(),
             appliances: vec![INGRESS],
             wire: "wire".into(),
@@ -277,8 +278,8 @@ fn no_offloads(ns: &Netns, name: &str) -> Result<()> {
     ns.command("ethtool", &args).map(drop)
 }
 
-/// Attaches the kernel of an appliance's namespace to these ports or detaches it, depending on
-/// the plane.
+/// Lets the kernel of an appliance's namespace use these ports (XDP) or hides their frames from it
+/// (DPDK).
 pub fn set_up_for(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
     if plane.is_xdp() { enable_arp(ns, ports) } else { silence_kernel(ns, ports) }
 }

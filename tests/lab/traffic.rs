@@ -54,7 +54,8 @@ impl Traffic {
         self.fewest_responses(&MAIN)
     }
 
-    /// Returns the number of responses of the client among `names` that has the fewest.
+    /// Returns the number of responses, correct or not, of the client among `names` that has the
+    /// fewest.
     fn fewest_responses(&self, names: &[&str]) -> u64 {
         let stats = self.stats().into_iter().filter(|(name, _)| names.contains(name));
         stats.map(|(_, stats)| stats.right + stats.failed).min().unwrap_or(0)
@@ -70,7 +71,8 @@ impl Traffic {
         self.wait(&MAIN, requests)
     }
 
-    /// Waits until each gateway has returned `requests` requests and their responses.
+    /// Waits until each client of a server without a service has at least `requests` responses,
+    /// correct or not. Weir returns those requests and their responses to the gateway.
     pub fn wait_for_returned(&self, requests: u64) -> Result<()> {
         self.wait(&BEYOND, requests)
     }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Unit {
     container: Arc<Container>,
     name: String,
-    /// The main process, as this machine sees it; `None` if it ended at once.
+    /// The id of the main process in this machine's PID namespace, not in the container's; `None`
+    /// if the process ended before its id was read.
     process: Option<u32>,
     /// Whether systemd was asked to stop the unit.
     is_stopping: AtomicBool,
@@ -34,8 +35,9 @@ impl Unit {
         Ok(unit)
     }
 
-    /// Returns the main process of the start after the one with the invocation `before`, `None` if
-    /// it has ended; an error, to be tried again, if there is none yet.
+    /// Returns the main process's id once systemd has started the unit, which gives it another
+    /// invocation id than `before`; `None` if that process has already ended. The inner error says
+    /// that the unit is not started yet: the caller tries again.
     fn look_for_process(&self, before: &str) -> Result<std::result::Result<Option<u32>, String>> {
         let [invocation, state, pid] =
             ["InvocationID", "ActiveState", "MainPID"].map(|name| self.property(name));
@@ -53,7 +55,8 @@ impl Unit {
         }
     }
 
-    /// Returns the main process, as this machine sees it.
+    /// Returns the main process's id in this machine's PID namespace; 0 if the process ended before
+    /// its id was read.
     pub fn id(&self) -> u32 {
         self.process.unwrap_or_default()
     }
@@ -86,7 +89,8 @@ impl Unit {
         kill(Pid::from_raw(pid as i32), signal).map_err(LabError::errno(what()))
     }
 
-    /// Ends the main process, if it still runs. Its process ID may be another process's by now.
+    /// Kills the main process if it still runs. systemd sends the signal, because a signal to the
+    /// stored process id could reach another process that got the same id.
     pub fn kill(&self) {
         let _ = self.systemctl("kill --kill-whom=main --signal=KILL");
     }

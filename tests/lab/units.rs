@@ -15,14 +15,15 @@ use std::sync::Arc;
 
 /// The daemons, each with additional lines of its unit.
 ///
-/// slowpath gets a stop timeout that is shorter than any deregistration: it extends the timeout.
+/// slowpath gets a stop timeout of two seconds, which is shorter than any deregistration, so that a
+/// test fails if slowpath does not extend the timeout.
 const DAEMONS: [(&str, &str); 3] =
     [("slowpath", "TimeoutStopSec=2\n"), ("fastpath", ""), ("ebpf-fallback", "")];
 
 /// The container's file with the daemons' environment.
 const ENVIRONMENT: &str = "etc/default/weir";
 
-/// Where an XDP lab's maps are.
+/// The file system of the kernel maps of a lab with the XDP plane.
 const BPF: &str = "/sys/fs/bpf";
 
 /// The units of an appliance's daemons. If the sandbox denied an operation, the test fails at the
@@ -43,8 +44,8 @@ impl Units {
             for path in [&own, &shared, Path::new(BPF)] {
                 image.bind(path);
             }
-            // The lab starts and ends the daemons, reads their logs, and chose these directories,
-            // which `PrivateTmp=` would hide.
+            // The lab itself restarts the daemons and reads their logs. Its directories are below
+            // /tmp and /dev/shm, and `PrivateTmp=` would hide the first one.
             for (daemon, more) in DAEMONS {
                 let text = format!(
                     "[Service]\nRestart=no\nExecStopPost=\n{more}\
@@ -91,8 +92,8 @@ impl Units {
 
 impl Drop for Units {
     fn drop(&mut self) {
-        let refused = self.check().err().map(|error| error.to_string());
-        assert!(std::thread::panicking() || refused.is_none(), "{refused:?}");
+        let denial = self.check().err().map(|error| error.to_string());
+        assert!(std::thread::panicking() || denial.is_none(), "{denial:?}");
     }
 }
 

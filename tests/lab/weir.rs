@@ -56,7 +56,7 @@ pub struct BackendNow {
 pub struct StatusNow {
     /// Whether health probes succeed.
     pub able: bool,
-    /// Why they fail.
+    /// The reasons why they fail; empty if they succeed.
     pub reasons: Vec<String>,
     /// The last committed generation.
     pub generation: u32,
@@ -104,7 +104,8 @@ pub struct CheckNow {
     pub result: String,
 }
 
-/// The number of next hops that backends need, and of those with a MAC address.
+/// The number of next hops that backends need, and the number of those whose MAC address is
+/// resolved.
 #[derive(Clone, Debug, Deserialize)]
 pub struct NextHopsNow {
     /// Needed next hops.
@@ -113,7 +114,7 @@ pub struct NextHopsNow {
     pub known: usize,
 }
 
-/// Drops by arm and reason.
+/// A row of `GET /drops`: the drops of one arm for one reason.
 #[derive(Clone, Debug, Deserialize)]
 pub struct DropNow {
     /// The arm.
@@ -165,7 +166,8 @@ impl Weir {
         })
     }
 
-    /// Writes the configuration and starts nothing.
+    /// Writes the configuration and lets the appliance's kernel use the ports or not, depending on
+    /// the plane; starts nothing.
     pub fn prepare(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
         settings.write(&lab.folder)?;
         write_services(&lab.folder, services)?;
@@ -189,7 +191,7 @@ impl Weir {
     }
 
     /// Has daemons that are started from now on run under their units: with their users,
-    /// capabilities and restrictions. The test fails if these refuse something.
+    /// capabilities and restrictions. The test fails if a restriction denies an operation.
     pub fn use_units(&mut self) -> Result<()> {
         if self.units.is_none() {
             self.units = Some(Units::boot(&self.ns, &self.folder)?);
@@ -212,6 +214,7 @@ impl Weir {
         self.wait_for_next_hops()
     }
 
+    /// Starts a daemon: under its unit if there are units, otherwise as a child of this process.
     fn process(&self, program: &str) -> Result<Process> {
         if let Some(units) = &self.units {
             return units.start(program, &self.environment);
@@ -248,19 +251,22 @@ impl Weir {
         write_services(&self.folder, services)
     }
 
-    /// Ends both daemons with SIGTERM, the data plane first. Returns an error with the end of the
-    /// log if a daemon does not end with status 0 in ten seconds.
+    /// Ends both daemons with SIGTERM, the data plane first; with XDP, also detaches the programs
+    /// and removes the region's maps. Returns an error with the end of the log if a daemon does not
+    /// end with status 0 within ten seconds.
     pub fn stop(mut self) -> Result<()> {
         self.end()?;
         if self.plane.is_xdp() { self.detach(&["--purge"]) } else { Ok(()) }
     }
 
+    /// Ends both daemons; attached XDP programs and their maps stay.
     fn end(&mut self) -> Result<()> {
         let both = [self.fastpath.take(), self.slowpath.take()];
         both.into_iter().flatten().try_for_each(|process| process.stop(Duration::from_secs(10)))
     }
 
-    /// Detaches the XDP programs; `more` are further arguments of the loader.
+    /// Detaches the XDP programs. `more` are further arguments of the loader, such as `--purge`,
+    /// which also removes the region's maps.
     fn detach(&self, more: &[&str]) -> Result<()> {
         let loader = self.plane.program();
         let (program, config) = (find(loader, loader)?, self.folder.file("weir.toml"));
@@ -286,8 +292,9 @@ impl Weir {
         })
     }
 
-    /// Waits until `look` returns true; an error of `look` counts as false. Its text describes what
-    /// was found. Fails early if a daemon ends.
+    /// Waits until `look` returns true, at most for `patience`; an error of `look` counts as false.
+    /// The text that `look` returns describes what it found, for the error after a timeout. Fails
+    /// early if a daemon ends.
     pub fn wait_for(
         &mut self,
         what: &str,
@@ -370,8 +377,8 @@ impl Weir {
         self.document(&format!("/flows?client={client}")).map(|page: FlowsNow| page.flows)
     }
 
-    /// Returns the document behind `weir drops`, without zeros. An undecided packet is an error
-    /// in every lab, because it is a defect of Weir.
+    /// Returns the document behind `weir drops`, without rows of zero packets. Packets with the
+    /// reason `undecided` are an error in every lab, because they show a defect of Weir.
     pub fn drops(&self) -> Result<Vec<DropNow>> {
         let mut drops: Vec<DropNow> = self.document("/drops")?;
         drops.retain(|drop| drop.packets > 0);

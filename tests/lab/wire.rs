@@ -15,13 +15,15 @@ pub const UDP: u8 = 17;
 pub const ICMP: u8 = 1;
 /// ICMPv6's protocol number.
 pub const ICMP6: u8 = 58;
+/// SCTP's protocol number.
+const SCTP: u8 = 132;
 
-/// Returns two bytes at `at`, if they exist.
+/// Returns the big-endian 16-bit number at offset `at`, if `bytes` contain it.
 pub fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Returns four bytes at `at`, if they exist.
+/// Returns the big-endian 32-bit number at offset `at`, if `bytes` contain it.
 pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
@@ -75,7 +77,8 @@ pub struct Header {
     pub protocol: u8,
     /// The offset of the protocol's header.
     pub l4: usize,
-    /// The offset of the packet's end; frames may be longer.
+    /// The offset of the packet's end, from its length field: a frame may be longer. At most the
+    /// number of bytes parsed, which is less for a truncated packet.
     pub end: usize,
     /// Whether the packet is a fragment other than the first, and so has no ports.
     pub later_fragment: bool,
@@ -84,37 +87,48 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses the header at the beginning of `packet`; `None` if it is invalid or truncated. With
-    /// `cut`, the packet may be shorter than its length field, as a quoted one is.
-    pub fn read(packet: &[u8], cut: bool) -> Option<Self> {
+    /// Parses the header at the beginning of `packet`; `None` if the header is invalid or the
+    /// packet is truncated.
+    pub fn read(packet: &[u8]) -> Option<Self> {
+        Self::parse(packet, false)
+    }
+
+    /// As [`Header::read`], but the packet may be shorter than its length field, as the quote in an
+    /// ICMP error is.
+    pub fn read_truncated(packet: &[u8]) -> Option<Self> {
+        Self::parse(packet, true)
+    }
+
+    fn parse(packet: &[u8], may_be_truncated: bool) -> Option<Self> {
         match packet.first()? >> 4 {
-            4 => Self::read4(packet, cut),
-            6 => Self::read6(packet, cut),
+            4 => Self::read4(packet, may_be_truncated),
+            6 => Self::read6(packet, may_be_truncated),
             _ => None,
         }
     }
 
-    fn read4(packet: &[u8], cut: bool) -> Option<Self> {
+    fn read4(packet: &[u8], may_be_truncated: bool) -> Option<Self> {
         let l4 = usize::from(packet[0] & 15) * 4;
         let end = usize::from(be16(packet, 2)?);
-        if l4 < 20 || end < l4 || packet.len() < l4 || (!cut && packet.len() < end) {
+        let truncated = packet.len() < end;
+        if l4 < 20 || end < l4 || packet.len() < l4 || (truncated && !may_be_truncated) {
             return None;
         }
-        let piece = be16(packet, 6)?;
+        let fragment_field = be16(packet, 6)?;
         Some(Self {
             src: Ipv4Addr::from(be32(packet, 12)?).into(),
             dst: Ipv4Addr::from(be32(packet, 16)?).into(),
             protocol: packet[9],
             l4,
             end: end.min(packet.len()),
-            later_fragment: piece & 0x1fff != 0,
-            fragment: piece & 0x3fff != 0,
+            later_fragment: fragment_field & 0x1fff != 0,
+            fragment: fragment_field & 0x3fff != 0,
         })
     }
 
-    fn read6(packet: &[u8], cut: bool) -> Option<Self> {
+    fn read6(packet: &[u8], may_be_truncated: bool) -> Option<Self> {
         let end = 40 + usize::from(be16(packet, 4)?);
-        if packet.len() < 40 || (!cut && packet.len() < end) {
+        if packet.len() < 40 || (packet.len() < end && !may_be_truncated) {
             return None;
         }
         let address = |at: usize| -> Option<IpAddr> {
@@ -123,6 +137,7 @@ impl Header {
         };
         let (mut protocol, mut l4) = (packet[6], 40);
         let (mut later_fragment, mut fragment) = (false, false);
+        // Hop-by-hop options, routing, fragment and destination options (RFC 8200, section 4).
         while let 0 | 43 | 44 | 60 = protocol {
             if protocol == 44 {
                 later_fragment = be16(packet, l4 + 2)? & 0xfff8 != 0;
@@ -197,7 +212,7 @@ impl Tuple {
         let at = |at: usize| be16(packet, l4 + at).unwrap_or(0);
         let (sport, dport) = match (protocol, packet.get(l4).copied()) {
             _ if header.later_fragment => (0, 0),
-            (TCP | UDP | 132, _) => (at(0), at(2)),
+            (TCP | UDP | SCTP, _) => (at(0), at(2)),
             (ICMP, Some(0 | 8)) | (ICMP6, Some(128 | 129)) => (at(4), at(4)),
             _ => (0, 0),
         };
@@ -219,7 +234,7 @@ impl Tuple {
             _ => false,
         };
         let quote = packet.get(header.l4 + 8..header.end)?;
-        let inner = error.then(|| Header::read(quote, true))??;
+        let inner = error.then(|| Header::read_truncated(quote))??;
         Some((Self::of(quote, &inner), quote))
     }
 }
@@ -230,7 +245,7 @@ impl Tuple {
 pub struct Options {
     /// Type 1: the id of the gateway endpoint's interface.
     pub endpoint: u64,
-    /// Type 2: the attachment; AWS sends 0.
+    /// Type 2: the attachment id; AWS sends 0.
     pub attachment: u64,
     /// Type 3: the cookie that identifies the flow to the gateway.
     pub cookie: u32,
@@ -240,7 +255,8 @@ pub struct Options {
 pub const GENEVE_LEN: usize = 40;
 
 impl Options {
-    /// Builds the GENEVE header for a packet whose first byte is `first`, VNI 0.
+    /// Builds the GENEVE header, with VNI 0, for an inner packet whose first byte is `first`, which
+    /// has the IP version.
     pub fn geneve(&self, class: u16, first: u8) -> [u8; GENEVE_LEN] {
         let protocol: u16 = if first >> 4 == 6 { 0x86dd } else { 0x0800 };
         let mut header = [0; GENEVE_LEN];
@@ -277,13 +293,13 @@ pub fn aged(packet: &[u8], hops: u8) -> Box<[u8]> {
     aged
 }
 
-/// Prepends IPv4 and UDP to `payload` (given in pieces). With `sum` the UDP checksum is computed;
-/// otherwise it is 0, which means "none" (RFC 768) and is what gateways send.
+/// Prepends IPv4 and UDP to `payload` (given in pieces). The UDP checksum is computed if
+/// `with_checksum`; otherwise it is 0, which means "none" (RFC 768) and is what gateways send.
 pub fn udp4(
     (src, sport): (Ipv4Addr, u16),
     (dst, dport): (Ipv4Addr, u16),
     payload: &[&[u8]],
-    sum: bool,
+    with_checksum: bool,
 ) -> Vec<u8> {
     let len: usize = 8 + payload.iter().map(|piece| piece.len()).sum::<usize>();
     let mut packet = Vec::with_capacity(20 + len);
@@ -299,7 +315,7 @@ pub fn udp4(
     packet.extend((len as u16).to_be_bytes());
     packet.extend([0, 0]);
     payload.iter().for_each(|piece| packet.extend_from_slice(piece));
-    if sum {
+    if with_checksum {
         let body = &packet[20..];
         let made = checksum(&[&pseudo(src.into(), dst.into(), UDP, len), body]);
         let made = if made == 0 { 0xffff } else { made };

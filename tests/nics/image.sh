@@ -27,17 +27,18 @@ for program in fastpath slowpath weir weir-gateway; do
     exit 1
   fi
   vm_add "$root" "$programs/$program"
-  # Without debug information they are a third as large, which the guest copies when it boots.
+  # Without debug information the programs, which the guest copies when it boots, are a third as
+  # large.
   strip "$root/bin/$program"
 done
 vm_add "$root" "$(command -v ip)"
-# glibc loads it when a thread is cancelled, so that ldd does not list it.
+# ldd does not list this library, because glibc loads it only when a thread is cancelled.
 vm_add "$root" /lib/x86_64-linux-gnu/libgcc_s.so.1
 mkdir -p "$root"/{boot/grub,etc/default/grub.d,etc/weir,modules,run/netns,usr/sbin,var,www}
 ln -s /run "$root/var/run"
 echo root:x:0: > "$root/etc/group"
 
-# In the order of their dependencies, which is also that of their names.
+# In the order of their dependencies. The numbers in their file names keep it for insmod.
 modules=(
   drivers/virtio/{virtio_ring,virtio,virtio_pci_legacy_dev,virtio_pci_modern_dev,virtio_pci}
   net/core/failover drivers/net/{net_failover,virtio_net,tun}
@@ -50,8 +51,9 @@ for index in "${!modules[@]}"; do
     "$root/modules/$((index + 10))-${module##*/}.ko"
 done
 
-# What of Debian's GRUB, systemd-sysctl and systemd-tmpfiles the drop-in files of `weir tune` need:
-# update-grub evaluates the files in their order, and the others write the values at boot.
+# Those parts of Debian's GRUB, systemd-sysctl and systemd-tmpfiles that the drop-in files of `weir
+# tune` need: update-grub evaluates the files in their order; boot-settings writes the values at
+# boot.
 cat > "$root/usr/sbin/update-grub" <<'G'
 #!/bin/sh
 set -e

@@ -11,20 +11,20 @@ const TIMEOUT_MS = 30_000;
 
 const OPTIONS = [
   '--headless',
-  // Chromium's sandbox refuses root, as which the lab runs. It shows this test's pages only.
+  // Chromium's sandbox does not run as root, which the lab needs. Only this test's pages are opened.
   '--no-sandbox',
   '--disable-gpu',
   '--hide-scrollbars',
   '--disable-background-networking',
   '--disable-component-update',
   '--no-first-run',
-  // The lab's certificate is its own.
+  // The lab's certificate is self-signed.
   '--ignore-certificate-errors',
   '--remote-debugging-pipe',
   'about:blank',
 ];
 
-/** A page of a browser, with what its console and its network showed. */
+/** A page in Chromium, with its faults and requests. */
 export class Browser {
   #folder = mkdtempSync(join(tmpdir(), 'weir-browser-'));
   #answers = new Map();
@@ -34,12 +34,12 @@ export class Browser {
   #process;
   #session;
 
-  /** Errors of the console, exceptions of scripts, and dialogs. */
+  /** Messages of the console other than `log`, exceptions of scripts, and dialogs, as texts. */
   faults = [];
-  /** Requests since the last call of `requests.splice(0)`. */
+  /** URLs of the requests since the last call of `requests.splice(0)`. */
   requests = [];
 
-  /** Starts Chromium. `enter` is a program that runs another one, such as that of a namespace. */
+  /** Starts Chromium by `enter`, a program that runs its arguments, for example in a namespace. */
   static async start(enter) {
     const browser = new Browser();
     try {
@@ -105,7 +105,7 @@ export class Browser {
     const answer = new Promise((resolve, reject) => {
       this.#answers.set(id, { resolve, reject, method });
       setTimeout(() => {
-        if (this.#answers.delete(id)) reject(new Error(`${method}: no answer of Chromium`));
+        if (this.#answers.delete(id)) reject(new Error(`${method}: no response from Chromium`));
       }, TIMEOUT_MS).unref();
     });
     this.#process.stdio[3].write(`${JSON.stringify(message)}\0`);
@@ -117,7 +117,7 @@ export class Browser {
     return this.#send(method, params);
   }
 
-  /** Does what loads a page, and returns when it is loaded. */
+  /** Performs an action that loads a page, and returns when the page is loaded. */
   async loaded(action) {
     const loaded = new Promise((resolve) => this.#on('Page.loadEventFired', resolve));
     await action();
@@ -146,7 +146,7 @@ export class Browser {
     return result.value;
   }
 
-  /** Returns the text of the page that a reader sees. */
+  /** Returns the visible text of the page. */
   text() {
     return this.evaluate('document.body.innerText');
   }
@@ -172,7 +172,7 @@ export class Browser {
     return this.command('Emulation.setEmulatedMedia', { features });
   }
 
-  /** Returns the page's use of memory after garbage collection: nodes, listeners, heap in bytes. */
+  /** Returns, after garbage collection, the number of documents, nodes and listeners, and heap bytes. */
   async memory() {
     await this.command('HeapProfiler.collectGarbage');
     const { metrics } = await this.command('Performance.getMetrics');
@@ -200,7 +200,7 @@ export class Browser {
         ? new Promise((resolve) => this.#process.once('exit', resolve))
         : undefined;
     if (ended) {
-      // A group of its own: Chromium's processes end together.
+      // Chromium has a process group of its own, so that all of its processes end.
       process.kill(-this.#process.pid, 'SIGTERM');
       await Promise.race([ended, sleep(5_000)]);
     }

@@ -15,8 +15,9 @@ import { Browser } from './browser.mjs';
 const SITE = 'https://127.0.0.1:18443';
 /** The token of the lab, with the role admin. */
 const TOKEN = 't'.repeat(43);
-/** Number of refreshes during which memory may not grow. */
+/** Number of refreshes before and after which the use of memory is compared. */
 const REFRESHES = 60;
+/** The maximum size of a picture, in bytes. */
 const LARGEST_PICTURE = 250_000;
 
 let lab;
@@ -38,7 +39,7 @@ after(async () => {
   if (lab) assert.match(output, /nothing is left/);
 });
 
-/** Fails if the console showed an error since the last call. */
+/** Fails if the browser has recorded a fault since the last call. */
 function assertNoFaults() {
   assert.deepEqual(browser.faults.splice(0), []);
 }
@@ -84,10 +85,13 @@ test('a wrong token is rejected, the right one opens the page', async () => {
   assertNoFaults();
 });
 
-/** Returns the rows of a table, or the services: their text, and whether a curve is above zero. */
+/**
+ * Returns, for each element that the selector finds, its text, the number of its sparklines, and
+ * whether one of these is above zero.
+ */
 const rows = (selector) =>
   browser.evaluate((selected) => {
-    // Where sparklines have the value 0.
+    // The y coordinate of the value 0 in a sparkline.
     const ZERO = 19;
     const heights = (line) => line.getAttribute('points').split(' ').filter((_, at) => at % 2);
     return [...document.querySelectorAll(selected)].map((row) => {
@@ -97,7 +101,10 @@ const rows = (selector) =>
     });
   }, selector);
 
-/** What each part of the page has: a row with all of these, and with a curve or without. */
+/**
+ * Parts of the page: a selector, patterns that the text of one element must match, and 1 if this
+ * element must have a sparkline above zero.
+ */
 const PARTS = [
   ['#live-health', [/\bable New traffic is accepted/, /Ready yes/, /Next hops [1-9]\d* of/], 0],
   ['.tile', [/^Received [1-9][\d.]* [kM]?bit\/s peak/], 1],
@@ -127,7 +134,7 @@ const PARTS = [
 ];
 
 test('the page has the state of the appliance', async () => {
-  // Closed parts have no text that is seen.
+  // The text of closed parts is not visible.
   const open = "document.querySelectorAll('details').forEach((one) => { one.open = true; })";
   // Values need two samples, and drops some denied clients.
   await eventually('all parts of the page', 60, async () => {
@@ -144,7 +151,7 @@ test('the page has the state of the appliance', async () => {
   assertNoFaults();
 });
 
-test('the page has landmarks, heads of tables, names of fields, and a visible focus', async () => {
+test('the page has landmarks, table headers, labeled fields, and a visible focus', async () => {
   const faults = await browser.evaluate(() => {
     const all = (selector) => [...document.querySelectorAll(selector)];
     const found = [];
@@ -259,7 +266,7 @@ test(`values are refreshed ${REFRESHES} times without growth`, async () => {
   assertNoFaults();
 });
 
-test('values follow the traffic, and a page that is not seen asks for nothing', async () => {
+test('values are refreshed, and a hidden page sends no requests', async () => {
   const time = () => browser.evaluate("document.getElementById('time').textContent");
   const first = await time();
   await eventually('newer values', 10, async () => (await time()) !== first);
@@ -318,7 +325,7 @@ test('the first view needs no script', async () => {
   assertNoFaults();
 });
 
-test('hostile texts do nothing', async () => {
+test('hostile texts are shown, and not run', async () => {
   const owned = "<script>document.title='owned'</script><img src=x onerror=alert(1)>";
   const search = new URLSearchParams({ service: `"'>${owned}\u202e`, client: owned });
   await browser.open(`${SITE}/flows?${search}`);
@@ -355,7 +362,7 @@ test('hostile texts do nothing', async () => {
   }
 });
 
-test('the browser enforces the policy of the page', async () => {
+test('the browser enforces the Content Security Policy of the page', async () => {
   await browser.open(`${SITE}/`);
   browser.requests.splice(0);
   await browser.evaluate(() => {

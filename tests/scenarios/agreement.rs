@@ -1,6 +1,6 @@
 //! 100,000 packets, well-formed and broken, on which both planes must agree: the pipeline in
-//! memory and the XDP program send the same bytes through the same ports, count the same and keep
-//! the same flows.
+//! memory and the XDP programs send the same bytes through the same ports, and have the same
+//! counters and flows.
 //!
 //! The pipeline receives them as bursts of 1 to 64, and the kernel one by one.
 //!
@@ -41,11 +41,11 @@ use tests::lab::netns::Netns;
 const FRAMES: usize = 100_000;
 /// The seed of their selection.
 const SEED: u64 = 0x5745_4952;
-/// Frames of each default setup, client traffic only, so that flows live long.
+/// The number of frames of client traffic for each default setup.
 const TRAFFIC: usize = 2_500;
-/// Frames of the longest burst; the pipeline splits it into bursts of its own size.
+/// Frames of the longest burst: the pipeline's maximum.
 const LONGEST: usize = 64;
-/// Recent frames that are kept, to be mutated or answered.
+/// The number of recent frames that are kept, to be mutated or answered.
 const REMEMBERED: usize = 24;
 /// The number of flows that are begun for a step of many flows.
 const MANY: u16 = 150;
@@ -61,7 +61,7 @@ struct Run {
     /// test -p tests --test agreement`.
     seed: u64,
     rng: Rng,
-    shown: usize,
+    sent: usize,
     /// Frames of the current burst, unless an event ends it earlier.
     burst: usize,
     arrived: VecDeque<Trial>,
@@ -77,7 +77,7 @@ impl Run {
             both,
             seed,
             rng: Rng::with_seed(seed),
-            shown: 0,
+            sent: 0,
             burst: 1,
             arrived: VecDeque::new(),
             left: VecDeque::new(),
@@ -86,9 +86,9 @@ impl Run {
     }
 
     /// Passes one frame to both planes. Returns `None` if the planes have diverged.
-    fn show(&mut self, mutation: &Mutation, trial: Trial) -> Option<()> {
-        self.shown += 1;
-        match self.both.show(&trial) {
+    fn send(&mut self, mutation: &Mutation, trial: Trial) -> Option<()> {
+        self.sent += 1;
+        match self.both.send(&trial) {
             Ok(output) => self.remember(trial, output),
             Err(text) => return self.fail(&format!("{mutation:?}: {text}")),
         }
@@ -108,15 +108,17 @@ impl Run {
         self.both.end_burst().or_else(|text| self.fail(&text).ok_or(())).ok()
     }
 
+    /// Records a difference between the planes, and returns `None`.
     fn fail(&mut self, text: &str) -> Option<()> {
-        self.failed.push(format!("frame {} of seed {}: {text}", self.shown, self.seed));
+        self.failed.push(format!("frame {} of seed {}: {text}", self.sent, self.seed));
         None
     }
 
+    /// Keeps a frame and its outgoing frames, from which later frames are made.
     fn remember(&mut self, trial: Trial, output: Output) {
         self.arrived.push_back(trial);
         // Most frames return to a gateway. Of these, every fourth is kept to be answered.
-        let often = self.shown.is_multiple_of(4);
+        let often = self.sent.is_multiple_of(4);
         let some = output.into_iter().filter(|(exit, _)| often || *exit == Exit::Port(EGRESS));
         self.left.extend(some);
         while self.arrived.len() > REMEMBERED {
@@ -146,7 +148,7 @@ impl Run {
             11 => changed(Mutation::OtherArmsOwn),
             12 => {
                 let at = rng.usize(..before.map_or(1, |trial| trial.bytes.len().max(1)));
-                changed(Mutation::Mended(Box::new(Mutation::Bit(at, rng.u8(..8)))))
+                changed(Mutation::WithChecksum(Box::new(Mutation::Bit(at, rng.u8(..8)))))
             }
             13 => before
                 .zip(arrived.back())
@@ -165,13 +167,13 @@ impl Run {
                 self.both.advance_s(1 + self.rng.usize(..max) as u32);
             }
             let (mutation, trial) = self.next(setup, mutated);
-            self.show(&mutation, trial)?;
+            self.send(&mutation, trial)?;
         }
         self.end_burst()
     }
 
     /// Passes a case's frames, each followed by `share` frames of all kinds.
-    fn play(&mut self, case: &Case, share: usize) -> Option<()> {
+    fn run_case(&mut self, case: &Case, share: usize) -> Option<()> {
         for step in &case.steps {
             self.end_burst()?;
             match &step.act {
@@ -179,13 +181,13 @@ impl Run {
                 Act::Wait(seconds) => self.both.advance_s(*seconds),
                 Act::Until { arm, make, .. } | Act::Flood { arm, make, .. } => {
                     for n in 0..MANY {
-                        self.show(&Mutation::Another, traffic::arrives(*arm, make(n).bytes()))?;
+                        self.send(&Mutation::Another, traffic::arrives(*arm, make(n).bytes()))?;
                     }
                 }
                 _ => {}
             }
-            let Some(seed) = seeds::shown_by(&step.act) else { continue };
-            self.show(&Mutation::Another, seed.clone())?;
+            let Some(seed) = seeds::first_frame(&step.act) else { continue };
+            self.send(&Mutation::Another, seed.clone())?;
             let single = mutation::all(&seed, &mut self.rng);
             let double = mutation::double(&single, share / 4, &mut self.rng);
             let chosen = single.into_iter().take(share).chain(double);
@@ -206,10 +208,11 @@ impl Run {
         self.left.clear();
         // A divergence is already recorded in `failed`.
         let _ = frames(self);
-        self.both.close();
+        self.both.end_setup();
     }
 }
 
+/// Passes client traffic of the default setups and all cases to both planes.
 fn run() -> Run {
     let all: Vec<Case> = seeds::cases().into_iter().chain(cases::all()).collect();
     let mut run = Run::new(PlanePair::new(&all[0].setup));
@@ -219,8 +222,8 @@ fn run() -> Run {
     }
     let share = (FRAMES - default_setups.len() * TRAFFIC).div_ceil(all.len());
     for case in &all {
-        let steps = case.steps.iter().filter_map(|step| seeds::shown_by(&step.act)).count();
-        run.with(&case.setup, |run| run.play(case, share.div_ceil(steps.max(1))));
+        let steps = case.steps.iter().filter_map(|step| seeds::first_frame(&step.act)).count();
+        run.with(&case.setup, |run| run.run_case(case, share.div_ceil(steps.max(1))));
     }
     run
 }
@@ -231,19 +234,19 @@ fn both_planes_agree_on_100_000_packets() -> Result<(), Box<dyn Error>> {
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
     let run = namespace.run(run)?;
-    let Run { both, shown, failed, .. } = run;
+    let Run { both, sent, failed, .. } = run;
     let increased = |start: &str| {
-        let spread = both.spread.iter().filter(|(name, n)| name.starts_with(start) && **n > 0);
-        spread.map(|(name, n)| (name.clone(), *n)).collect::<BTreeMap<String, u64>>()
+        let sums = both.sums.iter().filter(|(name, n)| name.starts_with(start) && **n > 0);
+        sums.map(|(name, n)| (name.clone(), *n)).collect::<BTreeMap<String, u64>>()
     };
     let (verdicts, drops) = (increased("verdict "), increased("drop "));
-    println!("{shown} frames; {} flows compared; {verdicts:?}", both.flows);
+    println!("{sent} frames; {} flows compared; {verdicts:?}", both.flows);
     println!("{} reasons: {drops:?}; exceptions: {:?}", drops.len(), both.exceptions);
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
-    assert!(shown >= FRAMES, "only {shown} frames");
+    assert!(sent >= FRAMES, "only {sent} frames");
     // Each exception is rare, or it would hide other differences.
     let allowed: usize = both.exceptions.values().sum();
-    assert!(allowed * 100 < shown, "{allowed} of {shown}: {:?}", both.exceptions);
+    assert!(allowed * 100 < sent, "{allowed} of {sent}: {:?}", both.exceptions);
     assert!(both.exceptions.contains_key(&Exception::OuterSum), "no service has outer_checksum");
     // Frames that all have the same verdict would prove nothing.
     assert_eq!(verdicts.len(), VerdictCounter::ALL.len(), "{verdicts:?}");

@@ -42,7 +42,7 @@ fn counted(page: &LcorePage<'_>) -> [u64; 3] {
 }
 
 #[test]
-fn a_poll_takes_at_most_the_configured_burst() {
+fn an_iteration_receives_at_most_the_configured_burst() {
     let arguments = [
         "-l",
         "0",

@@ -1,5 +1,5 @@
 //! Packets of one burst that depend on each other, among them ICMP errors and the packets after
-//! them; and outer sources of IPIP.
+//! them; the backends that ICMP errors without a flow reach; and outer sources of IPIP.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -101,7 +101,7 @@ fn packets_find_a_flow_created_in_their_own_burst() {
     let [(EGRESS, out)] = &opened[..] else { panic!("one frame leaves: {opened:?}") };
     let port = u16::from_be_bytes([out[34], out[35]]);
     let sent = tcp(&format!("10.0.2.20:{port}"), "10.0.2.11:8080", flags::SYN);
-    let complaint = || error("10.0.2.11", "10.0.2.20", (3, 3), 0, sent.clone());
+    let icmp_error = || error("10.0.2.11", "10.0.2.20", (3, 3), 0, sent.clone());
     let answer = || tcp("10.0.2.11:8080", &format!("10.0.2.20:{port}"), flags::SYN | flags::ACK);
 
     // A region as new as the first, which allocates the same port.
@@ -111,7 +111,7 @@ fn packets_find_a_flow_created_in_their_own_burst() {
         &mut plane,
         &[
             (INGRESS, from_router(syn()).bytes()),
-            (EGRESS, from_backend(11, complaint()).bytes()),
+            (EGRESS, from_backend(11, icmp_error()).bytes()),
             (EGRESS, from_backend(11, answer()).bytes()),
         ],
     );
@@ -255,9 +255,9 @@ fn a_path_mtu_applies_to_packets_after_the_error_in_its_burst() {
     let long = || tcp("198.51.100.7:40000", "203.0.113.10:80", flags::ACK).sized(1_400);
     let large = || (INGRESS, from_gateway(1, long()).bytes());
     let sent = long().hop().in_ip("10.0.2.10", "10.0.2.11");
-    let complaint = error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent).quoting(548);
-    let complaint = (EGRESS, from_backend(1, complaint).bytes());
-    let frames = [large(), large(), complaint, large(), large()];
+    let icmp_error = error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent).quoting(548);
+    let icmp_error = (EGRESS, from_backend(1, icmp_error).bytes());
+    let frames = [large(), large(), icmp_error, large(), large()];
     for (burst, traced) in (1..=5).flat_map(|burst| [(burst, false), (burst, true)]) {
         let (_, arms, ..) = outcome(&setup, 0, &frames, burst, traced);
         let expected = [EGRESS, EGRESS, INGRESS, INGRESS];

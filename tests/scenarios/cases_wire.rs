@@ -1,7 +1,7 @@
 //! Runs every case through real DPDK ports on veth, with the pcap and the af_packet driver.
 //!
-//! DPDK can be started once per process, so there is a single test here. It also causes the two
-//! drop reasons that need a buffer pool or a NIC.
+//! DPDK can be started once per process, so there is a single test here. It also causes the drop
+//! reasons `no_headroom` and `tx_queue_full`, which need a buffer pool and a NIC.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -35,10 +35,10 @@ fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
         let mut failed = Vec::new();
         for driver in drivers {
             let mut plane = Wire::new(&eal, driver);
-            failed.extend(play(&mut plane, driver));
-            an_empty_pool_leaves_no_room_for_headers(&mut plane);
+            failed.extend(run_cases(&mut plane, driver));
+            an_answer_without_headroom_is_dropped_if_the_pool_is_empty(&mut plane);
             if driver == Driver::AfPacket {
-                a_nic_that_takes_no_more_is_counted(&mut plane);
+                packets_for_a_full_transmit_ring_are_counted(&mut plane);
             }
         }
         failed
@@ -49,10 +49,10 @@ fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
 
 /// Runs all cases that the driver supports. With af_packet the kernel would reassemble fragments,
 /// so cases with fragments on the wire run on the pcap driver alone.
-fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
+fn run_cases(plane: &mut Wire, driver: Driver) -> Vec<String> {
     let mut all = cases::all();
     if driver == Driver::AfPacket {
-        all.retain(|case| !case.has_fragments_on_the_cable());
+        all.retain(|case| !case.has_outer_fragments());
     }
     let failed: Vec<String> = all.iter().filter_map(|case| cases::run(case, plane).err()).collect();
     println!("{} cases on {}, {} failed", all.len(), plane.name(), failed.len());
@@ -60,7 +60,7 @@ fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
 }
 
 /// An answer needs more headroom than its buffer has, and no further buffer is free.
-fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
+fn an_answer_without_headroom_is_dropped_if_the_pool_is_empty(plane: &mut Wire) {
     plane.load(&aws_nat());
     let mut options = aws_options(ENDPOINT, 0, 1);
     options.extend(option(0x0103, 2, &[7; 124]));
@@ -80,16 +80,16 @@ fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
 }
 
 /// While the link is down, the driver's transmit ring fills, and further packets are dropped.
-fn a_nic_that_takes_no_more_is_counted(plane: &mut Wire) {
-    let cable = |state: &str| {
+fn packets_for_a_full_transmit_ring_are_counted(plane: &mut Wire) {
+    let set_link = |state: &str| {
         let done = Command::new("ip").args(["link", "set", "ain0", state]).status();
         assert!(done.is_ok_and(|status| status.success()), "ip link set ain0 {state}");
     };
     plane.load(&aws_return());
     let frame = Frame::new(IN_MAC, ROUTER, tcp("10.0.1.10:179", "10.0.1.1:50000", flags::ACK));
-    cable("down");
+    set_link("down");
     plane.kernel_floods(INGRESS, &frame.bytes(), 200);
-    cable("up");
+    set_link("up");
     let counts = plane.counts();
     assert!(counts.drops[&DropReason::TxQueueFull] > 0, "a full ring drops: {counts:?}");
     assert_eq!((counts.from_kernel, counts.ended()), (200, 200));

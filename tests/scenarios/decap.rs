@@ -62,7 +62,7 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
     assert_answer(&buffer[20..len], &[]);
     echo.join().map_err(|_| "the server thread panicked")??;
     for kind in [TunnelKind::Geneve, TunnelKind::Vxlan, TunnelKind::Gue, TunnelKind::Ip4In4] {
-        assert_eq!(decap.counts().taken(kind), 1, "{kind:?}");
+        assert_eq!(decap.counts().decapsulated(kind), 1, "{kind:?}");
     }
     let (path, frames) = capture.stop()?;
     assert!(frames >= 8);
@@ -82,7 +82,7 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
 fn assert_answer(payload: &[u8], front: &[u8]) {
     assert_eq!(&payload[..front.len()], front);
     let inner = &payload[front.len()..];
-    let header = Header::read(inner, false);
+    let header = Header::read(inner);
     assert!(header.is_some_and(|header| header.sums_are_right(inner)), "{inner:02x?}");
     let addresses = header.map(|header| (header.src, header.dst));
     assert_eq!(addresses, Some((FRONTEND.into(), CLIENT.into())));

@@ -90,6 +90,7 @@ fn a_table_full_of_confirmed_flows_drops_new_ones() {
             idle_s: 0,
         };
         let Ok(hit) = flows.insert(&new, &[], 0) else { continue };
+        // SYN, SYN-ACK and ACK.
         for (flags, from_initiator) in [(2, true), (18, false), (16, true)] {
             flows.note(&hit, flags, from_initiator);
         }

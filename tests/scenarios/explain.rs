@@ -42,24 +42,24 @@ type Sent = Vec<(Exit, Vec<u8>)>;
 
 /// The minimum total number of packets.
 const PACKETS: usize = 20_000;
-/// The seed of their selection; `WEIR_SEED` sets another.
+/// The seed of their selection; `WEIR_SEED` in the environment sets another.
 const SEED: u64 = 0x6578_706c;
-/// Packets of a setup before the change of its services file, and after it.
-const CHANGE: usize = 150;
+/// Packets that a setup gets before the change of its services file, and again after it.
+const PHASE: usize = 150;
 /// Seconds after which no unconfirmed tunnel flow is left.
 const ENDED_S: u32 = 60;
-/// The name of an outcome: an answer whose flow is in no table leaves by its own options.
+/// In place of a drop reason in an outcome: an answer whose flow is in no table left for the
+/// gateway that the answer's own options name.
 const OWN_OPTIONS: &str = "by its own options";
-/// Recent outgoing frames that are kept, to be answered.
+/// The number of recent outgoing frames that are kept, to be answered.
 const REMEMBERED: usize = 24;
-/// The minimum `region.max_scopes`.
-const FEW: u32 = 8;
+/// The minimum of `region.max_scopes`.
+const MIN_SCOPES: u32 = 8;
 /// Offset of the last byte of the endpoint in a GENEVE gateway's frame.
 const ENDPOINT_AT: usize = 61;
-/// Services and backends to compare; the setups have fewer.
+/// The number of services and of backends to compare; no setup has more.
 const OBJECTS: u32 = 16;
-/// The minimum number of verdicts and reasons that must occur; fewer would mean too uniform
-/// packets.
+/// The minimum number of outcomes that must occur; fewer would mean too uniform packets.
 const OUTCOMES: usize = 30;
 /// Outcomes (verdict and reason) that must occur, or a policy would be untested.
 const EXPECTED: [(&str, &str); 16] = [
@@ -105,7 +105,7 @@ fn counter_values(page: &LcorePage<'_>) -> CounterValues {
     }
 }
 
-/// Returns the index of the counter that increased.
+/// Returns the index of the first counter that increased.
 fn grown(before: &[u64], after: &[u64]) -> Option<usize> {
     before.iter().zip(after).position(|(before, after)| after > before)
 }
@@ -118,6 +118,7 @@ struct Observed {
     backend: Option<u32>,
 }
 
+/// Returns the outcome of a packet from the counters before and after it.
 fn observed(before: &CounterValues, after: &CounterValues) -> Observed {
     let verdict = grown(&before.verdicts, &after.verdicts).map(|n| VerdictCounter::ALL[n].name());
     let reason = grown(&before.reasons, &after.reasons).map(|n| DropReason::ALL[n].name());
@@ -225,7 +226,7 @@ fn next(setup: &Setup, rng: &mut Rng, left: &VecDeque<(Exit, Vec<u8>)>) -> Trial
     if rng.usize(..40) == 0 {
         trial.bytes.truncate(rng.usize(..100));
     }
-    if setup.max_scopes == FEW && trial.bytes.len() > ENDPOINT_AT && rng.usize(..8) == 0 {
+    if setup.max_scopes == MIN_SCOPES && trial.bytes.len() > ENDPOINT_AT && rng.usize(..8) == 0 {
         trial.bytes[ENDPOINT_AT] = rng.u8(..32);
     }
     if rng.usize(..64) == 0 {
@@ -266,10 +267,12 @@ fn backends(mode: &str, addresses: &[&str]) -> String {
 const WEB6: &str = r#"{address = "2001:db8:f::10"}"#;
 /// The IPv4 frontend for any port.
 const ANY: &str = r#"{address = "203.0.113.20"}"#;
+/// IPv4 backends.
 const FOUR: [&str; 3] = ["10.0.2.11", "10.0.2.12", "10.0.2.13"];
+/// IPv6 backends.
 const SIX: [&str; 2] = ["fd00:2::11", "fd00:2::12"];
 
-/// Adds services with session affinity and source ranges.
+/// Replaces the services by ones with session affinity and source ranges.
 fn with_affinity(setup: Setup, mode: &str) -> Setup {
     let mode = format!("{mode}\ntable_size = 251\naffinity_s = 30");
     let some = format!("{mode}\nsource_ranges = [\"198.51.100.0/29\", \"2001:db8:c::7\"]");
@@ -280,7 +283,7 @@ fn with_affinity(setup: Setup, mode: &str) -> Setup {
     Setup { services, ..setup.named("affinity and source ranges") }
 }
 
-/// Adds services as [`with_affinity`], with backends of the other family.
+/// Replaces the services as [`with_affinity`], by ones with backends of the other family.
 fn with_affinity_across(setup: Setup) -> Setup {
     let keys = |policy: &str| {
         format!(
@@ -295,7 +298,8 @@ fn with_affinity_across(setup: Setup) -> Setup {
     Setup { services, ..setup.named("affinity and source ranges across families") }
 }
 
-/// Adds services with proxies: for all ports, for some ports, and over IPv6 for one client.
+/// Replaces the services by ones with proxies: for all ports, for some ports, and over IPv6 for one
+/// client.
 fn proxied(setup: Setup) -> Setup {
     let all = "mode = \"nat\"\nproxy_redirect = {port = 9000}";
     let some = "mode = \"nat\"\nproxy_redirect = {port = 9001, ports = [53]}";
@@ -307,9 +311,9 @@ fn proxied(setup: Setup) -> Setup {
     Setup { services, ..setup.named("proxies") }
 }
 
-/// Limits the setup to few gateway endpoints.
+/// Limits the setup to [`MIN_SCOPES`] scopes, so that some gateway endpoints get none.
 fn narrow(setup: Setup) -> Setup {
-    Setup { max_scopes: FEW, ..setup.named("few endpoints") }
+    Setup { max_scopes: MIN_SCOPES, ..setup.named("few endpoints") }
 }
 
 /// Sets the MTU of all next hops.
@@ -322,7 +326,8 @@ fn set_mtu(plane: &mut Memory, setup: &Setup, mtu: u16) {
     }
 }
 
-/// Adds a service with four backends, a service of a network, and one of a single endpoint.
+/// Replaces the services by one with four backends, one for a network, and one for a single
+/// endpoint.
 fn several(setup: Setup, mode: &str) -> Setup {
     let port = if mode.contains("nat") { ", port = 8080" } else { "" };
     let backend = |last| format!("{{address = \"10.0.2.{last}\"{port}}}");
@@ -373,17 +378,17 @@ fn setups() -> Vec<Setup> {
 fn explain_matches_the_data_plane() {
     let seed = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
     let mut rng = Rng::with_seed(seed);
-    let (mut plane, mut outcomes, mut shown) = (Memory::new(), BTreeMap::new(), 0);
+    let (mut plane, mut outcomes, mut sent) = (Memory::new(), BTreeMap::new(), 0);
     for (round, setup) in setups().iter().cycle().enumerate() {
-        if shown >= PACKETS {
+        if sent >= PACKETS {
             break;
         }
         plane.load(&Setup { kernel_capacity: usize::MAX, ..setup.clone() });
         let mtu = if round.is_multiple_of(2) { 9_001 } else { 1_500 };
         set_mtu(&mut plane, setup, mtu);
         let mut left: VecDeque<(Exit, Vec<u8>)> = VecDeque::new();
-        for n in 0..2 * CHANGE {
-            shown += 1;
+        for n in 0..2 * PHASE {
+            sent += 1;
             // The clock also advances to refill the punt limits: `explain` does not know how much
             // of them this lcore has used in the current second.
             plane.advance_s(match rng.usize(..128) {
@@ -391,7 +396,7 @@ fn explain_matches_the_data_plane() {
                 1..8 => 4,
                 _ => 0,
             });
-            if n == CHANGE {
+            if n == PHASE {
                 // Each service replaces one of its backends.
                 let moved = setup.services.replace("10.0.2.12\"", "10.0.2.15\"");
                 let moved = moved.replace("fd00:2::12\"", "fd00:2::15\"");
@@ -400,7 +405,7 @@ fn explain_matches_the_data_plane() {
             }
             let trial = next(setup, &mut rng, &left);
             let (explanation, output) = compare(&mut plane, &trial).unwrap_or_else(|text| {
-                panic!("packet {shown} of seed {seed}, tables {}:\n{text}", setup.name)
+                panic!("packet {sent} of seed {seed}, tables {}:\n{text}", setup.name)
             });
             let grew = explanation.reasons.iter().any(|one| one.ends_with("is too small"));
             let reason = match explanation.drop_reason {
@@ -411,14 +416,14 @@ fn explain_matches_the_data_plane() {
                 reason => reason,
             };
             *outcomes.entry((explanation.verdict, reason)).or_insert(0) += 1;
-            let often = shown.is_multiple_of(3);
+            let often = sent.is_multiple_of(3);
             left.extend(output.into_iter().filter(|(exit, _)| often || *exit != Exit::Port(0)));
             while left.len() > REMEMBERED {
                 left.pop_front();
             }
         }
     }
-    println!("{shown} packets: {outcomes:#?}");
+    println!("{sent} packets: {outcomes:#?}");
     assert!(outcomes.len() >= OUTCOMES, "{outcomes:?}");
     for (verdict, reason) in EXPECTED {
         let expected = (verdict.to_owned(), reason.to_owned());

@@ -1,6 +1,6 @@
-//! Floods of spoofed packets beside clients, on both planes: established connections lose nothing,
-//! and new ones succeed. Time is counted in packets: the rate of a flood is the number of its
-//! packets between two packets of the clients.
+//! Floods of spoofed packets beside clients, on both planes: established connections lose no
+//! packet, and new ones succeed. One test counts simulated milliseconds; the others count time in
+//! rounds with a fixed number of spoofed packets.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -22,7 +22,9 @@ use tests::cases::{Exit, Plane};
 use tests::frames::{Frame, Ip, flags, tcp, udp};
 use tests::lab::netns::Netns;
 
+/// The frontend of the UDP service "dns".
 const DNS: &str = "203.0.113.10:53";
+/// The backend of "dns", with NAT.
 const DNS_BACKEND: &str = "10.0.2.11:5353";
 /// `region.max_flows`: half of them may be unconfirmed.
 const MAX_FLOWS: u32 = 4096;
@@ -32,7 +34,8 @@ const ESTABLISHED: u32 = 500;
 const NEW: u32 = 600;
 /// Packets of the flood in each round.
 const FLOOD: u32 = 20;
-/// Rounds from a client's packet to its answer, and from the answer to the client's next packet.
+/// Numbers of rounds from a client's packet to its answer, and as many from the answer to the
+/// client's next packet; each test uses all three.
 const DELAYS: [usize; 3] = [1, 10, 20];
 
 /// Creates a setup with NAT, or with a tunnel whose answers return through Weir.
@@ -58,6 +61,7 @@ struct Client {
 }
 
 impl Client {
+    /// Returns the address and port of client number `number`.
     fn at(number: u32) -> String {
         format!("198.51.{}.{}:{}", 100 + number / 250, 1 + number % 250, 20_000 + number % 9)
     }
@@ -74,6 +78,7 @@ fn source_port(mode: &str, frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[at], frame[at + 1]])
 }
 
+/// A plane with the tables of [`setup`].
 struct Fixture<'p> {
     plane: &'p mut dyn Plane,
     mode: &'static str,
@@ -94,6 +99,7 @@ impl Fixture<'_> {
         matches!(&left[..], [(Exit::Port(INGRESS), _)])
     }
 
+    /// Sends a client's SYN; `None` if it did not reach the backend.
     fn connects(&mut self, number: u32) -> Option<Client> {
         self.sends_request(Client::packet(number, flags::SYN)).map(|port| Client { number, port })
     }
@@ -107,7 +113,8 @@ impl Fixture<'_> {
         self.is_answered(from_backend(11, ip))
     }
 
-    /// Returns whether the client's next packet reaches the backend in the same connection.
+    /// Returns whether the client's next packet reaches the backend from the same source port, and
+    /// so in the same connection.
     fn continues(&mut self, client: Client) -> bool {
         self.sends_request(Client::packet(client.number, flags::ACK)) == Some(client.port)
     }
@@ -118,14 +125,16 @@ impl Fixture<'_> {
         match kind {
             "syn" => drop(self.sends_request(tcp(&from, FRONTEND, flags::SYN))),
             "ack" => drop(self.sends_request(tcp(&from, FRONTEND, flags::ACK))),
-            "udp" => drop(self.sends_request(udp(&from, DNS).load(b"who?"))),
+            "udp" => drop(self.sends_request(udp(&from, DNS).payload(b"who?"))),
             "answered udp" => {
-                let Some(port) = self.sends_request(udp(&from, DNS).load(b"who?")) else { return };
+                let Some(port) = self.sends_request(udp(&from, DNS).payload(b"who?")) else {
+                    return;
+                };
                 let answer = match self.mode {
                     "nat" => udp(DNS_BACKEND, OUR_NAT).to_port(port),
                     _ => udp(DNS, &from),
                 };
-                self.is_answered(from_backend(11, answer.load(b"he!")));
+                self.is_answered(from_backend(11, answer.payload(b"he!")));
             }
             other => panic!("no kind of flood: {other}"),
         }
@@ -133,7 +142,7 @@ impl Fixture<'_> {
 }
 
 /// Runs a flood. Panics if a client loses a packet.
-fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, delay: usize) {
+fn run_flood(plane: &mut dyn Plane, mode: &'static str, kind: &str, delay: usize) {
     plane.load(&setup(mode));
     let about = format!("{kind} on {} in mode {mode}, delay {delay}", plane.name());
     let mut fixture = Fixture { plane, mode };
@@ -201,7 +210,7 @@ const FAST_FLOOD: u32 = 100;
 /// Runs a SYN flood with one new client per millisecond. Returns how many clients' SYNs passed (of
 /// those that the test follows to the end), and how many of these clients could continue after two
 /// round trips.
-fn play_fast(new_flows: &'static str) -> (u32, u32) {
+fn run_fast_flood(new_flows: &'static str) -> (u32, u32) {
     let mut plane = Memory::new();
     plane.load(&Setup { new_flows, ..setup("nat") });
     let ack = flags::ACK;
@@ -253,19 +262,19 @@ fn play_fast(new_flows: &'static str) -> (u32, u32) {
 
 #[test]
 fn clients_admitted_in_a_flood_beyond_the_limit_stay() {
-    let (admitted, completed) = play_fast("");
+    let (admitted, completed) = run_fast_flood("");
     assert!(admitted >= 40, "only {admitted} clients were admitted");
     assert_eq!(completed, admitted, "the limit is too high: admitted clients lose their NAT port");
-    let (admitted, completed) = play_fast("nat_new_per_s = 0");
+    let (admitted, completed) = run_fast_flood("nat_new_per_s = 0");
     assert!(admitted >= 800 && completed == 0, "{completed} of {admitted} clients without a limit");
 }
 
-fn play_all(plane: &mut dyn Plane) {
+fn run_floods(plane: &mut dyn Plane) {
     for mode in ["nat", "tunnel"] {
         let kinds = ["syn", "ack", "udp", "answered udp"];
         for kind in kinds {
             for delay in DELAYS {
-                play(plane, mode, kind, delay);
+                run_flood(plane, mode, kind, delay);
             }
         }
     }
@@ -273,7 +282,7 @@ fn play_all(plane: &mut dyn Plane) {
 
 #[test]
 fn clients_lose_no_packet_in_a_flood_in_memory() {
-    play_all(&mut Memory::new());
+    run_floods(&mut Memory::new());
 }
 
 #[test]
@@ -281,6 +290,6 @@ fn clients_lose_no_packet_in_a_flood_in_the_kernel() -> Result<(), Box<dyn Error
     let namespace = Netns::new("floods-xdp")?;
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
-    namespace.run(|| play_all(&mut Xdp::new()))?;
+    namespace.run(|| run_floods(&mut Xdp::new()))?;
     Ok(())
 }

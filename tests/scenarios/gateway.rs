@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tests::lab::client::{Client, ClientStats, Load};
 use tests::lab::gateway::wire_socket::PacketSocket;
-use tests::lab::gateway::{Check, Gateway, Report, Setup};
+use tests::lab::gateway::{Check, Gateway, GatewaySetup, Report};
 use tests::lab::netns::Netns;
 use tests::lab::server::Server;
 use tests::lab::tun::Tun;
@@ -77,7 +77,7 @@ fn run_traffic(churn: u32, fault: fn(&mut Vec<u8>)) -> Outcome<(Report, ClientSt
     let (near, far) = (Tun::new(&client, "near", 8500)?, Tun::new(&server, "far", 8500)?);
     client.ip(&["addr add 192.0.2.7/32 dev near", "route add 198.51.100.0/24 dev near"])?;
     server.ip(&["addr add 198.51.100.9/32 dev far", "route add 192.0.2.0/24 dev far"])?;
-    let setup = Setup {
+    let setup = GatewaySetup {
         nodes: vec![Ipv4Addr::new(10, 0, 1, 21), Ipv4Addr::new(10, 0, 1, 22)],
         appliances: vec![Ipv4Addr::new(10, 0, 1, 10)],
         wire: "w0".into(),
@@ -85,7 +85,7 @@ fn run_traffic(churn: u32, fault: fn(&mut Vec<u8>)) -> Outcome<(Report, ClientSt
         roam: churn * 2,
         return_timeout: Duration::from_secs(if churn > 0 { 15 } else { 5 }),
         far: vec!["198.51.100.0/24".parse()?],
-        ..Setup::default()
+        ..GatewaySetup::default()
     };
     let _reflector = Reflector::start(&appliance, fault)?;
     let gateway = Gateway::start(&cloud, setup, near, Some(far))?;

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 use tests::lab::client::{Client, Load};
-use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::gateway::{Gateway, GatewaySetup};
 use tests::lab::netns::Netns;
 use tests::lab::scenario::{Totals, Wires, at_rest, changing_gateway, service};
 use tests::lab::settings::Settings;
@@ -25,6 +25,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 /// The gateway's configuration without and with the subnet of [`NODE`].
 const SOURCES: &str = "sources = [\"10.0.1.16/28\"]";
 const BOTH: &str = "sources = [\"10.0.1.16/28\", \"10.0.1.48/28\"]";
+/// The time limit of a condition or a response.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts a second emulated gateway at [`NODE`]; returns its clients' namespace as well.
@@ -33,7 +34,7 @@ fn later_gateway(lab: &Lab) -> Outcome<(Netns, Gateway)> {
     let client = Netns::new("aws-later")?;
     let near = Tun::new(&client, "near", 8_500)?;
     client.ip(&[&format!("addr add {CLIENT}/32 dev near"), "route add default dev near"])?;
-    let setup = Setup {
+    let setup = GatewaySetup {
         nodes: vec![NODE],
         appliances: vec![INGRESS],
         wire: "wire".into(),

@@ -4,7 +4,7 @@
 //! An lcore caches a frame's headers; then it receives a mutation of the frame. The resulting
 //! packet state (all that the later stages read) is compared with the result of the stages up to
 //! `classify`, which use no cache. For a packet that it returns immediately, verdict, exit and
-//! every byte are compared. Mutations come from a fixed seed, so that a reported failure is
+//! every byte are compared. A fixed seed selects the mutations, so that a reported failure is
 //! reproducible.
 
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
@@ -65,8 +65,9 @@ impl Comparison {
         &self.loaded.lcore
     }
 
-    /// Passes a frame through the stages that use the cache; returns packet state and frame.
-    fn open(&mut self, trial: &Trial) -> (PacketState, Vec<u8>) {
+    /// Passes a frame through the stages that look up and fill the cache; returns packet state and
+    /// frame.
+    fn cached(&mut self, trial: &Trial) -> (PacketState, Vec<u8>) {
         self.burst.len = 0;
         self.burst.push(trial.frame(), trial.arm, trial.arrival);
         pipeline::parse_and_classify(&mut self.burst, &self.loaded.lcore);
@@ -94,7 +95,7 @@ impl Comparison {
         tally.mutations += 1;
         tally.hits += usize::from(self.is_cached(trial));
         let (mut expected, mut frame) = self.uncached(trial);
-        let (found, bytes) = self.open(trial);
+        let (found, bytes) = self.cached(trial);
         let same = if found.exit == verdict::Exit::None {
             expected.headers == found.headers
                 && expected.inner == found.inner
@@ -149,7 +150,7 @@ fn prime_and_compare<'a>(
     tally: &mut Tally,
 ) {
     for (mutation, trial) in others {
-        comparison.open(seed);
+        comparison.cached(seed);
         if let Err(text) = comparison.compare(&trial, tally) {
             tally.failed.push(format!("\"{claim}\": {mutation:?} of {seed:?}\n{text}"));
         }
@@ -166,26 +167,26 @@ fn prime_and_compare<'a>(
 /// Compares the frames of a case: each with its mutations and with all earlier frames in the cache.
 fn compare_case(case: &Case, tally: &mut Tally, rng: &mut Rng) {
     let mut comparison = Comparison::new(Loaded::new(&case.setup));
-    let mut shown: Vec<Trial> = Vec::new();
+    let mut earlier: Vec<Trial> = Vec::new();
     for step in &case.steps {
         if let Act::Change(change) = &step.act {
             comparison.loaded.apply(change);
             // Headers that were cached with the previous tables must not be used again.
-            for trial in &shown {
+            for trial in &earlier {
                 if let Err(text) = comparison.compare(trial, tally) {
                     tally.failed.push(format!("\"{}\": {trial:?} later\n{text}", case.claim));
                 }
             }
         }
-        let Some(seed) = seeds::shown_by(&step.act) else { continue };
-        if shown.contains(&seed) {
+        let Some(seed) = seeds::first_frame(&step.act) else { continue };
+        if earlier.contains(&seed) {
             continue;
         }
         tally.frames += 1;
-        comparison.open(&seed);
+        comparison.cached(&seed);
         let cached = comparison.is_cached(&seed);
         tally.cached += usize::from(cached);
-        for other in &shown {
+        for other in &earlier {
             let splices = mutation::splices(&seed, other);
             prime_and_compare(&mut comparison, &seed, splices, case.claim, tally);
             let complete = std::iter::once((Mutation::Another, other.clone()));
@@ -200,7 +201,7 @@ fn compare_case(case: &Case, tally: &mut Tally, rng: &mut Rng) {
             (m, trial)
         });
         prime_and_compare(&mut comparison, &seed, mutated, case.claim, tally);
-        shown.push(seed);
+        earlier.push(seed);
     }
 }
 
@@ -232,6 +233,7 @@ struct PrimedMemory {
 }
 
 impl PrimedMemory {
+    /// Caches a frame's headers.
     fn prime(&mut self, arm: u8, frame: &Frame) {
         let lcore = &self.memory.loaded().lcore;
         let mut burst = Burst::default();
@@ -278,7 +280,7 @@ impl Plane for PrimedMemory {
 }
 
 #[test]
-fn every_case_passes_after_cached_headers() {
+fn every_case_passes_with_cached_headers() {
     let mut plane = PrimedMemory { memory: Memory::new(), hits: 0 };
     let all = cases::all();
     let failed: Vec<String> =

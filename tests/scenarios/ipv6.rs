@@ -12,8 +12,11 @@ use tests::lab::settings::{Backend, Service, Settings};
 use tests::lab::topology::{AWS_SERVER6, HTTP, Host, Lab};
 use tests::lab::weir::Weir;
 
+/// The frontend of the NAT66 service.
 const NAT66: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
+/// The IPv4 frontend of the tunnel services.
 const FOUR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 30);
+/// The IPv6 frontend of the tunnel services.
 const SIX: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x30);
 
 /// The combinations: the frontend's port and address, whether the backends are IPv6, and the kind
@@ -25,6 +28,8 @@ const MIXES: [(u16, IpAddr, bool, TunnelKind); 4] = [
     (84, IpAddr::V6(SIX), true, TunnelKind::Ip6In6),
 ];
 
+/// Builds a service at this address and port. `backend` is whether the backends are IPv6, and their
+/// port.
 fn service(lab: &Lab, mode: &str, frontend: (IpAddr, u16), backend: (bool, u16)) -> Service {
     let (six, port) = backend;
     let address = |host: &Host| match six {
@@ -86,8 +91,8 @@ fn ipv6_is_returned_translated_and_tunneled() -> Result<(), Box<dyn Error>> {
     }
     for (port, frontend, _, counted) in MIXES {
         fetch((frontend, port))?;
-        let taken: u64 = decaps.iter().map(|decap| decap.counts().taken(counted)).sum();
-        assert!(taken >= 240, "{counted:?}: {taken}");
+        let packets: u64 = decaps.iter().map(|decap| decap.counts().decapsulated(counted)).sum();
+        assert!(packets >= 240, "{counted:?}: {packets}");
     }
     let report = gateway.stop()?;
     assert!(report.clean() && report.returned > 300 && report.answered > 1_000, "{report}");

@@ -1,5 +1,5 @@
-//! Daemons killed and stopped under load: slowpath's death loses no packet, and no daemon's death
-//! moves a flow.
+//! Daemons killed and stopped under load: no packet is lost while slowpath is dead, and no flow
+//! moves when either daemon is killed.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tables::flow::Flows;
 use tables::region::Region;
 use tests::lab::client::ClientStats;
-use tests::lab::gateway::{Check, Setup};
+use tests::lab::gateway::{Check, GatewaySetup};
 use tests::lab::scenario::{Totals, Wires, at_rest, changing_gateway, service};
 use tests::lab::settings::Settings;
 use tests::lab::stepper::Stepper;
@@ -23,6 +23,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// Serializes the tests: two poll loops on two cores would disturb each other's measurements.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// The pause of a client's worker after each request.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Asserts that no request failed and no connection moved to another backend.
@@ -72,8 +73,10 @@ fn slowpath_killed_under_load_loses_no_packet_and_moves_no_flow() -> Outcome {
 fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
-    let gateway =
-        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
+    let gateway = lab.aws_gateway(GatewaySetup {
+        return_timeout: Duration::from_secs(5),
+        ..changing_gateway()
+    })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &all)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
@@ -99,8 +102,8 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcom
     Ok(())
 }
 
-/// The number of instructions to step after a bucket is locked, so that a new flow's entry is
-/// incomplete.
+/// The maximum number of instructions to step after a bucket is locked, so that a new flow's entry
+/// is incomplete.
 const DEEP: u32 = 600;
 
 /// Begins connections that are not continued, a few hundred per second, until `stop` is set.
@@ -141,7 +144,7 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
     Err(format!("the lcore never stopped in a bucket's lock, {stops} stops").into())
 }
 
-/// Returns the number in front of the last `what` in the log.
+/// Returns the number in front of the last occurrence of `what` in the log.
 fn logged_count(log: &str, what: &str) -> Option<u64> {
     let (before, _) = log.rsplit_once(what)?;
     before.trim_end().rsplit([' ', '"']).next()?.parse().ok()
@@ -151,8 +154,10 @@ fn logged_count(log: &str, what: &str) -> Option<u64> {
 fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
-    let gateway =
-        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
+    let gateway = lab.aws_gateway(GatewaySetup {
+        return_timeout: Duration::from_secs(5),
+        ..changing_gateway()
+    })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     // Few buckets, so that one of the watched ones is soon used.
     let settings = Settings {
@@ -204,8 +209,10 @@ fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Ou
 fn a_stopped_poll_loop_accounts_for_every_packet_it_received() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1"])?;
-    let gateway =
-        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
+    let gateway = lab.aws_gateway(GatewaySetup {
+        return_timeout: Duration::from_secs(5),
+        ..changing_gateway()
+    })?;
     let mut weir = Weir::start(&lab, &Settings::default(), &[service(&lab, &[(0, "active")])])?;
     let before = Totals::now(&weir)?;
     let traffic = Traffic::start(&lab, PAUSE)?;

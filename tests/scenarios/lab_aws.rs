@@ -28,13 +28,22 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// The address of the emulator's API in the appliance's namespace.
 const API: &str = "127.0.0.1:4566";
-const SOON: Duration = Duration::from_secs(60);
+/// The time limit of a condition.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// The interval between the emulator's steps.
 const STEP: Duration = Duration::from_millis(100);
-/// Seconds that a deregistered target keeps its flows.
+/// The target group's deregistration delay in seconds: a deregistered target keeps its flows that
+/// long.
 const DELAY: u64 = 60;
 
+/// Sections of the configuration: registration at AWS, and flows that end soon after their
+/// connection is closed.
 const AWS: &str = "[aws]\ncluster = \"north\"\nidle_s = 1\n\n[flows]\ntcp_closed_s = 1\n";
+
+/// Starts the daemons as children of the test, as root, unless `WEIR_LAB_UNITS` is set.
+const AS_CHILDREN: bool = false;
+/// Starts the daemons under their units.
+const UNDER_UNITS: bool = true;
 
 /// The result of one step of the emulator: the target's state, and whether its probe succeeded.
 type Observation = (State, bool);
@@ -44,7 +53,7 @@ struct Aws {
     emulator: Emulator,
     gateway: Arc<Gateway>,
     observations: Arc<Mutex<Vec<Observation>>>,
-    /// Whether the emulator probes.
+    /// Whether the emulator probes the target and advances its clock.
     probes: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<LabResult<()>>>,
@@ -55,7 +64,8 @@ fn current_thread_runtime() -> tokio::runtime::Runtime {
     runtime.expect("a runtime of one thread")
 }
 
-/// Returns the emulator's sample with the lab's appliance.
+/// Returns the emulator's sample with the lab's appliance. The target group has this failover
+/// attribute, and its targets are unhealthy after `unhealthy` failed probes.
 fn state(mac: &str, failover: &str, unhealthy: u32) -> AwsState {
     let mut state = AwsState::sample("ip");
     let ingress = &mut state.instances[0].interfaces[1];
@@ -81,18 +91,18 @@ impl Aws {
         let observations = Arc::new(Mutex::new(Vec::new()));
         let gateway = Arc::new(gateway);
         gateway.admit(Admits::None);
-        let (hand, handed) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let stopped = Arc::clone(&stop);
         let serving = lab.weir.thread("aws", move || {
             current_thread_runtime().block_on(async move {
                 let listener = tokio::net::TcpListener::bind(API).await.expect("a free port");
-                let _ = hand.send(Emulator::listen(listener, state).expect("the bound address"));
+                let _ = sender.send(Emulator::listen(listener, state).expect("the bound address"));
                 while !stopped.load(Ordering::Relaxed) {
                     tokio::time::sleep(STEP).await;
                 }
             });
         })?;
-        let emulator = handed.recv()?;
+        let emulator = receiver.recv()?;
         let (aws, sends, saw, stopped) =
             (emulator.clone(), Arc::clone(&gateway), Arc::clone(&observations), Arc::clone(&stop));
         let begins = Arc::clone(&probes);
@@ -125,7 +135,7 @@ impl Aws {
 
     /// Waits for a condition; fails early if a daemon ends.
     fn until(&self, weir: &mut Weir, what: &str, fits: impl Fn(&Aws) -> bool) -> LabResult<()> {
-        weir.wait_for(what, SOON, |_| Ok((fits(self), format!("{:?}", self.state()))))
+        weir.wait_for(what, WAIT_LIMIT, |_| Ok((fits(self), format!("{:?}", self.state()))))
     }
 
     /// Stops the emulator and returns its results.
@@ -138,22 +148,24 @@ impl Aws {
         Ok((Arc::clone(&self.gateway), observations))
     }
 
+    /// Returns the number of observations so far.
     fn observations(&self) -> usize {
         self.observations.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// Returns how many of these calls are successful ones of `operation`.
     fn calls(&self, operation: &str, calls: &[cloud_emulators::Call]) -> usize {
         calls.iter().filter(|call| call.operation == operation && call.status == 200).count()
     }
 }
 
-/// Returns the packets that a gateway sends to its only target in that state. With `rebalances` the
-/// gateway would move the flows of an unhealthy target, and there is no other target.
+/// Returns the packets that a gateway sends to its only target in this state. With `rebalances` the
+/// gateway sends none to an unhealthy target: it would move the target's flows to another one.
 fn admits(state: Option<State>, rebalances: bool) -> Admits {
     match state {
         Some(State::Healthy) => Admits::All,
-        Some(State::Draining) => Admits::Known,
-        Some(State::Unhealthy) if !rebalances => Admits::Known,
+        Some(State::Draining) => Admits::ExistingFlows,
+        Some(State::Unhealthy) if !rebalances => Admits::ExistingFlows,
         _ => Admits::None,
     }
 }
@@ -222,8 +234,9 @@ fn begin(
     let mac = mac[0]["address"].as_str().ok_or("in0 has no address")?;
     let aws = Aws::start(lab, gateway, state(mac, failover, unhealthy))?;
     weir.start_slowpath()?;
-    // Without a fastpath the appliance is not able: probes get 503, and it does not register.
-    weir.wait_for("503 with the reason", SOON, |weir| {
+    // Without a fastpath the appliance is not able: probes get 503, and slowpath does not register
+    // it.
+    weir.wait_for("503 with the reason", WAIT_LIMIT, |weir| {
         let response = weir.probe()?;
         let why = response.contains("no kernel interface") || response.contains("not registered");
         Ok((response.starts_with("HTTP/1.1 503") && why, response))
@@ -241,7 +254,7 @@ fn begin(
 /// Waits until slowpath ends by itself with status 0, and returns its log.
 fn wait_for_exit(weir: &mut Weir) -> Outcome<String> {
     let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
-    let status = slowpath.wait(SOON)?;
+    let status = slowpath.wait(WAIT_LIMIT)?;
     let log = slowpath.log();
     assert!(status.success(), "{status}\n{}", slowpath.log_tail());
     Ok(log)
@@ -285,14 +298,14 @@ fn shut_down(
 
 #[test]
 fn registers_recovers_from_a_kill_and_deregisters_without_packet_loss() -> Outcome {
-    complete_lifecycle(false)
+    complete_lifecycle(AS_CHILDREN)
 }
 
 /// The stop timeout of slowpath's unit is shorter than the deregistration: systemd ends the unit
 /// with an error unless slowpath extends it.
 #[test]
 fn registers_recovers_from_a_kill_and_deregisters_under_the_units() -> Outcome {
-    complete_lifecycle(true)
+    complete_lifecycle(UNDER_UNITS)
 }
 
 fn complete_lifecycle(under_units: bool) -> Outcome {
@@ -300,15 +313,15 @@ fn complete_lifecycle(under_units: bool) -> Outcome {
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     let (aws, mut weir, before) = begin(&mut lab, ("no_rebalance", 10), under_units)?;
     let clients = long_lived(&lab)?;
-    clients[0].wait_for(300, SOON)?;
+    clients[0].wait_for(300, WAIT_LIMIT)?;
 
     weir.kill_slowpath()?;
     let more = clients[0].stats().right + 100;
-    clients[0].wait_for(more, SOON)?;
+    clients[0].wait_for(more, WAIT_LIMIT)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;
     let more = clients[0].stats().right + 100;
-    clients[0].wait_for(more, SOON)?;
+    clients[0].wait_for(more, WAIT_LIMIT)?;
     assert_ne!(aws.state(), Some(State::Draining));
     aws.until(&mut weir, "a healthy target", |aws| aws.state() == Some(State::Healthy))?;
 
@@ -316,16 +329,18 @@ fn complete_lifecycle(under_units: bool) -> Outcome {
     // returns 503 before it deregisters.
     let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
     aws.emulator.fault(Rule::first(1, "DeregisterTargets", busy));
-    let looked = aws.observations();
+    let observed_before = aws.observations();
     let slowpath = weir.slowpath.as_ref().ok_or("no slowpath")?;
     slowpath.signal(nix::sys::signal::Signal::SIGTERM)?;
     aws.until(&mut weir, "draining", |aws| aws.state() == Some(State::Draining))?;
     let at_term = clients[0].stats().right;
-    clients[0].wait_for(at_term + 300, SOON)?;
+    clients[0].wait_for(at_term + 300, WAIT_LIMIT)?;
     assert_no_new_flows(&lab, &aws.gateway)?;
     let observations = shut_down(&lab, aws, weir, clients, &before)?;
-    let first =
-        observations[looked..].iter().find(|(_, good)| !good).ok_or("no 503 was observed")?;
+    let first = observations[observed_before..]
+        .iter()
+        .find(|(_, good)| !good)
+        .ok_or("no 503 was observed")?;
     assert_ne!(first.0, State::Draining, "503 was returned before AWS accepted the deregistration");
     println!("{:.1?}", begun.elapsed());
     Ok(())
@@ -335,9 +350,9 @@ fn complete_lifecycle(under_units: bool) -> Outcome {
 fn deregisters_before_returning_503_where_unhealthy_targets_lose_flows() -> Outcome {
     let begun = Instant::now();
     let mut lab = Lab::new(&["web-1", "web-2"])?;
-    let (aws, mut weir, before) = begin(&mut lab, ("rebalance", 2), false)?;
+    let (aws, mut weir, before) = begin(&mut lab, ("rebalance", 2), AS_CHILDREN)?;
     let clients = long_lived(&lab)?;
-    clients[0].wait_for(100, SOON)?;
+    clients[0].wait_for(100, WAIT_LIMIT)?;
     // The first deregistration fails. The retry takes long enough for two probes: if slowpath
     // returned 503 before it deregisters, the target would be unhealthy and lose its flows.
     let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
@@ -345,13 +360,13 @@ fn deregisters_before_returning_503_where_unhealthy_targets_lose_flows() -> Outc
     let slowpath = weir.slowpath.as_ref().ok_or("no slowpath")?;
     slowpath.signal(nix::sys::signal::Signal::SIGTERM)?;
     aws.until(&mut weir, "draining", |aws| aws.state() == Some(State::Draining))?;
-    weir.wait_for("503 once draining", SOON, |weir| {
+    weir.wait_for("503 once draining", WAIT_LIMIT, |weir| {
         let response = weir.probe()?;
         let leaving = response.contains("leaving: SIGTERM");
         Ok((response.starts_with("HTTP/1.1 503") && leaving, response))
     })?;
     let more = clients[0].stats().right + 100;
-    clients[0].wait_for(more, SOON)?;
+    clients[0].wait_for(more, WAIT_LIMIT)?;
     let observations = shut_down(&lab, aws, weir, clients, &before)?;
     assert!(!observations.contains(&(State::Unhealthy, false)), "{observations:?}");
     println!("{:.1?}", begun.elapsed());

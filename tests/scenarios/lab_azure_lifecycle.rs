@@ -2,10 +2,10 @@
 //! VNIs of the tunnels from the pool; its slowpath is killed and restarted; it follows changed
 //! tunnels under live flows; on SIGTERM it leaves without ending a flow.
 //!
-//! Azure is an emulator. Its API listens on the appliance's loopback (TLS), and it probes as the
-//! load balancer does: from the gateway's side, over the wire, through the data plane. The gateway
-//! is the kernel's VXLAN; packets that Azure would not send to the member are dropped on the
-//! clients' side.
+//! Azure is an emulator. Its Resource Manager API listens on the appliance's loopback (TLS), and it
+//! probes as the load balancer does: from the gateway's side, over the wire, through the data
+//! plane. The gateway is the kernel's VXLAN; packets that Azure would not send to the member are
+//! dropped on the clients' side.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,9 +27,11 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// The emulator's addresses in the appliance's namespace: Resource Manager, and metadata.
 const API: [&str; 2] = ["127.0.0.1:4567", "127.0.0.1:4568"];
-const SOON: Duration = Duration::from_secs(60);
+/// The time limit of a condition.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// The interval between the emulator's steps.
 const STEP: Duration = Duration::from_millis(100);
+/// The resource group of the emulator's sample.
 const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 
 /// VNI and port of the external and of the internal tunnel.
@@ -45,6 +47,7 @@ const ALL_OTHER: Ends = [(921, 3001), (920, 3000)];
 /// `None` without an entry, and whether the probe succeeded.
 type Observation = (Option<String>, bool);
 
+/// Returns the id of a network resource in the sample's resource group.
 fn network(kind: &str, name: &str) -> String {
     format!("{GROUP}/providers/Microsoft.Network/{kind}/{name}")
 }
@@ -110,7 +113,7 @@ impl Azure {
     fn start(lab: &Lab, state: AzureState) -> Outcome<Azure> {
         let stop = Stop(Arc::new(AtomicBool::new(false)));
         let observations = Arc::new(Mutex::new(Vec::new()));
-        let (hand, handed) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let stopped = Arc::clone(&stop.0);
         let serving = lab.weir.thread("azure", move || {
             current_thread_runtime().block_on(async move {
@@ -118,13 +121,13 @@ impl Azure {
                 let resources = resources.await.expect("a free port");
                 let metadata = metadata.await.expect("a free port");
                 let emulator = Emulator::listen(resources, metadata, &[], state);
-                let _ = hand.send(emulator.expect("the bound address"));
+                let _ = sender.send(emulator.expect("the bound address"));
                 while !stopped.load(Ordering::Relaxed) {
                     tokio::time::sleep(STEP).await;
                 }
             });
         })?;
-        let emulator = handed.recv()?;
+        let emulator = receiver.recv()?;
         let (azure, saw, stopped) =
             (emulator.clone(), Arc::clone(&observations), Arc::clone(&stop.0));
         // The probes' sockets are opened here, in the gateway's namespace.
@@ -142,17 +145,19 @@ impl Azure {
         Ok(Azure { emulator, observations, stop, threads: vec![serving, probing] })
     }
 
+    /// Returns the current state of the appliance's entry in the pool.
     fn entry(&self) -> Observation {
         self.emulator.with(|state| entry(state))
     }
 
+    /// Returns whether Azure sends traffic to the appliance.
     fn serves(&self) -> bool {
         self.emulator.with(|state| state.serves(&pool(), &INGRESS.to_string()))
     }
 
     /// Waits for a condition; fails early if a daemon ends.
     fn until(&self, weir: &mut Weir, what: &str, fits: impl Fn(&Azure) -> bool) -> LabResult<()> {
-        weir.wait_for(what, SOON, |_| Ok((fits(self), format!("{:?}", self.entry()))))
+        weir.wait_for(what, WAIT_LIMIT, |_| Ok((fits(self), format!("{:?}", self.entry()))))
     }
 
     /// Returns the writes that Azure accepted.
@@ -183,7 +188,7 @@ fn entry(state: &AzureState) -> Observation {
 #[derive(Clone, Copy)]
 enum Sends {
     Nothing,
-    Known,
+    Established,
     All,
 }
 
@@ -191,7 +196,7 @@ enum Sends {
 fn gateway(clients: &Netns, sends: Sends) -> LabResult<()> {
     let rule = match sends {
         Sends::Nothing => "drop",
-        Sends::Known => "ct state new drop",
+        Sends::Established => "ct state new drop",
         // This rule enables connection tracking, or established connections would later be new.
         Sends::All => "ct state new accept",
     };
@@ -280,8 +285,9 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     std::fs::write(&ca, &azure.emulator.ca)?;
     weir.environment = vec![("SSL_CERT_FILE".to_owned(), ca.display().to_string())];
     weir.start_slowpath()?;
-    // Without a fastpath the appliance is not able: probes get 503, and it is not in the pool.
-    weir.wait_for("503 with the reason", SOON, |weir| {
+    // Without a fastpath the appliance is not able: probes get 503, and the appliance does not join
+    // the pool.
+    weir.wait_for("503 with the reason", WAIT_LIMIT, |weir| {
         let response = weir.probe()?;
         Ok((response.starts_with("HTTP/1.1 503") && response.len() > 80, response))
     })?;
@@ -294,10 +300,11 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     Ok((azure, weir))
 }
 
-/// Waits until slowpath ends by itself with status 0, and checks that it has left the pool.
+/// Waits until slowpath ends by itself with status 0, and checks that the appliance has left the
+/// pool.
 fn wait_for_exit(azure: &Azure, weir: &mut Weir) -> Outcome {
     let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
-    let status = slowpath.wait(SOON)?;
+    let status = slowpath.wait(WAIT_LIMIT)?;
     let log = slowpath.log();
     assert!(status.success(), "{status}\n{}", slowpath.log_tail());
     assert!(log.contains("cloud lifecycle ended cloud=Azure outcome=Drained"), "{log}");
@@ -307,12 +314,13 @@ fn wait_for_exit(azure: &Azure, weir: &mut Weir) -> Outcome {
     let pools =
         body.pointer("/properties/ipConfigurations/0/properties/loadBalancerBackendAddressPools");
     assert_eq!(pools, Some(&serde_json::json!([])), "still in the pool, or no pool list: {body}");
-    assert_eq!(body["tags"]["owner"], "other", "members of others are retained");
+    assert_eq!(body["tags"]["owner"], "other", "tags of other owners are retained");
     Ok(())
 }
 
 #[test]
-fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow() -> Outcome {
+fn joins_follows_tunnel_changes_recovers_from_a_kill_and_leaves_without_breaking_a_flow() -> Outcome
+{
     let begun = Instant::now();
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     let (azure, mut weir) = begin(&mut lab)?;
@@ -333,8 +341,8 @@ fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow
         lab.azure_tunnels(ends)?;
         ready_with(&mut weir, ends)?;
         complete_requests(&clients, 50)?;
-        // Otherwise a retransmission may fall into the next change, and TCP would repeat it only
-        // minutes later.
+        // Otherwise the retransmission of a lost segment may fall into the next change, and TCP
+        // would repeat it only minutes later.
         for client in &clients {
             client.wait_for_open(Duration::from_secs(150))?;
         }
@@ -347,7 +355,7 @@ fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow
     slowpath.signal(nix::sys::signal::Signal::SIGTERM)?;
     let down = Some("Down".to_owned());
     azure.until(&mut weir, "adminState Down", |azure| azure.entry() == (down.clone(), false))?;
-    gateway(&lab.azure[0], Sends::Known)?;
+    gateway(&lab.azure[0], Sends::Established)?;
     complete_requests(&clients, 50)?;
     assert_no_new_flows(&lab)?;
     assert_eq!(azure.entry().0, down, "a pool member while it has flows");

@@ -3,8 +3,9 @@
 //! packets.
 //!
 //! The flow table is much smaller than the flood. The gateway's three clients have round trips of
-//! 1, 20 and 100 ms, and their flows stay unconfirmed that long. With direct server return there is
-//! one client, next to Weir, because answers do not pass the gateway, which delays them.
+//! 1, 20 and 100 ms, and their flows stay unconfirmed that long. The gateway delays the answers to
+//! cause these round trips. With direct server return, answers bypass the gateway, and there is one
+//! client, on Weir's link.
 
 use patience::{check, poll};
 use std::error::Error;
@@ -13,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tests::lab::client::{Client, ClientStats, Load};
 use tests::lab::decap::{Answer, Decap};
-use tests::lab::flood::{ANSWERING, DATAGRAMS, Flood, Plan, SILENT};
-use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::flood::{ANSWERING, DATAGRAMS, Flood, FloodPlan, SILENT};
+use tests::lab::gateway::{Gateway, GatewaySetup};
 use tests::lab::netns::Netns;
 use tests::lab::server::Server;
 use tests::lab::settings::{Backend, Plane, Service, Settings};
@@ -26,25 +27,29 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 /// Serializes the tests: two labs on two cores would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// The planes on which each test runs.
 const PLANES: [Plane; 2] = [Plane::Dpdk, Plane::Xdp { native: false }];
 /// `region.max_flows`. Half of them may be unconfirmed. Five of eight packets of the flood begin a
 /// flow, so an unconfirmed flow is evicted after at least 0.4 s, which is four of the longest round
 /// trips. Even a tenth of the flood exceeds that half, should a busy machine lose the rest.
 const MAX_FLOWS: u32 = 2_048;
+/// Packets of the flood.
 const FLOOD: u32 = 20_000;
 /// Packets between two pauses of the flood; with [`PAUSE`] at most 4,000 packets per second.
 const BURST: u32 = 40;
+/// The length of these pauses.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Round trips of the gateway's clients.
 const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
 /// Connections established before the flood.
 const ESTABLISHED: u64 = 12;
-/// Workers that make new connections before and during the flood.
+/// Workers that open a new connection for each request, before and during the flood.
 const NEW: u64 = 12;
-/// New connections after the flood.
+/// Connections that are opened after the flood.
 const AFTERWARDS: u64 = 40;
 /// `icmp.errors_per_s`.
 const ERRORS_PER_S: u64 = 100;
+/// The port of the web server, to which the clients connect.
 const WEB: u16 = 80;
 /// The time limit of a condition.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -71,7 +76,7 @@ impl Fixture {
                 lab.bypass_weir()?;
                 None
             }
-            _ => Some(lab.aws_gateway(Setup { delays, ..Setup::default() })?),
+            _ => Some(lab.aws_gateway(GatewaySetup { delays, ..GatewaySetup::default() })?),
         };
         let web = if mode == "return" { AWS_SERVER } else { FRONTEND };
         let fixture =
@@ -89,6 +94,7 @@ impl Fixture {
         if self.gateway.is_some() { &self.lab.aws[0] } else { &self.lab.cloud }
     }
 
+    /// Returns the load of the clients for this mode.
     fn load(&self, requests: u64) -> Load {
         let sources: Vec<IpAddr> = match self.gateway {
             Some(_) => AWS_CLIENTS[..3].iter().map(|address| IpAddr::V4(*address)).collect(),
@@ -178,7 +184,8 @@ fn services(lab: &Lab, mode: &str) -> Vec<Service> {
     frontends.map(service).into()
 }
 
-/// Runs clients before, during and after a flood.
+/// Runs clients before, during and after a flood, and asserts what the file's first paragraph
+/// says.
 fn flooded(plane: Plane, mode: &str) -> Outcome {
     let fixture = Fixture::new(mode)?;
     let settings = Settings {
@@ -203,7 +210,8 @@ fn flooded(plane: Plane, mode: &str) -> Outcome {
     new.wait_for(NEW, TIMEOUT).map_err(|e| about(&e.to_string()))?;
 
     let (begun, before) = (Instant::now(), [steady.stats(), new.stats()]);
-    let plan = Plan { packets: FLOOD, burst: BURST, pause: PAUSE, server: fixture.web, victims };
+    let plan =
+        FloodPlan { packets: FLOOD, burst: BURST, pause: PAUSE, server: fixture.web, victims };
     let flood = Flood::start(fixture.clients(), &fixture.lab.cloud, plan)?;
     let sent = flood.finish()?;
     let during = [steady.stats(), new.stats()];
@@ -283,6 +291,6 @@ fn a_flood_does_not_affect_dsr_connections() -> Outcome {
 }
 
 #[test]
-fn a_flood_does_not_affect_translated_connections() -> Outcome {
+fn a_flood_does_not_affect_nat_connections() -> Outcome {
     on_both_planes("nat")
 }

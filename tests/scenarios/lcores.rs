@@ -46,7 +46,7 @@ fn pages(counters: &Counters<'_>) -> Vec<Page> {
     (0..2).filter_map(|n| Page::of(counters, n)).collect()
 }
 
-/// Returns the lcore with the larger increase of a counter.
+/// Returns the lcore whose counter increased most.
 fn busier(before: &[Page], after: &[Page], count: fn(&Page) -> u64) -> Option<usize> {
     (0..after.len()).max_by_key(|n| count(&after[*n]) - count(&before[*n]))
 }

@@ -1,5 +1,5 @@
-//! Malformed and hostile frames: both planes send the same bytes, count the same and keep the
-//! same flows, and count each frame exactly once.
+//! Malformed and hostile frames: both planes send the same bytes, have the same counters and flows,
+//! and count each frame exactly once.
 //!
 //! The frames are generated from a seed. `WEIR_SEED=7 cargo test -p tests --test agreement
 //! malformed` runs other frames, `WEIR_FRAMES=5000000` that many.
@@ -18,7 +18,8 @@ use tests::lab::netns::Netns;
 const FRAMES: usize = 250_000;
 /// The seed, unless `WEIR_SEED` is set.
 const SEED: u64 = 0x006d_616c_666f_726d;
-/// One in this many frames is a well-formed request, so that malformed frames meet flows.
+/// One in this many frames is a well-formed request, so that flows exist to which malformed frames
+/// belong.
 const WELL_FORMED_ONE_IN: usize = 6;
 /// Frames per burst, after which counters and flows are compared.
 const BURST: usize = 64;
@@ -27,7 +28,8 @@ const MAX_REPORTED: usize = 8;
 /// The minimum number of drop reasons that must occur; fewer would mean too uniform frames.
 const REASONS: usize = 16;
 
-fn number(name: &str, otherwise: u64) -> u64 {
+/// Returns the number in an environment variable, or `otherwise` if the variable is not set.
+fn env_number(name: &str, otherwise: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")),
         Err(_) => otherwise,
@@ -36,9 +38,9 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 #[derive(Default)]
 struct Outcome {
-    shown: BTreeMap<Option<Fault>, usize>,
+    sent: BTreeMap<Option<Fault>, usize>,
     flows: usize,
-    spread: BTreeMap<String, u64>,
+    sums: BTreeMap<String, u64>,
     exceptions: BTreeMap<Exception, usize>,
     failed: Vec<String>,
 }
@@ -67,50 +69,51 @@ fn run(seed: u64, frames: usize) -> Outcome {
                 let (fault, trial) = malformed.next(&mut rng);
                 (Some(fault), trial)
             };
-            *outcome.shown.entry(fault).or_default() += 1;
+            *outcome.sent.entry(fault).or_default() += 1;
             if n == last {
-                ended = ended.and_then(|()| both.show(&trial)).and_then(|_| both.end_burst());
+                ended = ended.and_then(|()| both.send(&trial)).and_then(|_| both.end_burst());
             } else {
-                ended = ended.and_then(|()| both.show(&trial).map(drop));
+                ended = ended.and_then(|()| both.send(&trial).map(drop));
             }
             if let Err(text) = ended {
-                let shown: usize = outcome.shown.values().sum();
-                outcome.failed.push(format!("frame {shown} of seed {seed}, {fault:?}: {text}"));
+                let sent: usize = outcome.sent.values().sum();
+                outcome.failed.push(format!("frame {sent} of seed {seed}, {fault:?}: {text}"));
                 // The planes' tables have diverged.
                 break;
             }
         }
-        both.close();
+        both.end_setup();
         if outcome.failed.len() > MAX_REPORTED {
             break;
         }
     }
-    (outcome.flows, outcome.spread) = (both.flows, both.spread);
+    (outcome.flows, outcome.sums) = (both.flows, both.sums);
     outcome.exceptions = both.exceptions;
     outcome
 }
 
 #[test]
 fn both_planes_agree_on_malformed_frames_and_count_each_once() -> Result<(), Box<dyn Error>> {
-    let (seed, frames) = (number("WEIR_SEED", SEED), number("WEIR_FRAMES", FRAMES as u64) as usize);
+    let seed = env_number("WEIR_SEED", SEED);
+    let frames = env_number("WEIR_FRAMES", FRAMES as u64) as usize;
     let namespace = Netns::new("malformed")?;
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
-    let Outcome { shown, flows, spread, exceptions, failed } =
+    let Outcome { sent, flows, sums, exceptions, failed } =
         namespace.run(move || run(seed, frames))?;
-    let drops: BTreeMap<&str, u64> = spread
+    let drops: BTreeMap<&str, u64> = sums
         .iter()
         .filter_map(|(name, n)| Some((name.strip_prefix("drop ")?, *n)))
         .filter(|(_, n)| *n > 0)
         .collect();
-    println!("{shown:?} frames; {flows} flows compared; exceptions {exceptions:?}");
+    println!("{sent:?} frames; {flows} flows compared; exceptions {exceptions:?}");
     println!("{} reasons: {drops:?}", drops.len());
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
-    let faulty: usize = shown.iter().filter(|(fault, _)| fault.is_some()).map(|(_, n)| n).sum();
+    let faulty: usize = sent.iter().filter(|(fault, _)| fault.is_some()).map(|(_, n)| n).sum();
     let malformed_share = frames * (WELL_FORMED_ONE_IN - 1) / WELL_FORMED_ONE_IN;
     assert!(faulty * 100 >= malformed_share * 95, "only {faulty} malformed frames");
     for fault in Fault::ALL {
-        let count = shown.get(&Some(fault)).copied().unwrap_or_default();
+        let count = sent.get(&Some(fault)).copied().unwrap_or_default();
         assert!(count * 25 >= frames, "{fault:?}: only {count} frames");
     }
     // Each exception is rare, or it would hide other differences.

@@ -61,7 +61,9 @@ fn examined(loaded: &Loaded) -> u64 {
     (0..ports.count()).map(|map| ports.rotation(map)).sum()
 }
 
-fn play<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'static str) {
+/// Exhausts the NAT ports with confirmed flows, and checks how many ports are examined for each
+/// further flow.
+fn check_cost<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'static str) {
     let about = format!("{} from {addresses}", plane.name());
     plane.load(&setup(addresses));
     let all = RANGE * addresses.matches("10.0.2.").count() as u32;
@@ -98,7 +100,9 @@ fn finds_the_only_available_port(plane: &mut dyn Plane) {
     );
 }
 
+/// `nat.addresses` with one IPv4 address; the cases' services also need an IPv6 address.
 const ONE: &str = r#"["10.0.2.20", "fd00:2::20"]"#;
+/// The same with seven IPv4 addresses.
 const SEVEN: &str = r#"["10.0.2.20", "10.0.2.21", "10.0.2.22", "10.0.2.23", "10.0.2.24",
     "10.0.2.25", "10.0.2.26", "fd00:2::20"]"#;
 
@@ -106,7 +110,7 @@ const SEVEN: &str = r#"["10.0.2.20", "10.0.2.21", "10.0.2.22", "10.0.2.23", "10.
 fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_memory() {
     let mut plane = Memory::new();
     for addresses in [ONE, SEVEN] {
-        play(&mut plane, |plane| examined(plane.loaded()), addresses);
+        check_cost(&mut plane, |plane| examined(plane.loaded()), addresses);
     }
     finds_the_only_available_port(&mut plane);
 }
@@ -120,7 +124,7 @@ fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_the_kernel()
     namespace.run(|| {
         let mut plane = Xdp::new();
         for addresses in [ONE, SEVEN] {
-            play(&mut plane, |plane| examined(plane.loaded()), addresses);
+            check_cost(&mut plane, |plane| examined(plane.loaded()), addresses);
         }
         finds_the_only_available_port(&mut plane);
     })?;

@@ -1,6 +1,7 @@
 //! Frames that a NIC loses are counted as its driver's row in `host/src/driver` says, here by
 //! net_tap, whose other end is the kernel: the poll loop stops, the pool is empty, frames are too
-//! long. `tests/nics` shows the same for emulated PCI NICs. Requires root.
+//! long. Packets of the kernel's own that do not fit into a buffer are counted as well.
+//! `tests/nics` shows the same for emulated PCI NICs. Requires root.
 //!
 //! DPDK can be started once per process, so there is a single test here.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
@@ -12,12 +13,13 @@ mod planes {
 
 use config::checked::{ArmName, Idle};
 use dpdk_bindings::{Eal, Mempool};
-use fastpath::exception::LcoreRings;
+use fastpath::exception::{Exception, LcoreRings, Lost};
 use fastpath::exchange::Exchange;
 use fastpath::nic::rules::Setup;
 use fastpath::nic::target::Target;
 use fastpath::nic::{ArmNic, Context};
 use fastpath::poll::{self, LcoreQueues};
+use fastpath::tap::Tap;
 use host::Root;
 use host::driver::Version;
 use host::nic::Inventory;
@@ -34,11 +36,11 @@ use tables::reason::DropReason;
 use tests::cases::setups::aws_return;
 use tests::lab::gateway::wire_socket::PacketSocket;
 
-/// The kernel's end.
+/// The kernel's end of the port.
 const INTERFACE: &str = "wl0";
 
-/// Frames that arrive while nothing polls: more than the kernel's queue of the interface has places
-/// (500 or 1000).
+/// The number of frames that arrive while nothing polls: more than the kernel's queue of the
+/// interface holds (500 or 1,000).
 const FLOOD: usize = 3000;
 
 /// An appliance with one lcore and one port.
@@ -73,7 +75,8 @@ impl Appliance<'_> {
         report
     }
 
-    /// Polls until no frame is left, and all that the interface has passed on are accounted for.
+    /// Polls until every frame that the kernel has sent to the port is accounted for, checks the
+    /// counters of drops and losses, and returns the report.
     fn settle(&mut self) -> NicReport {
         let mut last = None;
         eventually("every frame at the NIC is accounted for", || {
@@ -170,7 +173,7 @@ fn lost_frames_are_counted_with_a_stopped_poll_loop_an_empty_pool_and_bad_frames
         check(lost(&report, "no_buffer_events").is_some(), || format!("{report:?}"))
     });
     drop(all);
-    // A new frame has the driver read those that wait.
+    // A new frame makes the driver read the waiting frames.
     assert_eq!(appliance.send(60, 1), 1);
     let empty = appliance.settle();
     let without_buffer = lost(&empty, "no_buffer_events").unwrap_or_default();
@@ -183,4 +186,24 @@ fn lost_frames_are_counted_with_a_stopped_poll_loop_an_empty_pool_and_bad_frames
     let bad = appliance.settle();
     assert_eq!((lost(&bad, "receive_errors"), bad.taken), (Some(5), empty.taken));
     assert_eq!(bad.arrived, usual.arrived + held + 21 + 5);
+
+    // The exception path: packets of the kernel that do not fit into a buffer.
+    let small = Mempool::create(&eal, "small", 63, 0, 256, -1).unwrap();
+    let mut tap = config.ingress.clone();
+    tap.tap = "weir-in".into();
+    tap.addresses.clear();
+    let taps = vec![Tap::open("ingress", &tap, [2, 0, 0, 0, 0, 0x55]).unwrap()];
+    let (mut exception, mut rings) = Exception::new(taps, small, 1);
+    let kernel = PacketSocket::open("weir-in", SockProtocol::EthAll).unwrap();
+    let mut frame = vec![0; 500];
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    assert!(kernel.send(&frame[..60]) && kernel.send(&frame) && kernel.send(&frame));
+    eventually("two lost packets", || {
+        exception.move_frames(Default::default());
+        let lost = exception.lost();
+        check(lost == Lost { from_kernel: [2, 0], ..Lost::default() }, || format!("{lost:?}"))
+    });
+    let passed = rings[0].from_kernel.as_mut().unwrap();
+    assert_eq!(passed.pop().map(|(arm, mbuf)| (arm, mbuf.len())), Ok((0, 60)));
+    assert!(passed.pop().is_err());
 }

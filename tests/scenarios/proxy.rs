@@ -16,6 +16,13 @@ use tests::lab::weir::Weir;
 /// side.
 const ROUTE: &str = "route replace default via 10.0.1.1 dev weir-in";
 
+/// Starts the daemons as children of the test, as root, unless `WEIR_LAB_UNITS` is set.
+const AS_CHILDREN: bool = false;
+/// Starts the daemons under their units.
+const UNDER_UNITS: bool = true;
+
+/// Returns the lab's service on the frontend's ports 80 and 81, of which port 80 is redirected to a
+/// proxy on `port` of the appliance.
 fn proxied(lab: &Lab, port: u16) -> Service {
     let web = service(lab, &[(0, "active")]);
     let mode = format!("{}\nproxy_redirect = {{ port = {port}, ports = [80] }}", web.mode);
@@ -26,24 +33,24 @@ fn proxied(lab: &Lab, port: u16) -> Service {
 
 #[test]
 fn a_local_proxy_answers_for_the_service_with_dpdk() -> Result<(), Box<dyn Error>> {
-    proxy_answers(Plane::Dpdk, false)
+    proxy_answers(Plane::Dpdk, AS_CHILDREN)
 }
 
 #[test]
 fn a_local_proxy_answers_for_the_service_with_xdp() -> Result<(), Box<dyn Error>> {
-    proxy_answers(Plane::Xdp { native: false }, false)
+    proxy_answers(Plane::Xdp { native: false }, AS_CHILDREN)
 }
 
 /// The TAP devices with their addresses and sysctls are created under the unit.
 #[test]
 fn a_local_proxy_answers_for_the_service_with_dpdk_under_the_units() -> Result<(), Box<dyn Error>> {
-    proxy_answers(Plane::Dpdk, true)
+    proxy_answers(Plane::Dpdk, UNDER_UNITS)
 }
 
 /// The veth pairs, routing rules and sysctls are created under the unit.
 #[test]
 fn a_local_proxy_answers_for_the_service_with_xdp_under_the_units() -> Result<(), Box<dyn Error>> {
-    proxy_answers(Plane::Xdp { native: false }, true)
+    proxy_answers(Plane::Xdp { native: false }, UNDER_UNITS)
 }
 
 fn proxy_answers(plane: Plane, under_units: bool) -> Result<(), Box<dyn Error>> {

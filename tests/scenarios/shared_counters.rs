@@ -17,21 +17,24 @@ use tests::cases::addresses::{INGRESS, from_gateway, syn};
 use tests::cases::setups::{Setup, WEB, WEB_BACKEND, aws_nat, service};
 use tests::lab::netns::Netns;
 
-const DNS: &str = r#"{address = "203.0.113.11", port = 80, protocol = "tcp"}"#;
-const DNS_BACKEND: &str = r#"{address = "10.0.2.12", port = 8080}"#;
-/// The number of packets to each of the two services.
+/// The frontend of service "other"; that of "web" is [`WEB`].
+const OTHER: &str = r#"{address = "203.0.113.11", port = 80, protocol = "tcp"}"#;
+/// The backend of service "other".
+const OTHER_BACKEND: &str = r#"{address = "10.0.2.12", port = 8080}"#;
+/// The number of packets to "other" and to "web".
 const SENT: [u64; 2] = [3, 5];
 
 /// Creates a setup of two services with one backend each; the keys `region` set how many of them
 /// have counters of their own.
 fn setup(region: &'static str) -> Setup {
     let nat = "mode = \"nat\"";
-    let services = service("dns", nat, DNS, DNS_BACKEND) + &service("web", nat, WEB, WEB_BACKEND);
+    let services =
+        service("other", nat, OTHER, OTHER_BACKEND) + &service("web", nat, WEB, WEB_BACKEND);
     Setup { services, region, ..aws_nat() }
 }
 
-/// Returns packets, new flows and bytes: of each of the two services and of all other services,
-/// then the same of backends.
+/// Returns packets, new flows and bytes of each of the two services and of all services without
+/// counters of their own; then the same of backends.
 fn counted(loaded: &Loaded) -> [[Vec<u64>; 3]; 2] {
     let kinds = [ServiceCounter::Packets, ServiceCounter::NewFlows, ServiceCounter::Bytes];
     let counters = loaded.region.counters();
@@ -52,7 +55,8 @@ fn counted(loaded: &Loaded) -> [[Vec<u64>; 3]; 2] {
     ]
 }
 
-fn play<P: Plane>(plane: &mut P, counted: fn(&mut P) -> [[Vec<u64>; 3]; 2]) {
+/// Checks the counters with all, one and none of the services and backends counted separately.
+fn check_counts<P: Plane>(plane: &mut P, counted: fn(&mut P) -> [[Vec<u64>; 3]; 2]) {
     let mut send = |region: &'static str| {
         plane.load(&setup(region));
         for (to, packets) in [("203.0.113.11:80", SENT[0]), ("203.0.113.10:80", SENT[1])] {
@@ -84,7 +88,7 @@ fn play<P: Plane>(plane: &mut P, counted: fn(&mut P) -> [[Vec<u64>; 3]; 2]) {
 
 #[test]
 fn objects_without_own_counters_count_as_others_in_memory() {
-    play(&mut Memory::new(), |plane| counted(plane.loaded()));
+    check_counts(&mut Memory::new(), |plane| counted(plane.loaded()));
 }
 
 #[test]
@@ -92,6 +96,6 @@ fn objects_without_own_counters_count_as_others_in_the_kernel() -> Result<(), Bo
     let namespace = Netns::new("counted-xdp")?;
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
-    namespace.run(|| play(&mut Xdp::new(), |plane| counted(plane.loaded())))?;
+    namespace.run(|| check_counts(&mut Xdp::new(), |plane| counted(plane.loaded())))?;
     Ok(())
 }

@@ -4,18 +4,19 @@
 use patience::{DEFAULT_TIMEOUT, check, poll};
 use std::error::Error;
 use tests::lab::client::{Client, Load};
-use tests::lab::gateway::Setup;
+use tests::lab::gateway::GatewaySetup;
 use tests::lab::scenario::service;
 use tests::lab::settings::{Plane, Settings};
 use tests::lab::topology::{FRONTEND, Lab};
 use tests::lab::weir::Weir;
 
+/// A MAC address of neither port.
 const OTHER: &str = "02:00:00:00:00:99";
 
 #[test]
 fn tap_gets_its_mac_address_back_and_its_neighbors_are_resolved() -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::new(&["web-1"])?;
-    let gateway = lab.aws_gateway(Setup::default())?;
+    let gateway = lab.aws_gateway(GatewaySetup::default())?;
     let settings = Settings { plane: Plane::Dpdk, ..Settings::default() };
     let weir = Weir::start(&lab, &settings, &[service(&lab, &[(0, "active")])])?;
     let mac = |interface: &str| -> Result<String, Box<dyn Error>> {

@@ -71,10 +71,10 @@ impl Pair {
 
     /// Passes a frame to both; returns their equal outgoing frames.
     #[track_caller]
-    fn show(&mut self, trial: &Trial) -> Output {
+    fn send(&mut self, trial: &Trial) -> Output {
         let hits = self.has_template();
         self.uncached.loaded().lcore.template_cache().replace(TemplateCache::default());
-        let (cached, built) = (show(&mut self.cached, trial), show(&mut self.uncached, trial));
+        let (cached, built) = (send(&mut self.cached, trial), send(&mut self.uncached, trial));
         assert!(cached == built, "{trial:?}\n  cached: {cached:02x?}\n  built:  {built:02x?}");
         self.compared += 1;
         let tunneled = cached.iter().any(|(exit, _)| *exit == Exit::Port(EGRESS));
@@ -83,7 +83,7 @@ impl Pair {
     }
 }
 
-fn show(plane: &mut Memory, trial: &Trial) -> Output {
+fn send(plane: &mut Memory, trial: &Trial) -> Output {
     match trial.arrival {
         Arrival::Kernel => plane.kernel_sends(trial.arm, &trial.bytes),
         _ => plane.send_split(trial.arm, &trial.bytes, trial.first),
@@ -96,8 +96,9 @@ fn from_cloud(ip: Ip) -> Trial {
     Trial { arm: INGRESS, arrival: Arrival::Plain, first: bytes.len(), bytes }
 }
 
-/// Runs a case's frames, each with some mutations.
-fn play(case: &Case, rng: &mut Rng) -> (usize, usize) {
+/// Runs a case's frames, each with some mutations. Returns the number of compared frames, and of
+/// cache hits among them.
+fn run_case(case: &Case, rng: &mut Rng) -> (usize, usize) {
     let mut both = Pair::new(&case.setup);
     let mut last: Option<Trial> = None;
     for step in &case.steps {
@@ -106,20 +107,20 @@ fn play(case: &Case, rng: &mut Rng) -> (usize, usize) {
             Act::Wait(seconds) => both.change(|loaded| loaded.advance_s(*seconds)),
             _ => {}
         }
-        let Some(seed) = seeds::shown_by(&step.act) else { continue };
-        both.show(&seed);
-        both.show(&seed);
+        let Some(seed) = seeds::first_frame(&step.act) else { continue };
+        both.send(&seed);
+        both.send(&seed);
         let all = mutation::all(&seed, rng);
         let every = all.len().div_ceil(MUTATIONS).max(1);
         let double = mutation::double(&all, DOUBLE, rng);
         for mutation in all.iter().step_by(every).chain(&double) {
-            both.show(&mutation.apply_to(&seed));
-            both.show(&seed);
+            both.send(&mutation.apply_to(&seed));
+            both.send(&seed);
         }
         if let Some(last) = &last {
             let splices = mutation::splices(&seed, last).step_by(4);
             let another = (Mutation::Another, last.clone());
-            splices.chain([another]).for_each(|(_, trial)| drop(both.show(&trial)));
+            splices.chain([another]).for_each(|(_, trial)| drop(both.send(&trial)));
         }
         last = Some(seed);
     }
@@ -133,8 +134,8 @@ fn play(case: &Case, rng: &mut Rng) -> (usize, usize) {
 fn cached_templates_equal_built_headers() {
     let (mut rng, mut compared, mut hits) = (Rng::with_seed(0x5745_4952), 0, 0);
     for case in seeds::cases().iter().chain(&cases::all()) {
-        let played = play(case, &mut rng);
-        (compared, hits) = (compared + played.0, hits + played.1);
+        let done = run_case(case, &mut rng);
+        (compared, hits) = (compared + done.0, hits + done.1);
     }
     println!("{compared} frames compared, {hits} template cache hits");
     // With few hits, headers built per packet would only have been compared with themselves.
@@ -171,13 +172,13 @@ fn resolve(loaded: &mut Loaded, mac: [u8; 6], src_mac: [u8; 6], mtu: u16) {
 fn sent_after(change: impl FnMut(&mut Loaded)) -> Vec<Output> {
     let mut both = Pair::new(&aws_chain());
     let port = |port: u16, ip: Ip| from_cloud(ip.from_port(port));
-    both.show(&from_cloud(syn()));
-    both.show(&from_cloud(request()));
+    both.send(&from_cloud(syn()));
+    both.send(&from_cloud(request()));
     assert!(both.has_template());
-    both.show(&port(40_001, syn()));
+    both.send(&port(40_001, syn()));
     both.change(change);
     let then = [from_cloud(request()), port(40_001, syn()), port(40_002, syn())];
-    then.iter().chain(&then).map(|trial| both.show(trial)).collect()
+    then.iter().chain(&then).map(|trial| both.send(trial)).collect()
 }
 
 /// Asserts that no stale template is used after a change, and that the change has an effect.
@@ -241,8 +242,8 @@ fn endpoints_and_families_have_separate_templates() {
     };
     let mut outputs = Vec::new();
     for _ in 0..3 {
-        let own = both.show(&from_cloud(syn()));
-        let others = both.show(&other(syn()));
+        let own = both.send(&from_cloud(syn()));
+        let others = both.send(&other(syn()));
         assert_ne!(own, others, "the endpoint option of Weir");
         outputs.push((own, others));
     }

@@ -24,11 +24,12 @@ const NARROW: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 47)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x65)),
 ];
-/// The addresses of those backends, which do not exist.
+/// The addresses of those backends. No host has them: packets that fit the link are lost.
 const BEYOND: [&str; 2] = ["fd00:2::99", "10.0.2.99"];
 /// The narrow link's MTU.
 const LINK: u16 = 1_400;
-/// The MTU that IPv4 and IPv6 clients learn, in bytes of their own packets.
+/// The path MTUs that IPv4 and IPv6 clients learn, for packets of their own family: translation
+/// changes the length by 20 bytes.
 const REPORTED_MTUS: [u16; 2] = [1_380, 1_420];
 /// A port without a dissector in tshark.
 const DATAGRAMS: u16 = 47_111;

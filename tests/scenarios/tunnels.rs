@@ -9,7 +9,7 @@ use std::time::Duration;
 use tests::lab::capture::{Capture, decode_errors, tshark};
 use tests::lab::client::{Client, Load};
 use tests::lab::decap::{Answer, Decap, TunnelKind};
-use tests::lab::gateway::Setup;
+use tests::lab::gateway::GatewaySetup;
 use tests::lab::netns::Netns;
 use tests::lab::scenario::changing_gateway;
 use tests::lab::server::Server;
@@ -25,6 +25,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// A kind of tunnel: the value of the key `tunnel`, the frontend, and the kind that backends count.
 type Kind = (&'static str, [u8; 4], TunnelKind);
 
+/// All kinds of tunnel, each with a frontend of its own.
 const KINDS: [Kind; 4] = [
     ("geneve", [203, 0, 113, 20], TunnelKind::Geneve),
     ("vxlan", [203, 0, 113, 21], TunnelKind::Vxlan),
@@ -32,6 +33,7 @@ const KINDS: [Kind; 4] = [
     ("gue", [203, 0, 113, 23], TunnelKind::Gue),
 ];
 
+/// Builds a service with this mode and kind of tunnel; port 0 is any port and protocol.
 fn service(lab: &Lab, mode: &str, kind: &str, frontend: &str, port: u16) -> Service {
     let backend = |address: Ipv4Addr| Backend {
         address: address.to_string(),
@@ -90,8 +92,9 @@ fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
             assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why());
             assert_eq!(stats.by_backend.len(), 2, "both backends serve: {}", why());
         }
-        let taken: u64 = backends.iter().map(|(decap, _)| decap.counts().taken(counted)).sum();
-        assert!(taken >= 480, "{kind}: {taken} packets used this tunnel");
+        let packets: u64 =
+            backends.iter().map(|(decap, _)| decap.counts().decapsulated(counted)).sum();
+        assert!(packets >= 480, "{kind}: {packets} packets used this tunnel");
     }
     let ignored = |(decap, _): &(Decap, Server)| decap.counts().ignored.load(Ordering::Relaxed);
     assert_eq!(backends.iter().map(ignored).sum::<u64>(), 0);
@@ -118,7 +121,8 @@ fn replies_may_return_without_a_tunnel() -> Outcome {
 }
 
 /// Makes requests through a chain with two inspection appliances, of which each packet passes one.
-/// The gateway checks every byte.
+/// The gateway checks every byte. If `symmetric`, both directions of a flow have the same node,
+/// port and cookie.
 fn inspected(symmetric: bool) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["look-1", "look-2"])?;
@@ -126,7 +130,8 @@ fn inspected(symmetric: bool) -> Outcome {
     let chain: Vec<Decap> =
         lab.hosts.iter().map(|host| inspect(&host.ns)).collect::<Result<_, _>>()?;
     // Weir routes each packet twice: to the appliance, and from it back to the gateway.
-    let gateway = lab.aws_gateway(Setup { hops: 2, symmetric, ..Setup::default() })?;
+    let gateway =
+        lab.aws_gateway(GatewaySetup { hops: 2, symmetric, ..GatewaySetup::default() })?;
     let chained = service(&lab, "tunnel", "geneve", "198.51.100.0/24", 0);
     let back = service(&lab, "tunnel", "geneve", "192.0.2.0/24", 0);
     let services = [chained, Service { name: "lab/back".into(), ..back }];
@@ -140,8 +145,9 @@ fn inspected(symmetric: bool) -> Outcome {
     let report = gateway.stop()?;
     assert_eq!((stats.right, stats.failed), (300, 0), "{}", why(&stats.to_string()));
     assert!(report.clean() && report.returned == report.sent, "{}", why(&report.to_string()));
-    let taken: u64 = chain.iter().map(|decap| decap.counts().taken(TunnelKind::Geneve)).sum();
-    assert_eq!(taken, report.sent, "each packet passed exactly one appliance of the chain");
+    let packets: u64 =
+        chain.iter().map(|decap| decap.counts().decapsulated(TunnelKind::Geneve)).sum();
+    assert_eq!(packets, report.sent, "each packet passed exactly one appliance of the chain");
     weir.stop()?;
     Ok(())
 }
@@ -181,8 +187,9 @@ fn direct_server_return_serves_plain_clients() -> Outcome {
         let stats = Client::start(&lab.cloud, load)?.finish()?;
         let why = || format!("{kind}: {stats}{:?}", weir.drops());
         assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why());
-        let taken: u64 = backends.iter().map(|(decap, _)| decap.counts().taken(counted)).sum();
-        assert!(taken >= 240, "{kind}: {taken}");
+        let packets: u64 =
+            backends.iter().map(|(decap, _)| decap.counts().decapsulated(counted)).sum();
+        assert!(packets >= 240, "{kind}: {packets}");
     }
     weir.stop()?;
     Ok(())

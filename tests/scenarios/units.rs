@@ -18,7 +18,7 @@ use tests::lab::weir::Weir;
 
 /// Upper bound of any wait.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The watchdog's timeout in the tests; beats are due four times as often.
+/// The watchdog's timeout in the tests. The daemons send a keep-alive message every quarter of it.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
 /// The region's file in shared memory.
@@ -36,7 +36,8 @@ struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Creates the socket, and has both daemons of an appliance send to it.
+    /// Creates the socket, and sets the environment with which both daemons of an appliance send to
+    /// it.
     fn of(weir: &mut Weir, lab: &Lab) -> Result<ServiceManager, Box<dyn Error>> {
         let path = lab.folder.file("notify");
         let socket = UnixDatagram::bind(&path)?;
@@ -48,7 +49,7 @@ impl ServiceManager {
         Ok(ServiceManager { socket })
     }
 
-    /// Returns the next message; `None` if none arrives for a timeout of the watchdog.
+    /// Returns the next message; `None` if none arrives for [`WATCHDOG`].
     fn next(&self) -> Result<Option<String>, std::io::Error> {
         let mut bytes = [0; 1024];
         match self.socket.recv(&mut bytes) {
@@ -73,23 +74,23 @@ impl ServiceManager {
         Err(format!("no {line}, but {received:?}").into())
     }
 
-    /// Waits until no beat has arrived for a timeout of the watchdog.
+    /// Waits until no keep-alive message has arrived for [`WATCHDOG`].
     fn wait_for_silence(&self) -> Result<(), Box<dyn Error>> {
-        let (begun, mut last_beat) = (Instant::now(), Instant::now());
+        let (begun, mut last_message) = (Instant::now(), Instant::now());
         while begun.elapsed() < PATIENCE {
             if self.next()?.is_some_and(|message| message == "WATCHDOG=1") {
-                last_beat = Instant::now();
+                last_message = Instant::now();
             }
-            if last_beat.elapsed() >= WATCHDOG {
+            if last_message.elapsed() >= WATCHDOG {
                 return Ok(());
             }
         }
-        Err("beats do not stop".into())
+        Err("the keep-alive messages do not stop".into())
     }
 }
 
 #[test]
-fn beats_of_fastpath_stop_while_one_lcore_is_stopped() -> Result<(), Box<dyn Error>> {
+fn fastpath_sends_no_keep_alive_while_one_lcore_is_stopped() -> Result<(), Box<dyn Error>> {
     let lab = Lab::new(&["web-1"])?;
     let settings = Settings { plane: Plane::Dpdk, lcores: vec![0, 1], ..Settings::default() };
     let mut weir = Weir::prepare(&lab, &settings, &[service(&lab, &[(0, "active")])])?;
@@ -113,7 +114,7 @@ fn beats_of_fastpath_stop_while_one_lcore_is_stopped() -> Result<(), Box<dyn Err
 }
 
 #[test]
-fn ebpf_fallback_reports_readiness_beats_and_its_end() -> Result<(), Box<dyn Error>> {
+fn ebpf_fallback_reports_readiness_keep_alive_and_its_end() -> Result<(), Box<dyn Error>> {
     let lab = Lab::new(&["web-1"])?;
     let settings = Settings { plane: Plane::Xdp { native: false }, ..Settings::default() };
     let mut weir = Weir::prepare(&lab, &settings, &[service(&lab, &[(0, "active")])])?;
@@ -134,8 +135,8 @@ fn ebpf_fallback_reports_readiness_beats_and_its_end() -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// Writes the files of an appliance, and returns its configuration with the paths of one that is
-/// installed, `region` for that of the region's file.
+/// Writes the files of an appliance, and returns its configuration with the paths of an installed
+/// appliance. The path of the region's file is `region`.
 fn installed(lab: &Lab, plane: Plane, region: &str) -> Result<String, Box<dyn Error>> {
     Settings { plane, ..Settings::default() }.write(&lab.folder)?;
     write_services(&lab.folder, &[service(lab, &[(0, "active")])])?;
@@ -175,20 +176,21 @@ fn run_under_units(plane: Plane) -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::new(&["web-1"])?;
     let gateway = lab.aws_gateway(changing_gateway())?;
     let config = installed(&lab, plane, SHM)?;
-    // A port below 1024 takes a capability.
+    // Listening on a port below 1024 requires CAP_NET_BIND_SERVICE.
     let config = config.replace("\"0.0.0.0:8080\"", "\"0.0.0.0:8080\", \"127.0.0.1:88\"");
     let container = image(&lab, &config, &[])?.boot(&lab.weir)?;
     let data_plane = format!("weir-{}.service", plane.program());
     let units = [&*data_plane, "weir-slowpath.service"];
 
     if plane.is_xdp() {
-        // As systemd does on a machine. nspawn mounts /sys read-only, without this directory.
+        // systemd mounts this file system on a machine. In a container, nspawn mounts /sys
+        // read-only and without this directory.
         container.run(
             "mount -o remount,rw /sys && mkdir -p /sys/fs/bpf &&
              mount -t bpf -o mode=0700 bpf /sys/fs/bpf && mount -o remount,ro /sys",
         )?;
     }
-    // Each is started once it has reported its readiness.
+    // The command returns once both units have reported their readiness.
     container.systemctl(&format!("start {}", units.join(" ")))?;
     let mut weir = Weir::in_namespace(&lab.weir, &lab.folder, plane)?;
     weir.wait_until_able().map_err(|error| format!("{error}\n{}", container.journal()))?;
@@ -202,7 +204,8 @@ fn run_under_units(plane: Plane) -> Result<(), Box<dyn Error>> {
     let slowpath = units[1];
     let ids = container.process_status(slowpath, "Uid")?;
     assert!(ids.split('\t').all(|id| id == WEIR.to_string()), "{ids}");
-    // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_BPF; the capability to reach files is given up.
+    // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_BPF. slowpath has dropped the unit's
+    // CAP_DAC_READ_SEARCH.
     let capabilities = container.process_status(slowpath, "CapEff")?;
     assert_eq!(u64::from_str_radix(&capabilities, 16)?, 1 << 10 | 1 << 12 | 1 << 39);
     poll("a status that says able", PATIENCE, || {
@@ -219,8 +222,8 @@ fn run_under_units(plane: Plane) -> Result<(), Box<dyn Error>> {
     };
     let shown = as_group(ADMIN)?;
     assert!(shown.contains("able"), "{shown}");
-    let refused = as_group(NOBODY).err().ok_or("any user may use the control socket")?;
-    assert!(refused.to_string().to_lowercase().contains("permission denied"), "{refused}");
+    let denied = as_group(NOBODY).err().ok_or("any user may use the control socket")?;
+    assert!(denied.to_string().to_lowercase().contains("permission denied"), "{denied}");
     let region = if plane.is_xdp() { "/sys/fs/bpf/weir/HEADER" } else { SHM };
     let about = container.run(&format!("stat --format='%G %a' {region}"))?;
     assert_eq!(about.trim(), "weir 660");
@@ -258,7 +261,7 @@ fn slowpath_and_ebpf_fallback_work_under_their_units() -> Result<(), Box<dyn Err
     run_under_units(Plane::Xdp { native: false })
 }
 
-/// The number of hugepages that the machine had reserved, which it has again on drop.
+/// The number of hugepages that the machine had reserved before the test; restored on drop.
 struct Reserved(String);
 
 impl Reserved {
@@ -283,7 +286,8 @@ fn slowpath_and_fastpath_work_on_hugepages_under_their_units() -> Result<(), Box
     let config = config.replace("hugepages = false", "hugepages = true");
     let reserved = Reserved::remember()?;
     let container = image(&lab, &config, &[])?.boot(&lab.weir)?;
-    // nspawn mounts it read-only.
+    // nspawn mounts /sys read-only. The unit reserves hugepages of each NUMA node in
+    // /sys/devices/system/node.
     container.run("mount -o remount,rw /sys/devices")?;
     container.systemctl("start weir-hugepages.service")?;
     container.systemctl("start weir-fastpath.service weir-slowpath.service")?;
@@ -313,7 +317,7 @@ fn slowpath_and_fastpath_work_on_hugepages_under_their_units() -> Result<(), Box
     Ok(())
 }
 
-/// Creates a certificate for `localhost`, and returns it and its key.
+/// Creates a self-signed certificate for `localhost`, and returns it and its key in PEM.
 fn certificate(lab: &Lab) -> Result<[String; 2], Box<dyn Error>> {
     let files = ["cert.pem", "key.pem"].map(|name| lab.folder.file(name));
     let [cert, key] = files.each_ref().map(|path| path.display().to_string());
@@ -337,7 +341,7 @@ fn api_status(lab: &Lab, token: &str) -> Result<String, Box<dyn Error>> {
 }
 
 #[test]
-fn slowpath_serves_tls_and_takes_up_secrets_under_its_unit() -> Result<(), Box<dyn Error>> {
+fn slowpath_serves_tls_and_reloads_replaced_secrets_under_its_unit() -> Result<(), Box<dyn Error>> {
     let lab = Lab::new(&["web-1"])?;
     let slowpath = "weir-slowpath.service";
     let config = installed(&lab, Plane::Dpdk, SHM)?
@@ -367,14 +371,14 @@ fn slowpath_serves_tls_and_takes_up_secrets_under_its_unit() -> Result<(), Box<d
     assert_eq!(container.property(slowpath, "NRestarts")?, "0");
     check_journal(&container)?;
 
-    // A unit that forbids a system call that slowpath makes is noticed.
+    // The check of the journal detects a unit that forbids a system call of slowpath.
     container.systemctl(&format!("stop {slowpath}"))?;
     let forbid = "[Service]\nSystemCallFilter=~listen\nRestart=no\n";
     let drop_in = format!("/etc/systemd/system/{slowpath}.d");
     container.run(&format!("mkdir {drop_in} && printf '{forbid}' > {drop_in}/forbid.conf"))?;
     container.systemctl("daemon-reload")?;
     assert!(container.systemctl(&start).is_err(), "slowpath cannot start");
-    let refused = check_journal(&container).err().ok_or("the refusal is not noticed")?;
-    assert!(refused.to_string().contains("status=31/SYS"), "{refused}");
+    let denied = check_journal(&container).err().ok_or("the denial is not detected")?;
+    assert!(denied.to_string().contains("status=31/SYS"), "{denied}");
     container.shut_down()
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use tests::lab::capture::{Capture, decode_errors, tshark};
 use tests::lab::client::{Client, Load};
-use tests::lab::gateway::Setup;
+use tests::lab::gateway::GatewaySetup;
 use tests::lab::scenario::{changing_gateway, service};
 use tests::lab::settings::Settings;
 use tests::lab::topology::{AWS_SERVER, FRONTEND, Lab};
@@ -77,7 +77,8 @@ fn packets_of_8500_bytes_pass_and_larger_ones_get_an_icmp_error() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1"])?;
     // This gateway's maximum exceeds that of AWS, so that some packets are too big for Weir.
-    let gateway = lab.aws_gateway(Setup { largest_inner: 8_800, ..Setup::default() })?;
+    let gateway =
+        lab.aws_gateway(GatewaySetup { largest_inner: 8_800, ..GatewaySetup::default() })?;
     lab.aws[0].ip(&["link set near mtu 8800"])?;
     lab.aws[1].ip(&["link set far mtu 8800"])?;
     let weir = Weir::start(&lab, &Settings::default(), &[service(&lab, &[(0, "active")])])?;

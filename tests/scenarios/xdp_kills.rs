@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tables::flow::Flows;
 use tables::region::{Region, RegionLocation};
 use tests::lab::client::ClientStats;
-use tests::lab::gateway::{Check, Report, Setup};
+use tests::lab::gateway::{Check, GatewaySetup, Report};
 use tests::lab::netns::Netns;
 use tests::lab::process::find;
 use tests::lab::scenario::{Totals, Wires, at_rest, changing_gateway, service};
@@ -26,15 +26,17 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 /// Serializes the tests: two labs on two cores would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// The pause of a client's worker after each request.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The time limit of a condition or a response.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The connections of a steady client: one per worker, unless one had to be renewed.
 const STEADY: u64 = 24;
 
-/// The maximum number of neighbor solicitations that the appliance's kernel may send; its other
-/// frames are answers.
-const KERNELS_OWN: u64 = 64;
+/// The maximum number of ARP requests and neighbor solicitations that the appliance's kernel may
+/// send; each of its other frames answers a frame that was passed to it.
+const MAX_SOLICITATIONS: u64 = 64;
 
 /// Returns settings that keep closed flows, so that the number of flows decreases only if flows are
 /// lost.
@@ -58,8 +60,8 @@ fn pass_at(ns: &Netns, interface: &'static str) -> Outcome<Ebpf> {
     Ok(attached??)
 }
 
-/// Asserts that no request failed, no connection moved, and steady connections were never
-/// renewed.
+/// Asserts that no request failed, no connection moved to another backend, and steady connections
+/// were never renewed.
 #[track_caller]
 fn assert_all_continued(clients: &[(&str, ClientStats)]) {
     for (name, stats) in clients {
@@ -137,7 +139,7 @@ fn a_loader_killed_under_load_in_native_mode_loses_no_packet_and_moves_no_flow()
     assert_eq!(totals.sides().0, totals.sides().1, "{totals}");
     assert_eq!(frames.to_weir, totals.rx, "{totals}");
     let own = frames.from_weir.checked_sub(totals.tx).ok_or("more frames sent than counted")?;
-    assert!(own <= totals.to_kernel + KERNELS_OWN, "{own}: {totals}");
+    assert!(own <= totals.to_kernel + MAX_SOLICITATIONS, "{own}: {totals}");
     weir.stop()?;
     drop(far_ends);
     Ok(())
@@ -187,8 +189,10 @@ impl IdleConnection {
 fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
-    let gateway =
-        lab.aws_gateway(Setup { return_timeout: Duration::from_secs(5), ..changing_gateway() })?;
+    let gateway = lab.aws_gateway(GatewaySetup {
+        return_timeout: Duration::from_secs(5),
+        ..changing_gateway()
+    })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let (xdp, dpdk) = (settings(Plane::Xdp { native: false }), settings(Plane::Dpdk));
     let (maps, file) = (
@@ -235,16 +239,17 @@ fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
     Ok(())
 }
 
-/// The other plane's process may end, so that the region that it holds is worth another attempt
-/// (exit code 1). A program that is not that of the configured plane is not (exit code 2).
+/// With exit code 1 the service manager starts a program again, with exit code 2 it does not. The
+/// other plane's process may end and free the region, so that a later start may succeed. A program
+/// that is not that of the configured plane never succeeds.
 #[test]
-fn a_region_that_the_other_plane_holds_is_worth_another_attempt() -> Outcome {
+fn a_region_in_use_by_the_other_plane_is_an_error_to_retry() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new(&["web-1"])?;
     let mut weir = Weir::prepare(&lab, &settings(Plane::Dpdk), &[service(&lab, &[(0, "active")])])?;
     let config = lab.folder.file("weir.toml");
     let end = |program: &str, plane: &str| -> Outcome<(Option<i32>, String)> {
-        // If it starts instead, it is ended, and the exit code is another one.
+        // If the program starts instead, `timeout` ends it, and the exit code is 124.
         let mut command = Command::new("timeout");
         command.arg("30").arg(find(program, program)?);
         command.arg("--config").arg(&config).args(["--set", &format!("plane={plane}")]);

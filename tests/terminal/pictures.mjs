@@ -1,5 +1,6 @@
 // Writes the pictures of `weir top` in the book: starts the lab of `make play`, runs `weir top` on
-// a terminal of tmux, and writes the screen of some pages as SVG. Needs root; `make top-pictures`.
+// a terminal of tmux, and writes the screens of the pages in PAGES as SVG. Needs root;
+// `make top-pictures`.
 
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -86,16 +87,16 @@ function draw(screen, title) {
       // SVG collapses blanks, so that each sequence of words with single blanks is a text.
       for (const { 0: text, index } of run.text.matchAll(/\S+( \S+)*/g)) {
         const before = [...run.text.slice(0, index)].length;
-        const place = `x="${x + before * CELL}" y="${y + LINE - 4}"`;
+        const position = `x="${x + before * CELL}" y="${y + LINE - 4}"`;
         const width = `textLength="${[...text].length * CELL}"`;
-        out.push(`<text ${place} ${width}${appearance}>${escape(text)}</text>`);
+        out.push(`<text ${position} ${width}${appearance}>${escape(text)}</text>`);
       }
     }
   }
   return `${out.join('\n')}\n</g>\n</svg>\n`;
 }
 
-/** Calls until the result is not undefined. */
+/** Calls `get` every 100 ms until its result is not undefined; fails after 30 s. */
 async function eventually(what, get) {
   for (let tries = 0; tries < 300; tries += 1) {
     const found = get();
@@ -140,7 +141,7 @@ async function main() {
     try {
       tmux('kill-server');
     } catch {
-      // It has ended with its last window.
+      // tmux has already ended with its last window.
     }
     play('stop');
     rmSync(home, { recursive: true, force: true });

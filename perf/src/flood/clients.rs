@@ -47,9 +47,9 @@ impl Packet {
             Packet::Syn => tcp(src, dst, flags::SYN),
             Packet::SynAck => tcp(src, dst, flags::SYN | flags::ACK),
             Packet::Ack => tcp(src, dst, flags::ACK),
-            Packet::Data => tcp(src, dst, flags::PSH | flags::ACK).load(b"GET / HTTP/1.1\r\n"),
+            Packet::Data => tcp(src, dst, flags::PSH | flags::ACK).payload(b"GET / HTTP/1.1\r\n"),
             Packet::Large => tcp(src, dst, flags::ACK).sized(1_400),
-            Packet::Udp => udp(src, dst).load(b"who?"),
+            Packet::Udp => udp(src, dst).payload(b"who?"),
             Packet::Reset => tcp(src, dst, flags::RST),
         }
     }

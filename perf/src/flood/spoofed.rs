@@ -64,11 +64,11 @@ impl Attacker {
             Kind::Ack | Kind::Endpoints => vec![client(Packet::Ack)],
             Kind::Udp | Kind::AnsweredUdp => vec![client(Packet::Udp)],
             Kind::Fragments => {
-                let datagram = udp("10.128.0.1:9999", "203.0.0.0:53").load(&[0x57; 512]);
+                let datagram = udp("10.128.0.1:9999", "203.0.0.0:53").payload(&[0x57; 512]);
                 vec![spoofed(&mode.arriving(datagram.may_fragment().part(0, 64, true)))]
             }
             Kind::Ttl => {
-                let last_hop = udp("10.128.0.1:9999", "203.0.0.0:53").load(b"who?").ttl(1);
+                let last_hop = udp("10.128.0.1:9999", "203.0.0.0:53").payload(b"who?").ttl(1);
                 vec![spoofed(&mode.arriving(last_hop))]
             }
             Kind::Resets => resets(mode, frames),

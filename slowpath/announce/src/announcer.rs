@@ -1,11 +1,13 @@
 //! Applies a policy: compares desired peers and routes with the current ones, and changes the
 //! speaker.
 //!
-//! A round handles one router after another, in this order: its identity (a changed one restarts
-//! its sessions), its neighbors (additions before removals), then its routes. Routers that are no
-//! longer configured are removed last. Routes are set as one table per peer, which combines
-//! prefixes, services and attributes, so that no peer sees half of a change. A session is left
-//! untouched while its own settings stay the same.
+//! A round handles one router after another. For each, it first handles the identity (a change
+//! restarts the router's sessions), then the neighbors (additions before removals), then the
+//! routes. Routers that are no longer configured are removed last.
+//!
+//! Routes are set as one table per peer, which combines prefixes, services and attributes, so that
+//! no peer receives half of a change. A session is left untouched while its own settings stay the
+//! same.
 
 pub mod keys;
 
@@ -26,13 +28,13 @@ use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerConfig, PeerKey, Speaker};
 
-/// Maximum wait after a restart of this process until the data plane is recognized as running, for
-/// which the lcores' tick counters have to be read twice.
+/// Maximum wait after a restart of this process until the data plane is recognized as running. That
+/// takes two readings of the lcores' tick counters.
 const DATA_PLANE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How a drain begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DrainFirst {
+pub enum DrainStart {
     /// All routes are withdrawn at once.
     #[default]
     Withdraw,
@@ -46,7 +48,7 @@ pub struct Settings {
     /// How services with traffic policy Cluster and without usable backends are handled.
     pub no_backends: NoBackends,
     /// How a drain begins.
-    pub drain: DrainFirst,
+    pub drain: DrainStart,
     /// This process was restarted and the data plane's tables survived. Neighbors with graceful
     /// restart (RFC 4724) are informed by the R bit.
     pub restarted: bool,
@@ -74,7 +76,7 @@ pub struct Announcer<S> {
     data_plane_deadline: Option<Instant>,
     /// No snapshot was processed yet.
     first_snapshot: bool,
-    /// When the drain began, if the appliance is being drained.
+    /// When the current drain began; `None` without a drain.
     draining: Option<Drain>,
     /// Graceful shutdown is on at the speaker.
     shutting_down: bool,
@@ -134,7 +136,7 @@ impl<S: Speaker> Announcer<S> {
         &self.speaker
     }
 
-    /// Returns the counts of rejected keys, which change with each round.
+    /// Returns the counts of unreadable keys, which each round updates.
     pub fn key_counts(&self) -> Arc<KeyCounts> {
         Arc::clone(&self.key_counts)
     }
@@ -150,10 +152,10 @@ impl<S: Speaker> Announcer<S> {
         let drain = state.plane.draining.then(|| *self.draining.get_or_insert_with(found));
         let (shutting_down, due) = match (self.settings.drain, drain) {
             (_, None) => (false, None),
-            (DrainFirst::Withdraw, Some(_)) | (_, Some(Drain::Before)) => {
+            (DrainStart::Withdraw, Some(_)) | (_, Some(Drain::Before)) => {
                 (false, Some(state.taken))
             }
-            (DrainFirst::GracefulShutdown(wait), Some(Drain::Since(began))) => {
+            (DrainStart::GracefulShutdown(wait), Some(Drain::Since(began))) => {
                 (true, Some(began + wait))
             }
         };
@@ -166,9 +168,9 @@ impl<S: Speaker> Announcer<S> {
         withdraws
     }
 
-    /// Returns whether to delay all sessions after a restart, because it is not known yet whether
-    /// the data plane is forwarding: a neighbor that receives a cleared F bit (RFC 4724) drops the
-    /// routes at once.
+    /// Returns whether to delay all sessions after a restart, until the data plane forwards or
+    /// [`DATA_PLANE_TIMEOUT`] has passed: a neighbor that receives a cleared F bit (RFC 4724) drops
+    /// the routes at once.
     fn awaits_data_plane(&mut self, state: &ControlPlaneState) -> bool {
         if !self.first_policy || !self.settings.restarted || state.plane.forwarding {
             return false;
@@ -181,10 +183,10 @@ impl<S: Speaker> Announcer<S> {
         awaits
     }
 
-    /// Returns the identity of a router. A router with a changed identity loses its sessions; a
-    /// router without a valid identity keeps the previous identity, so that its routes still follow
-    /// the state.
-    fn preflight(
+    /// Updates and returns the identity of a router. A changed identity ends the router's sessions.
+    /// If no identity can be determined, the previous one stays, so that the routes still follow
+    /// the state; `None` if there is no previous one.
+    fn update_identity(
         &mut self,
         router: &RouterSpec,
         state: &ControlPlaneState,
@@ -207,9 +209,10 @@ impl<S: Speaker> Announcer<S> {
         Some(identity)
     }
 
-    /// Adds a neighbor, or restarts its session if its settings changed. Changed keys are replaced
-    /// in the session where that is possible.
-    fn session(
+    /// Adds a neighbor, or restarts its session if its settings changed. If only keys changed, they
+    /// are replaced in the session where that is possible. `forwarding` becomes the F bit of
+    /// graceful restart after a restart of this process.
+    fn update_session(
         &mut self,
         router: &RouterSpec,
         neighbor: &Neighbor,
@@ -230,10 +233,10 @@ impl<S: Speaker> Announcer<S> {
             Some(_) => self.remove(key, Stop::Changed),
             // A session of another router with this neighbor, from a previous policy, must end
             // first.
-            None => self.remove_shared(key, neighbor),
+            None => self.remove_conflicting(key, neighbor),
         }
-        // The R and F bits are not part of the stored `config`: they must not make a later round
-        // see a changed setting.
+        // The R and F bits are not part of the stored `config`, so that a later round does not take
+        // them for a changed setting.
         let mut initial = config.clone();
         if let Some(restart) = &mut initial.settings.graceful_restart {
             restart.restarted = self.first_policy && self.settings.restarted;
@@ -247,9 +250,9 @@ impl<S: Speaker> Announcer<S> {
 
     /// Removes the sessions of other routers with this neighbor that cannot coexist with a new
     /// session `key`, because neither the local address nor the interface tells them apart.
-    fn remove_shared(&mut self, key: PeerKey, neighbor: &Neighbor) {
+    fn remove_conflicting(&mut self, key: PeerKey, neighbor: &Neighbor) {
         let (address, local) = (neighbor.address, neighbor.local_address);
-        let shared = |(other, running): &(&PeerKey, &RunningPeer)| {
+        let conflicts = |(other, running): &(&PeerKey, &RunningPeer)| {
             let (other_local, interface) =
                 (running.config.settings.transport.local, running.config.interface.as_deref());
             let own = neighbor.interface.as_deref();
@@ -258,10 +261,12 @@ impl<S: Speaker> Announcer<S> {
                 && (other_local.is_none() || local.is_none() || other_local == local)
                 && (interface.is_none() || own.is_none() || interface == own)
         };
-        let others: Vec<PeerKey> = self.peers.iter().filter(shared).map(|(key, _)| *key).collect();
+        let others: Vec<PeerKey> =
+            self.peers.iter().filter(conflicts).map(|(key, _)| *key).collect();
         others.into_iter().for_each(|other| self.remove(other, Stop::Deconfigured));
     }
 
+    /// Sets the routes of a neighbor if they changed, and returns the defects that prevent routes.
     fn advertise(
         &mut self,
         router: &RouterSpec,
@@ -280,7 +285,8 @@ impl<S: Speaker> Announcer<S> {
         defects
     }
 
-    fn router(
+    /// Applies the desired state of one router, and returns its defects.
+    fn apply_router(
         &mut self,
         router: &RouterSpec,
         offered: &OfferedPrefixes,
@@ -289,7 +295,7 @@ impl<S: Speaker> Announcer<S> {
         let unresolved = router.unresolved.iter().cloned().map(DefectKind::Unresolved);
         let mut defects: Vec<DefectKind> = unresolved.collect();
         defects.extend(routes::cluster_ip_defect(router, &state.plane));
-        let identity = self.preflight(router, state, &mut defects);
+        let identity = self.update_identity(router, state, &mut defects);
         for neighbor in &router.neighbors {
             let forwarding = state.plane.forwarding;
             if let Some(Err(kind)) =
@@ -371,7 +377,7 @@ impl<S: Speaker> PolicyApplier for Announcer<S> {
             if withdraws {
                 offered.iter_mut().for_each(BTreeMap::clear);
             }
-            let kinds = self.router(router, &offered, state).into_iter();
+            let kinds = self.apply_router(router, &offered, state).into_iter();
             let local_asn = router.local_asn;
             defects.extend(kinds.map(|kind| Defect { local_asn, kind }));
         }
@@ -409,7 +415,7 @@ impl<S: Speaker> PolicyApplier for Announcer<S> {
     }
 
     fn end(&mut self, mode: ShutdownMode) {
-        self.remove_all(&mode.stop());
+        self.remove_all(&mode.stop_reason());
     }
 }
 

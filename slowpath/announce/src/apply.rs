@@ -88,7 +88,7 @@ pub enum ShutdownMode {
 
 impl ShutdownMode {
     /// Returns the reason with which sessions end.
-    pub(crate) fn stop(&self) -> Stop {
+    pub(crate) fn stop_reason(&self) -> Stop {
         match self {
             ShutdownMode::Stop { .. } => Stop::Shutdown("appliance shutdown".to_owned()),
             ShutdownMode::Restart => Stop::Restart,
@@ -122,8 +122,8 @@ pub enum DefectKind {
     NoRouterId,
     /// Routes of a family have no next hop.
     #[error(
-        "neighbor {neighbor}: {family} routes have no next hop: the data port has no address of \
-         the family; set next_hop, or remove the family"
+        "neighbor {neighbor}: {family} routes have no next hop: the ingress port has no address \
+         of the family; set next_hop, or remove the family"
     )]
     NoNextHop {
         /// Address of the neighbor.

@@ -1,8 +1,9 @@
-//! Reconciliation loop: signals trigger rounds, and each round evaluates the whole state.
+//! Reconciliation loop: signals and deadlines trigger rounds, and each round evaluates the whole
+//! state.
 //!
-//! A signal stores at most one pending trigger, so that a burst of changes causes one round. Rounds
-//! run one after another. A failed round is retried a few times with exponential backoff; after
-//! that, only the next signal triggers a round.
+//! A signal stores at most one pending trigger, so that a burst of changes causes few rounds.
+//! Rounds run one after another. A failed round is retried up to 5 times with exponential backoff.
+//! After that, only the next signal or deadline ([`PolicyApplier::next_due`]) triggers a round.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::select::{MultiplePolicies, Policy, select};
 use crate::shutdown::{Shutdown, Step};
 use crate::snapshot::{self, BadAnnotation, ControlPlaneState, RouterAnnotation};
 
-/// Wait before the first retry of a failed round.
+/// Wait before the first retry of a failed round, without jitter.
 const RETRY: Duration = Duration::from_millis(500);
 /// Maximum number of retries of a failed round; the wait doubles with each.
 const RETRIES: u32 = 5;
@@ -80,7 +81,7 @@ pub enum ReconcileError {
     MultiplePolicies(#[from] MultiplePolicies),
     /// An annotation of the appliance is invalid.
     #[error(transparent)]
-    State(#[from] BadAnnotation),
+    Annotation(#[from] BadAnnotation),
     /// The policy has defects on this appliance.
     #[error(transparent)]
     Policy(#[from] PolicyDefects),
@@ -93,8 +94,8 @@ pub struct Counts {
     pub runs: u64,
     /// Durations of rounds in seconds.
     pub durations: Histogram,
-    /// Failed rounds by local ASN of the router with the defect; 0 for errors that concern no
-    /// single router.
+    /// Number of failed rounds by local ASN of the router with the defect; 0 for errors that
+    /// concern no single router. A round with defects of several routers counts once for each.
     pub errors: BTreeMap<u32, u64>,
     /// Error of the last round; empty if it succeeded.
     pub error: String,
@@ -216,7 +217,8 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
         }
     }
 
-    /// Runs rounds until `shutdown` completes, then shuts down as its result specifies.
+    /// Runs rounds until the future `shutdown` completes, then shuts down in the mode that it
+    /// returns.
     pub async fn run(mut self, signal: Signal, shutdown: impl Future<Output = ShutdownMode>) {
         let mut shutdown = std::pin::pin!(shutdown);
         signal.event();
@@ -224,11 +226,11 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
         let mode = loop {
             let due = self.applier.next_due().map(|due| due.max(earliest));
             let due = self.retries.due.into_iter().chain(due).min();
-            let by_timer = tokio::select! {
+            let trigger = tokio::select! {
                 biased;
                 mode = &mut shutdown => break mode,
-                () = signal.wait() => false,
-                () = until(due) => true,
+                () = signal.wait() => Trigger::Signal,
+                () = until(due) => Trigger::Timer,
             };
             let result = self.reconcile();
             if let Err(error) = &result {
@@ -241,7 +243,7 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
             // A deadline of the applier that has passed must not trigger the next round at once
             // after a failed one.
             earliest = Instant::now() + if result.is_ok() { Duration::ZERO } else { RETRY };
-            self.retries.record(Instant::now(), result.is_ok(), by_timer);
+            self.retries.record(Instant::now(), result.is_ok(), trigger);
         };
         let mut shutdown = Shutdown::new(mode);
         while let Step::Wait(deadline) = shutdown.step(Instant::now(), &mut self.applier) {
@@ -261,10 +263,19 @@ async fn until(due: Option<Instant>) {
     }
 }
 
+/// What triggered a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trigger {
+    /// A signal.
+    Signal,
+    /// A retry that was due, or a deadline of the applier.
+    Timer,
+}
+
 /// Retries of a failed round.
 #[derive(Debug)]
 pub struct Retries {
-    /// Time of the next retry; `None` if there is none.
+    /// Time of the next retry; `None` if none is scheduled.
     pub due: Option<Instant>,
     /// Number of retries scheduled since a round succeeded or a signal triggered one.
     tried: u32,
@@ -277,10 +288,9 @@ impl Retries {
         Retries { due: None, tried: 0, rng: Rng::with_seed(seed) }
     }
 
-    /// Records the result of a round and schedules a retry if it failed. `by_timer`: a timer
-    /// triggered the round, not a signal.
-    pub fn record(&mut self, now: Instant, succeeded: bool, by_timer: bool) {
-        if succeeded || !by_timer {
+    /// Records the result of a round and schedules a retry if it failed.
+    pub fn record(&mut self, now: Instant, succeeded: bool, trigger: Trigger) {
+        if succeeded || trigger == Trigger::Signal {
             self.tried = 0;
         }
         self.due = (!succeeded && self.tried < RETRIES).then(|| {

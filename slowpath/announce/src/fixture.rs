@@ -36,7 +36,7 @@ pub fn policy(name: &str, routers: Value) -> Policy {
     selecting(name, json!({}), routers)
 }
 
-/// Returns a policy that selects appliances with these labels.
+/// Returns a policy with this name and these routers, which selects appliances with these labels.
 pub fn selecting(name: &str, labels: Value, routers: Value) -> Policy {
     let spec = json!({"node_selector": {"match_labels": labels}, "routers": routers});
     let object = json!({"kind": "BgpPeeringPolicy", "name": name, "spec": spec});
@@ -84,7 +84,7 @@ pub fn backends(service: &str, all: &[(&str, &str, &str)]) -> Value {
 
 /// Returns the tables of these objects, with all frontends acknowledged by the data plane.
 pub fn tables(objects: &[Value]) -> Tables {
-    let tables = pending(objects);
+    let tables = pending_tables(objects);
     for row in tables.frontends() {
         row.set_status(Progress::Done, None, SystemTime::UNIX_EPOCH);
     }
@@ -92,7 +92,7 @@ pub fn tables(objects: &[Value]) -> Tables {
 }
 
 /// Returns the tables of these objects, with all frontends pending.
-pub fn pending(objects: &[Value]) -> Tables {
+pub fn pending_tables(objects: &[Value]) -> Tables {
     let (mut all, writer) = (Objects::default(), Writer::new());
     let mut events = Vec::new();
     for object in objects {
@@ -138,8 +138,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Returns the calls since the previous `take`.
-    pub fn take(&mut self) -> Vec<String> {
+    /// Returns the calls since the previous `take_calls`.
+    pub fn take_calls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.calls)
     }
 
@@ -150,6 +150,7 @@ impl Recorder {
     }
 }
 
+/// Returns the name of a peer in recorded calls.
 fn name(key: PeerKey) -> String {
     format!("{}-{}", key.local_asn, key.peer.ip())
 }

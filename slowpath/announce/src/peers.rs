@@ -22,10 +22,10 @@ pub struct Identity {
 }
 
 /// Returns the identity of a router. The policy takes precedence over the appliance's annotation.
-/// If neither sets the identifier, it is `bgp.router_id` or else the data port's IPv4 address.
+/// If neither sets the identifier, it is `bgp.router_id` or else the ingress port's IPv4 address.
 ///
 /// # Errors
-/// No identifier is configured and the data port has no IPv4 address.
+/// No identifier is configured and the ingress port has no IPv4 address.
 pub fn identity(router: &RouterSpec, state: &ControlPlaneState) -> Result<Identity, DefectKind> {
     let annotation = state.annotations.get(&router.local_asn).copied().unwrap_or_default();
     let address = state.ipv4.filter(|address| !address.is_unspecified());

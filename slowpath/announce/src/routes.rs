@@ -27,7 +27,7 @@ const NAME: &str = "io.kubernetes.service.name";
 const NAMESPACE: &str = "io.kubernetes.service.namespace";
 
 /// How the addresses of a service with traffic policy Cluster and without usable backends are
-/// handled.
+/// handled. A backend is usable while it is active or terminating.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NoBackends {
     /// They stay announced, because other appliances have no backend either.
@@ -37,8 +37,9 @@ pub enum NoBackends {
     Withdraw,
 }
 
-/// What a router announces, in the order of the policy's advertisements: prefixes with the kinds of
-/// their addresses. A prefix that the policy lists itself has the kind `None`.
+/// The prefixes that a router announces, one map for each advertisement of the policy, in its
+/// order. Each prefix has the kinds of its addresses; a prefix that the policy lists itself has the
+/// kind `None`.
 pub type OfferedPrefixes = Vec<BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>>;
 
 /// Returns the prefixes that a router announces; none while the data plane takes no traffic.
@@ -72,7 +73,7 @@ pub fn cluster_ip_defect(router: &RouterSpec, plane: &Plane) -> Option<DefectKin
 type AdvertisementPrefixes = BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>;
 
 fn add_prefixes(advertisement: &AdvertisementSpec, to: &mut AdvertisementPrefixes) {
-    for net in advertisement.prefixes.iter().filter_map(net) {
+    for net in advertisement.prefixes.iter().filter_map(announceable) {
         to.entry(net).or_default().insert(None);
     }
 }
@@ -93,8 +94,8 @@ fn add_services(
             let Some(kind) = kind.filter(|_| is_served(row, entry, plane, no_backends)) else {
                 continue;
             };
-            let Some(net) = net(&row.address().prefix) else { continue };
-            let aggregates = !is_local_only(row) && !is_local(service);
+            let Some(net) = announceable(&row.address().prefix) else { continue };
+            let aggregates = !is_local_only(row) && !has_local_policy(service);
             let net = if aggregates { aggregated(net, advertisement) } else { net };
             to.entry(net).or_default().insert(Some(kind));
         }
@@ -112,7 +113,7 @@ fn selects(selector: &Selector, service: &Service) -> bool {
 
 /// Returns whether either traffic policy is Local. The addresses of such a service are not
 /// aggregated, because an appliance may serve only some addresses of the aggregate.
-fn is_local(service: &Service) -> bool {
+fn has_local_policy(service: &Service) -> bool {
     use config::services::TrafficPolicy::Local;
     service.spec.external_policy == Local || service.spec.internal_policy == Local
 }
@@ -133,8 +134,9 @@ fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
     }
 }
 
-/// Returns whether the frontend is in force on every lcore and has a usable backend if it needs
-/// one: an active local backend with traffic policy Local, otherwise by [`NoBackends`].
+/// Returns whether the frontend is in force on every lcore and has the backend that it needs: with
+/// traffic policy Local, an active local one; otherwise, with [`NoBackends::Withdraw`], a usable
+/// one.
 fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBackends) -> bool {
     if !plane.acknowledged.contains(row.address()) {
         return false;
@@ -146,8 +148,8 @@ fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBacken
     let mut used = entry.into_iter().flat_map(Entry::used);
     if is_local_only(row) {
         return used.any(|instance| {
-            let on_local_node = plane.appliance.is_local(instance.placement.as_deref());
-            on_local_node && instance.effective() == State::Active
+            let is_local = plane.appliance.is_local(instance.placement.as_deref());
+            is_local && instance.effective() == State::Active
         });
     }
     let serves = |state| matches!(state, State::Active | State::Terminating);
@@ -156,7 +158,7 @@ fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBacken
 
 /// Returns the prefix if it may be announced: multicast, loopback and unspecified addresses may
 /// not, but a default route may.
-fn net(prefix: &Prefix) -> Option<IpNet> {
+fn announceable(prefix: &Prefix) -> Option<IpNet> {
     let is_default = prefix.len == 0;
     let addr = prefix.addr;
     let never = addr.is_multicast() || addr.is_loopback() || (addr.is_unspecified() && !is_default);
@@ -278,8 +280,8 @@ fn route_attributes(
     all
 }
 
-/// Returns the next hop for routes of a family: the neighbor's `next_hop`, or the data port's
-/// address of the family. Without either, IPv4 routes get the data port's IPv6 address if the
+/// Returns the next hop for routes of a family: the neighbor's `next_hop`, or the ingress port's
+/// address of the family. Without either, IPv4 routes get the ingress port's IPv6 address if the
 /// neighbor has `extended_next_hop` (RFC 8950).
 ///
 /// # Errors

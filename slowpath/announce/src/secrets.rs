@@ -56,8 +56,8 @@ pub struct KeyCounts {
 }
 
 impl KeyCounts {
-    /// Records the keys of a round; `rejected` is the number of those that changed and cannot be
-    /// used.
+    /// Records the keys of a round; `rejected` is the number of keys that changed since the
+    /// previous round and cannot be read.
     pub(crate) fn record(&self, rejected: u64, keys: &ReadKeys) {
         self.rejected.fetch_add(rejected, Relaxed);
         self.unusable.store(keys.values().filter(|key| key.is_err()).count(), Relaxed);
@@ -74,14 +74,14 @@ impl KeyCounts {
     }
 }
 
-/// The keys in use, to be compared with the files.
+/// The keys of the last round, to be compared with the files.
 pub struct SecretWatch {
     pub(crate) secrets: Arc<dyn Secrets + Send + Sync>,
     pub(crate) used: ReadKeys,
 }
 
 impl SecretWatch {
-    /// Reads the files. Returns the keys or errors if they differ from those in use.
+    /// Reads the files. Returns the new keys and errors if any of them differs from the last round.
     pub fn changed_keys(self) -> Option<ReadKeys> {
         let now: ReadKeys =
             self.used.keys().map(|named| (named.clone(), self.secrets.password(named))).collect();

@@ -13,8 +13,8 @@ use state::kubernetes::OWN;
 use state::labels::Pairs;
 use state::tables::Tables;
 
-/// Prefixes of annotation keys for virtual routers, followed by the local ASN. Weir's own key takes
-/// precedence over Cilium's.
+/// Domain and name of the annotations of virtual routers; the local ASN follows. The first pair,
+/// Weir's own, takes precedence over Cilium's.
 const ANNOTATIONS: [(&str, &str); 2] =
     [(OWN, "/bgp-virtual-router."), ("cilium.io", "/bgp-virtual-router.")];
 
@@ -31,9 +31,9 @@ pub struct ControlPlaneState {
     pub annotations: BTreeMap<u32, RouterAnnotation>,
     /// Configured router ID (`bgp.router_id`).
     pub router_id: Option<Ipv4Addr>,
-    /// IPv4 address of the data port.
+    /// First IPv4 address of the ingress port.
     pub ipv4: Option<Ipv4Addr>,
-    /// IPv6 address of the data port.
+    /// First IPv6 address of the ingress port.
     pub ipv6: Option<Ipv6Addr>,
     /// State of the data plane.
     pub plane: Plane,
@@ -45,24 +45,24 @@ pub struct Plane {
     /// The data plane takes traffic: lcores poll, links are up, tables are acknowledged.
     /// Independent of a drain.
     pub forwarding: bool,
-    /// The appliance is being drained.
+    /// The appliance is being drained, or this process announces graceful shutdown before it stops.
     pub draining: bool,
     /// End-of-RIB may be sent: all sources have delivered their objects and no frontend is pending.
     /// Also true if the data plane is known not to take traffic, so that neighbors drop the routes
     /// that they kept during a graceful restart.
     pub complete: bool,
-    /// Addresses that the data plane owns; next hops must be among them.
+    /// Addresses of the data plane's ports; next hops must be among them.
     pub owned: BTreeSet<IpAddr>,
     /// Desired tables.
     pub tables: Tables,
-    /// Settings of the appliance, such as which nodes are local.
+    /// Settings of the appliance, such as which nodes and zones are local.
     pub appliance: Arc<Appliance>,
     /// Frontends that are in force on every lcore.
     pub acknowledged: Arc<HashSet<Address>>,
 }
 
 impl Default for Plane {
-    /// Returns the state before anything is known: the data plane takes no traffic.
+    /// Returns the state before the first report: the data plane takes no traffic and has nothing.
     fn default() -> Plane {
         Plane {
             forwarding: false,
@@ -77,7 +77,7 @@ impl Default for Plane {
 }
 
 impl ControlPlaneState {
-    /// Creates a snapshot of an appliance of which nothing is known.
+    /// Creates a snapshot without name, labels and addresses, with the default data plane.
     pub fn new(taken: Instant) -> ControlPlaneState {
         ControlPlaneState {
             taken,
@@ -122,9 +122,9 @@ pub struct BadAnnotation {
 /// Returns the first invalid annotation.
 pub fn annotations(pairs: &Pairs) -> Result<BTreeMap<u32, RouterAnnotation>, BadAnnotation> {
     let mut all = BTreeMap::new();
-    for (domain, rest) in ANNOTATIONS {
+    for (domain, prefix) in ANNOTATIONS {
         for (key, value) in pairs.iter().flat_map(|pairs| pairs.iter()) {
-            let asn = key.strip_prefix(domain).and_then(|key| key.strip_prefix(rest));
+            let asn = key.strip_prefix(domain).and_then(|key| key.strip_prefix(prefix));
             let Some(asn) = asn else { continue };
             let bad =
                 |wrong: String| BadAnnotation { key: key.clone(), value: value.clone(), wrong };
@@ -162,6 +162,7 @@ fn annotation(text: &str) -> Result<RouterAnnotation, String> {
 /// route must not be withdrawn.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
+    /// Result of the previous [`Acknowledged::update`].
     in_force_before: Arc<HashSet<Address>>,
 }
 

@@ -17,12 +17,12 @@ use crate::speaker::{PeerConfig, PeerKey, Speaker};
 
 /// Shared handle of the `bgp` crate's speaker. Cheap to clone.
 #[derive(Clone)]
-pub struct Sockets(Arc<Mutex<Option<speaker::Speaker>>>);
+pub struct SharedSpeaker(Arc<Mutex<Option<speaker::Speaker>>>);
 
-impl Sockets {
+impl SharedSpeaker {
     /// Creates a speaker without peers. Must be called within a tokio runtime.
-    pub fn new() -> Sockets {
-        Sockets(Arc::new(Mutex::new(Some(speaker::Speaker::new()))))
+    pub fn new() -> SharedSpeaker {
+        SharedSpeaker(Arc::new(Mutex::new(Some(speaker::Speaker::new()))))
     }
 
     /// Returns the status of all peers and listeners.
@@ -30,8 +30,9 @@ impl Sockets {
         self.0.lock().as_ref().map(|speaker| speaker.status(now)).unwrap_or_default()
     }
 
-    /// Waits until the last messages to removed peers are sent, for a few seconds at most. To be
-    /// called after the control loop has ended: later calls of any method have no effect.
+    /// Waits until the last messages to removed peers are sent, for 5 s at most
+    /// ([`speaker::Speaker::end`]). To be called after the control loop has ended: later calls of
+    /// any method have no effect.
     pub async fn end(&self) {
         let speaker = self.0.lock().take();
         if let Some(speaker) = speaker {
@@ -46,13 +47,13 @@ impl Sockets {
     }
 }
 
-impl Default for Sockets {
-    fn default() -> Sockets {
-        Sockets::new()
+impl Default for SharedSpeaker {
+    fn default() -> SharedSpeaker {
+        SharedSpeaker::new()
     }
 }
 
-impl Speaker for Sockets {
+impl Speaker for SharedSpeaker {
     fn add(&mut self, key: PeerKey, config: &PeerConfig) {
         self.with(|speaker| speaker.add(speaker_key(key), speaker_config(config)));
     }
@@ -110,8 +111,8 @@ fn speaker_config(config: &PeerConfig) -> speaker::PeerConfig {
     }
 }
 
-/// Returns the BFD settings. For multihop sessions without `minimum_ttl`, the neighbor's BFD
-/// packets may take as many hops as BGP's packets, but at least 2 are allowed.
+/// Returns the BFD settings. Without `minimum_ttl`, a multihop session accepts packets that took as
+/// many hops as are allowed for BGP, and always those that took 2.
 fn peer_bfd(spec: &BfdSpec, hops: u8) -> PeerBfd {
     let settings = bfd::Settings {
         transmit_ms: spec.transmit_ms,

@@ -12,10 +12,10 @@ use bgp::wire::Family;
 use serde::Serialize;
 use state::object::bgp::BfdSpec;
 
-/// Identifies a peer: the local router instance and the peer's address.
+/// Identifies a peer: the AS number of the local virtual router, and the peer's address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct PeerKey {
-    /// AS number of the local router instance.
+    /// AS number of the local virtual router.
     pub local_asn: u32,
     /// Address and port of the peer.
     pub peer: SocketAddr,
@@ -36,7 +36,8 @@ pub struct PeerConfig {
 }
 
 impl PeerConfig {
-    /// Returns whether `new` differs in keys only, and in such that an open session can get.
+    /// Returns whether `new` differs from this configuration in nothing but keys, and an open
+    /// session can take the new keys.
     pub fn can_rekey_to(&self, new: &PeerConfig) -> bool {
         let (own, transport) = (&self.settings.transport, &new.settings.transport);
         let mut same = new.clone();
@@ -51,12 +52,12 @@ pub trait Speaker {
     /// Adds a peer and starts its session.
     fn add(&mut self, key: PeerKey, config: &PeerConfig);
 
-    /// Removes a peer and ends its session as `why` says. After [`Stop::Changed`] the caller adds
-    /// the peer again at once, unless its new settings or keys are invalid.
+    /// Removes a peer and ends its session for the reason `why`. After [`Stop::Changed`] the caller
+    /// adds the peer again at once, unless its new settings or keys are invalid.
     fn remove(&mut self, key: PeerKey, why: Stop);
 
-    /// Replaces the keys of a peer by those of `config`, without an end of the session; the caller
-    /// has checked [`PeerConfig::can_rekey_to`].
+    /// Replaces the keys of a peer by those of `config` without ending the session; the caller has
+    /// checked [`PeerConfig::can_rekey_to`].
     fn set_keys(&mut self, key: PeerKey, config: &PeerConfig);
 
     /// Replaces the set of routes to advertise to a peer.

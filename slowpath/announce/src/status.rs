@@ -143,7 +143,7 @@ pub struct PolicyRow {
     pub path_actions: String,
 }
 
-/// Prefixes of one family that have these attributes in common.
+/// Prefixes of one family that are advertised with the same attributes.
 type Export = (Family, Arc<Attributes>, Vec<IpNet>);
 
 impl<S: Speaker> Announcer<S> {

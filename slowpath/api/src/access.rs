@@ -28,7 +28,7 @@ pub struct Call {
     pub operation: String,
     /// Role that the caller needs.
     pub role: Role,
-    /// Whether the call is recorded in the audit log.
+    /// Whether the call changes something: then it is recorded in the audit log.
     pub is_change: bool,
 }
 
@@ -53,7 +53,7 @@ impl Access {
 }
 
 impl Call {
-    /// Returns a call of the method `METHOD /path`.
+    /// Creates the call of a method and path.
     pub fn new(method: &'static str, path: &str, operation: &str, access: Access) -> Call {
         let is_change = matches!(access, Access::Change(_));
         let (path, operation) = (path.to_owned(), operation.to_owned());

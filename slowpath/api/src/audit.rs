@@ -1,4 +1,5 @@
-//! The audit log: each change with its caller, time and outcome, and each rejected caller.
+//! The audit log: each change with its caller, time and outcome, and rejected requests at a bounded
+//! rate.
 //!
 //! ```text
 //!   authorize (access.rs) --> Entry --> tracing target `audit`
@@ -7,8 +8,9 @@
 //!   `weir` without slowpath -------------------------------^           |
 //!                                GET /v1/audit, `weir audit` <---------'
 //! ```
-//! An entry is on disk before the response to a change is sent. A write that fails, or takes too
-//! long, does not keep the change from being made: it is shown as a condition.
+//! The entry of a change is written after the change was made, and is on disk before the response
+//! is sent. If the write fails or takes longer than `TIMEOUT`, the response is sent without it, and
+//! the status shows the error.
 
 mod entry;
 pub mod files;
@@ -30,13 +32,14 @@ pub use files::AuditFiles;
 pub use filter::AuditFilter;
 pub use notes::Notes;
 
-/// Maximum time that a response waits for its entry. A disk that hangs delays it no longer.
+/// Maximum time that a response waits for its entry to be written.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of entries that wait for the disk; further ones are lost.
+/// Maximum number of entries in the queue of the writer's thread, beside those that it is writing;
+/// further ones are lost.
 const QUEUE: usize = 1024;
-/// Number of rejected requests of a minute that are recorded, of all callers together; further ones
-/// are counted by the next entry of a rejected request. It bounds what callers without the role can
-/// write.
+/// Maximum number of rejected requests that are recorded within a minute, of all callers together.
+/// The next entry after that has the number of further ones (`suppressed`). The limit bounds what
+/// callers without a role can make slowpath write.
 const REJECTED_PER_MINUTE: u32 = 60;
 
 /// The audit log of this process. Clones share it.
@@ -52,15 +55,18 @@ struct Shared {
     rejected: Mutex<Rejected>,
 }
 
+/// The writer's thread, as its senders see it.
 struct Writer {
     files: AuditFiles,
+    /// Lines to write, each with a sender for its result.
     queue: SyncSender<(String, Done)>,
 }
 
 /// Reports to a request that its entry is on disk, or could not be written.
 type Done = oneshot::Sender<()>;
 
-/// Rejected requests of the current minute.
+/// Rejected requests of the current minute. A minute begins with the first rejected request after
+/// the previous minute.
 #[derive(Default)]
 struct Rejected {
     began: Option<Instant>,
@@ -86,7 +92,7 @@ impl Rejected {
 
 impl Audit {
     /// Starts the log in the directory `state`, with files of at most `max_bytes` together. Without
-    /// a directory, entries are only traced.
+    /// a directory, entries are only logged (target `audit`).
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -121,7 +127,7 @@ impl Audit {
         }
     }
 
-    /// Records a rejected request, unless too many were recorded within the last minute.
+    /// Records a rejected request, unless too many were recorded within the current minute.
     pub async fn record_rejected(&self, mut entry: Entry) {
         let admitted = self.0.rejected.lock().admit(Instant::now());
         let Some(suppressed) = admitted else { return };
@@ -157,7 +163,7 @@ impl Shared {
             return;
         }
         let mut error = self.error.lock();
-        // Not if it was written meanwhile: `written` reports it with the lock held.
+        // The entry may have been written meanwhile: `Shared::written` sends with this lock held.
         if written.try_recv() == Err(TryRecvError::Empty) {
             let (folder, seconds) = (files.folder().display(), timeout.as_secs());
             let cause = format!(
@@ -167,7 +173,8 @@ impl Shared {
         }
     }
 
-    /// Notes the result of writing the entries of these requests, and how many of them were lost.
+    /// Stores the result of writing the entries of these requests, of which `lost` could not be
+    /// written, and lets the requests continue.
     fn written(&self, result: Result<(), String>, lost: usize, requests: Vec<Done>) {
         let mut error = self.error.lock();
         match result {
@@ -239,7 +246,7 @@ mod tests {
         audit.record_rejected(Entry::offline("test", "a")).await;
         audit.record_rejected(Entry::offline("test", "b")).await;
         let files = audit.files().unwrap();
-        let part = files.read(super::files::Part::default().next, None, 9, |_| true).unwrap();
+        let part = files.read(files::Position::default(), None, 9, |_| true).unwrap();
         let suppressed: Vec<u64> = part.entries.iter().map(|entry| entry.suppressed).collect();
         assert_eq!(suppressed, [2, 0]);
         std::fs::remove_dir_all(&folder).unwrap();

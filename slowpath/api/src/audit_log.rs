@@ -23,12 +23,13 @@ use crate::role::Role;
 use crate::route::{Operation, Routes, get};
 use crate::watch::{LINES, Lines, error_line};
 
-/// Interval at which a stream looks for new entries. Commands of `weir` write entries as well.
+/// Interval at which a stream reads new entries. They are polled because commands of `weir` write
+/// to the files as well.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of entries queued for a slow client.
 const MAX_QUEUED_LINES: usize = 256;
-/// Maximum size of the entries of a page, in bytes of JSON. A page is larger by a few entries at
-/// most.
+/// Size of a page's entries from which on no more are added, in bytes of JSON. A page exceeds it by
+/// [`READ_ENTRIES`] entries at most.
 const MAX_PAGE_BYTES: usize = 4 << 20;
 /// Number of entries that are read at once; each is bounded in size.
 const READ_ENTRIES: usize = 8;

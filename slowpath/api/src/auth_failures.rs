@@ -40,6 +40,7 @@ struct Table {
     lines: u32,
 }
 
+/// Failures of one source.
 struct Failures {
     /// When the budget is full again; each failure postpones it by `REFILL`.
     full_at: Instant,

@@ -6,7 +6,7 @@
 //!   POST /v1/restore   creates and replaces objects of the API, in one transaction
 //! ```
 //! A restore deletes nothing: an object of the API that the list does not contain is reported as
-//! left. Objects of other sources are theirs, and never part of a restore.
+//! left. An object of another source in the list is an error: only that source may write it.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -148,7 +148,7 @@ async fn restore(
         let restored = Restored { revision, objects: plan.objects };
         return Ok(Stored { in_force: true, body: restored });
     }
-    // A put without a difference changes nothing, so that all of them are one transaction.
+    // All puts are one transaction. Those without a difference change nothing.
     let revision = store_write::write(&api, WriteRequest::new(plan.puts, now)).await?;
     notes.stored(revision);
     let in_force = match written {

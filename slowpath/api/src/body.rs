@@ -113,6 +113,7 @@ impl<T: DeserializeOwned + JsonSchema> Body<Fields<T>> {
     }
 }
 
+/// Returns the bytes of a body, or the error of reading it. `max` is its maximum size in bytes.
 fn received(bytes: Result<Bytes, BytesRejection>, max: usize) -> Result<Bytes, Problem> {
     bytes.map_err(|wrong| match wrong.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(max),

@@ -1,15 +1,16 @@
 //! The page for browsers on the addresses of the API: login, sessions, and the headers that confine
-//! it. What the page shows is not known here: its calls, its files and the login form are given.
+//! it. The appliance supplies its content ([`Page`]): calls, files and the login form.
 //!
 //! ```text
-//!   request --> host.rs: 421 for a foreign name
+//!   request --> host.rs: 421 for a host name that is not permitted
 //!     |-> GET /login, files of the page      without session
 //!     |-> POST /login    token --> session (sessions.rs), cookie
 //!     |-> POST /logout   ends it
 //!     '-> calls of the page: cookie --> session --> principal with the role `read`
 //! ```
-//! A cookie is accepted here only, never below `/v1`: a request that a browser sends by itself can
-//! change nothing. Failed logins count like wrong tokens of API requests.
+//! A cookie is accepted here only, never below `/v1`, so that another site that makes a browser
+//! send a request can change nothing. A login with a wrong token uses up the budget of its source,
+//! like an API request (auth_failures.rs).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,8 +45,8 @@ const COOKIE: &str = "weir-session";
 /// Maximum size of the login form in bytes.
 const MAX_FORM: usize = 4096;
 
-/// Headers of every response. Nothing comes from elsewhere, nothing inline runs, no other site may
-/// show the page, and nothing is stored.
+/// Headers of every response: browsers load content of this origin only, run no inline scripts, do
+/// not show the page within other sites, and store nothing.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -65,7 +66,7 @@ pub struct Page {
     pub calls: Calls<()>,
     /// Files that the login form needs too, such as the style sheet.
     pub files: Router,
-    /// Returns the login form as HTML, with the reason why the login before failed.
+    /// Returns the login form as HTML, with the reason why the previous login failed, if it did.
     pub login: fn(Option<&str>) -> String,
     /// Host names of `api.hosts`, in lower case.
     pub hosts: Vec<String>,
@@ -93,7 +94,7 @@ impl From<Page> for Browser {
     }
 }
 
-/// What logins are checked with.
+/// Resources with which logins are checked, limited and recorded.
 #[derive(Clone)]
 pub(crate) struct LoginChecks {
     pub credentials: Arc<Credentials>,
@@ -138,7 +139,7 @@ impl Site {
         }
     }
 
-    /// Returns a cookie with the id of a session; without one, the cookie is removed.
+    /// Returns a `Set-Cookie` header with the ID of a session; `None` removes the cookie.
     fn cookie(&self, id: Option<&str>) -> (HeaderName, String) {
         let name = self.cookie_name();
         let secure = if name == SECURE_COOKIE { "; Secure" } else { "" };
@@ -148,7 +149,7 @@ impl Site {
         (header::SET_COOKIE, cookie)
     }
 
-    /// Returns the ids of the request's session cookies. Other cookies of the host come along.
+    /// Returns the IDs of the request's session cookies. Other cookies of the host are ignored.
     fn ids<'h>(&self, headers: &'h HeaderMap) -> impl Iterator<Item = &'h str> {
         let name = self.cookie_name();
         let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -177,7 +178,7 @@ async fn confine(State(site): State<Site>, request: Request, next: Next) -> Resp
     response
 }
 
-/// Passes requests of a session on. Others are led to the login form.
+/// Passes requests of a session on, with the role `read`. Others are redirected to the login form.
 async fn require_session(
     State(site): State<Site>,
     Extension(connection): Extension<Connection>,
@@ -235,7 +236,7 @@ async fn login(
     let origin = origin(&connection);
     let (who, problem, logged) = match credentials.check_token(token.trim().as_bytes(), now) {
         Verdict::Accepted { name, role, ended, .. } if role >= Role::Read => {
-            // The browser forgets the session that it had.
+            // An earlier session ends, because the new cookie replaces its cookie.
             site.ids(&headers).for_each(|id| site.sessions.close(id));
             return match site.sessions.open(Arc::clone(&name), ended, now) {
                 Ok(id) => {
@@ -262,7 +263,8 @@ async fn login(
             (UNKNOWN.into(), Problem::wrong_token(), auth_failures.failed(source, now))
         }
     };
-    // As for API requests, what is logged is recorded, so that both have the same bounds.
+    // As for API requests, a wrong token is recorded only if it is logged, so that the limits of
+    // the log bound both. A role that does not suffice is always recorded.
     if let Some(times) = logged {
         let mut request = Request::new(Body::empty());
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static("/login"));
@@ -283,8 +285,8 @@ async fn logout(State(site): State<Site>, headers: HeaderMap) -> Response {
     (AppendHeaders([site.cookie(None)]), see("/login")).into_response()
 }
 
-/// Returns whether the browser says that another site sends the request. `Origin` does not say it:
-/// with the page's referrer policy it is `null`.
+/// Returns whether the browser reports that a page of another origin sent the request. The header
+/// `Origin` is not used, because with the page's referrer policy browsers send `null`.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     site.is_some_and(|site| site != b"same-origin" && site != b"none")

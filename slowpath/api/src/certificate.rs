@@ -57,10 +57,10 @@ impl Validity {
 
 impl Identity {
     /// Parses a PEM file with a certificate and its intermediate certificates, and one with its
-    /// private key. `cert_key` is the configuration key of the certificate.
+    /// private key. `cert_setting` is the configuration key of the certificate.
     pub(crate) fn parse(
         (certificate, key): (&[u8], &[u8]),
-        cert_key: &str,
+        cert_setting: &str,
     ) -> Result<Identity, IdentityError> {
         let of_certificate = |cause: String| IdentityError::Certificate(cause);
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
@@ -84,8 +84,8 @@ impl Identity {
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(Error::InconsistentKeys(_)) => {
                 return Err(unusable(&format!(
-                    "it is not the private key of the certificate in {cert_key}; write both files \
-                     of one pair"
+                    "it is not the private key of the certificate in {cert_setting}; write both \
+                     files of one pair"
                 )));
             }
             Err(error) => return Err(of_certificate(error.to_string())),
@@ -98,7 +98,7 @@ impl Identity {
         Ok(Identity { acceptor: TlsAcceptor::from(Arc::new(config)), validity, leaf })
     }
 
-    /// Returns whether the certificate names the DNS name, itself or by a wildcard.
+    /// Returns whether the certificate is valid for a DNS name, by that name or by a wildcard.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         let (leaf, name) = (ParsedCertificate::try_from(&self.leaf), ServerName::try_from(name));
         leaf.is_ok_and(|leaf| name.is_ok_and(|name| verify_server_name(&leaf, &name).is_ok()))
@@ -112,7 +112,7 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// Returns the validity of a certificate (RFC 5280 section 4.1): in TBSCertificate the fourth
-/// element after the optional version. `None` if the structure is another.
+/// element after the optional version. `None` if the certificate has another structure.
 fn validity(certificate: &[u8]) -> Option<Validity> {
     let (tag, certificate, _) = element(certificate)?;
     let (tag_tbs, mut rest, _) = element(certificate)?;

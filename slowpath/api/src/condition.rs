@@ -28,6 +28,15 @@ enum Tags {
     OneOf(Vec<String>),
 }
 
+/// How tags are compared (RFC 9110, section 8.8.3.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// Weak tags (`W/"17"`) match nothing.
+    Strong,
+    /// Weak tags match like strong ones.
+    Weak,
+}
+
 impl Tags {
     fn read(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>, Problem> {
         let mut tags = Vec::new();
@@ -55,15 +64,15 @@ impl Tags {
     }
 
     /// Returns whether the tags match `revision`. Revision 0 means that the object does not exist:
-    /// no tag matches it. Weak tags match only if `weakly` is set.
-    fn matches(&self, revision: u64, weakly: bool) -> bool {
+    /// no tag matches it.
+    fn matches(&self, revision: u64, comparison: Comparison) -> bool {
         match self {
             _ if revision == 0 => false,
             Tags::Any => true,
             Tags::OneOf(tags) => {
                 let own = tag(revision);
                 let plain = |tag: &String| match tag.strip_prefix("W/") {
-                    Some(weak) => weakly && weak == own,
+                    Some(weak) => comparison == Comparison::Weak && weak == own,
                     None => *tag == own,
                 };
                 tags.iter().any(plain)
@@ -98,18 +107,19 @@ impl Condition {
 
     /// Returns whether `If-None-Match` matches, so that the client has this revision already.
     pub fn is_unchanged(&self, revision: u64) -> bool {
-        self.if_none_match.as_ref().is_some_and(|tags| tags.matches(revision, true))
+        self.if_none_match.as_ref().is_some_and(|tags| tags.matches(revision, Comparison::Weak))
     }
 
     /// Returns an error if the condition doesn't hold for `revision`; 0 means that the object does
     /// not exist.
     pub fn check(&self, revision: u64) -> Result<(), Problem> {
-        let matches = self.if_match.as_ref().is_none_or(|tags| tags.matches(revision, false));
-        let differs = self.if_none_match.as_ref().is_none_or(|tags| !tags.matches(revision, true));
+        let is_match = |tags: &Tags| tags.matches(revision, Comparison::Strong);
+        let matches = self.if_match.as_ref().is_none_or(is_match);
+        let differs = !self.is_unchanged(revision);
         if matches && differs && (self.body_revision == 0 || self.body_revision == revision) {
             return Ok(());
         }
-        Err(Problem::changed(match revision {
+        Err(Problem::precondition_failed(match revision {
             0 => "the object does not exist; read the current state and try again".to_owned(),
             at => format!("the object is at revision {at}; read it again and change that"),
         }))
@@ -132,6 +142,7 @@ impl Describe for Condition {
     }
 }
 
+/// Adds a header with ETags to the parameters of an operation.
 fn describe(operation: &mut Operation<'_>, header: &str) {
     let about = "`*`, or the ETag of an earlier response, with its quotes.".into();
     let schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}")$"# });

@@ -1,14 +1,14 @@
 //! Credentials of the API over TCP and of the metrics listener: the bearer tokens, and a TLS
-//! certificate with its key for each of both.
+//! certificate with its key for each of the two.
 //!
-//! All files are read before the first connection is accepted, and then once a second, because
-//! their content shows every way of replacement: rename, a changed link (`..data` of Kubernetes),
-//! and an edit in place. Changed content is used once two consecutive reads returned it, so that a
-//! partly written file is not used; a requested reload uses it at once. Content that cannot be used
-//! leaves the credential in force as it is.
+//! All files are read before the first connection is accepted, and then once a second. Contents are
+//! compared, because they show every way of replacement: rename, a changed link (`..data` of
+//! Kubernetes), and an edit in place. The first content is used at once. Changed content is used
+//! when two consecutive reads have returned it, so that a partly written file is not used; a
+//! requested reload uses it at once. If it cannot be used, the previous credential stays in force.
 //!
-//! A listener that needs tokens is opened with those of one file: the error of the other file is
-//! shown.
+//! Tokens of one of the two token files suffice to open a listener. The error of the other file is
+//! shown in the status.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::named_tokens::{self, NamedTokens, TokenStatus};
 use crate::principal::Listener;
 use crate::tokens::{EndedBy, Tokens, Verdict};
 
-/// Interval between two reads of the files.
+/// Interval between two reads of the files, and between two checks for tokens that have ended.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum length of a token in characters.
 const MIN_TOKEN_CHARS: usize = 16;
@@ -35,7 +35,7 @@ const MIN_TOKEN_CHARS: usize = 16;
 const TOKEN_KEY: &str = "api.token_file";
 const NAMED_KEY: &str = "api.tokens_file";
 
-/// Configuration keys of a listener's certificate and of its key.
+/// Configuration keys of a listener's certificate file and of its private key file.
 type TlsKeys = [&'static str; 2];
 const API_TLS: TlsKeys = ["api.tls_cert", "api.tls_key"];
 const METRICS_TLS: TlsKeys = ["metrics.tls_cert", "metrics.tls_key"];
@@ -58,23 +58,24 @@ pub struct CredentialStatus {
     /// Configuration key: `api.token_file`, `api.tokens_file`, or `api.tls_cert` or
     /// `metrics.tls_cert` for a certificate with its key.
     pub key: &'static str,
-    /// Path of the file.
+    /// Path of the file; for a certificate with its key, that of the certificate.
     pub path: PathBuf,
     /// Why the present content of the file is not in force; `None` if it is.
     pub error: Option<String>,
-    /// Conditions that should be mended although the credential is in force.
+    /// Problems that should be fixed although the credential is in force: an expired certificate, a
+    /// file that other users may read.
     pub warnings: Vec<String>,
-    /// Validity of the certificate.
+    /// Validity of the certificate; `None` for tokens, or if it cannot be parsed.
     pub validity: Option<Validity>,
     /// Time for which a replaced token is still accepted; `None` if there is none.
     pub overlap_left: Option<Duration>,
-    /// Number of times that changed content was rejected.
+    /// Number of times that changed content was rejected while the credential was in force.
     pub rejected: u64,
     /// Number of times that changed content was put in force.
     pub replaced: u64,
 }
 
-/// Requests with a replaced token.
+/// Counters of requests with a replaced token: accepted during its overlap, rejected after it.
 #[derive(Default)]
 struct ReplacedTokenRequests {
     accepted: AtomicU64,
@@ -92,7 +93,7 @@ enum Poll {
     Reload,
 }
 
-/// What listeners authenticate with.
+/// Settings of the credentials: their files, and whether the metrics listener requires a token.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     /// Files with tokens; `None` if no listener requires a token.
@@ -119,10 +120,11 @@ impl Settings {
     }
 }
 
-/// The certificate of a listener, once it was read.
+/// The certificate of a listener with its private key: the files, and what is in force.
 struct ListenerIdentity {
     keys: TlsKeys,
     files: Tls,
+    /// `None` until usable files were read.
     identity: RwLock<Option<Identity>>,
     watch: Mutex<Watch>,
 }
@@ -138,32 +140,32 @@ impl ListenerIdentity {
         if !self.watch.lock().is_read_by(poll) {
             return;
         }
-        let ([cert_key, key_key], Tls { cert, key }) = (self.keys, &self.files);
-        let files = [(cert_key, cert.as_path()), (key_key, key.as_path())];
-        let (content, warning) = (read(&files), exposure(key_key, key));
+        let ([cert_setting, key_setting], Tls { cert, key }) = (self.keys, &self.files);
+        let files = [(cert_setting, cert.as_path()), (key_setting, key.as_path())];
+        let (content, warning) = (read(&files), exposure(key_setting, key));
         let mut watch = self.watch.lock();
         if let Some(content) = watch.due(content, poll) {
             watch.record(content.and_then(|files| self.put(&files)));
         }
         let validity = self.identity.read().as_ref().and_then(|identity| identity.validity);
         let validity = validity.and_then(|validity| validity.warning(SystemTime::now()));
-        let validity = validity.map(|text| format!("{cert_key} = {cert:?}: {text}"));
+        let validity = validity.map(|text| format!("{cert_setting} = {cert:?}: {text}"));
         watch.warn(warning.into_iter().chain(validity).collect());
     }
 
-    /// Puts a certificate with its key in force, for new handshakes.
+    /// Puts a certificate with its private key in force, for new handshakes.
     fn put(&self, files: &[Vec<u8>]) -> Result<bool, CredentialError> {
-        let ([certificate, private], [cert_key, key_key]) = (files, self.keys) else {
+        let ([certificate, private], [cert_setting, key_setting]) = (files, self.keys) else {
             return Ok(false);
         };
         let Tls { cert, key } = &self.files;
         let identity =
-            Identity::parse((certificate, private), cert_key).map_err(|error| match error {
+            Identity::parse((certificate, private), cert_setting).map_err(|error| match error {
                 IdentityError::Certificate(cause) => {
-                    CredentialError { key: cert_key, path: cert.clone(), cause }
+                    CredentialError { key: cert_setting, path: cert.clone(), cause }
                 }
                 IdentityError::Key(cause) => {
-                    CredentialError { key: key_key, path: key.clone(), cause }
+                    CredentialError { key: key_setting, path: key.clone(), cause }
                 }
             })?;
         let until = identity.validity.map(|validity| config::rfc3339::format(validity.until));
@@ -196,6 +198,7 @@ pub struct Credentials {
     requests: ReplacedTokenRequests,
 }
 
+/// Change detection of the two token files.
 #[derive(Default)]
 struct Watched {
     token: Watch,
@@ -208,11 +211,11 @@ type Content = Result<Vec<Vec<u8>>, CredentialError>;
 /// Detects changed content of the files of one credential.
 #[derive(Default)]
 struct Watch {
-    /// Content that was processed last.
+    /// Content that was processed last: put in force or rejected.
     processed: Option<Content>,
     /// Content that is in force; `None` until the credential was read.
     accepted: Option<Content>,
-    /// Different content, as read once.
+    /// Changed content that one read has returned. It is processed if the next read returns it too.
     changed: Option<Content>,
     error: Option<CredentialError>,
     warnings: Vec<String>,
@@ -227,7 +230,8 @@ impl Watch {
     }
 
     /// Returns the content if it has to be processed: it is not the content that was processed
-    /// last, and is used at once or was also read the previous time.
+    /// last, and is used at once or was also read the previous time. Content that is still in force
+    /// only clears the error.
     fn due(&mut self, read: Content, poll: Poll) -> Option<Content> {
         if self.processed.as_ref() == Some(&read) {
             self.changed = None;
@@ -284,6 +288,7 @@ impl Watch {
         }
     }
 
+    /// Replaces the warnings, and logs those that are new.
     fn warn(&mut self, warnings: Vec<String>) {
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
             tracing::warn!(event = "secret_warning", %warning, "secret file has a warning");
@@ -327,7 +332,8 @@ impl Credentials {
         }
     }
 
-    /// Reads the files unless they were read before.
+    /// Reads the files of credentials that were never in force, unless the listener has all that it
+    /// needs.
     ///
     /// # Errors
     /// The listener's certificate or the tokens cannot be used, and were not in force before; or
@@ -468,7 +474,7 @@ impl Credentials {
         Ok(true)
     }
 
-    /// Compares a presented token, and counts requests with a replaced one.
+    /// Compares a presented token with all known ones, and counts requests with a replaced one.
     pub(crate) fn check_token(&self, presented: &[u8], now: Instant) -> Verdict {
         let tokens = self.tokens.read();
         let verdict = tokens.as_ref().map(|tokens| tokens.check(presented, now));
@@ -503,7 +509,7 @@ impl Credentials {
         self.identity(listener).is_some()
     }
 
-    /// Returns whether the listener's certificate in force names the DNS name.
+    /// Returns whether the listener's certificate in force is valid for a DNS name.
     pub(crate) fn is_named(&self, listener: Listener, name: &str) -> bool {
         let identity = self.identity(listener).map(|one| one.identity.read());
         identity.is_some_and(|one| one.as_ref().is_some_and(|identity| identity.is_named(name)))
@@ -520,7 +526,7 @@ impl Credentials {
         (self.requests.accepted.load(Relaxed), self.requests.rejected.load(Relaxed))
     }
 
-    /// Returns the state of each credential that was read, and of tokens that cannot be.
+    /// Returns the state of each credential in force, and of token files that cannot be used.
     pub fn status(&self) -> Vec<CredentialStatus> {
         let now = Instant::now();
         let watched = self.watched.lock();
@@ -581,13 +587,13 @@ impl Credentials {
     }
 }
 
-/// Follows the files and the ends of overlaps. Never returns. A disk that hangs delays neither
-/// requests nor the end of an overlap.
+/// Follows the files, and ends tokens whose overlap or lifetime is over. Never returns. A disk that
+/// hangs delays neither requests nor the end of a token.
 pub async fn watch(credentials: Arc<Credentials>) {
     tokio::join!(credentials.reread(), credentials.expire());
 }
 
-/// Reads the file of named tokens. A missing one has no tokens if it may be missing.
+/// Reads the file of named tokens. If it does not exist and may be missing, it has no tokens.
 fn read_named(path: &Path, may_be_missing: bool) -> Content {
     let is_missing = || {
         std::fs::symlink_metadata(path)

@@ -74,7 +74,7 @@ async fn events(QueryParams(query): QueryParams<EventsQuery>) -> Result<Response
                    slowpath";
         return Err(Problem::not_found(why));
     };
-    // Watched before the first read, so that no record is missed.
+    // The watch begins before the first read, so that no record is missed.
     let last = query.watch.then(|| history.watch());
     let only_new = query.watch && query.since.is_none() && query.after.is_none();
     let mut records = Records { reader, filter };
@@ -83,7 +83,7 @@ async fn events(QueryParams(query): QueryParams<EventsQuery>) -> Result<Response
         records = skipped.map_err(Problem::internal)?.0;
     }
     let (records, first) = records.part().await.map_err(Problem::internal)?;
-    // A stream of JSON lines is never empty.
+    // The OpenAPI document describes the body of a 200 response as records: it has one at least.
     if first.lines.is_empty() && !query.watch {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -92,7 +92,7 @@ async fn events(QueryParams(query): QueryParams<EventsQuery>) -> Result<Response
     Ok(([(header::CONTENT_TYPE, LINES)], Body::from_stream(Lines(receiver))).into_response())
 }
 
-/// The records that a client wants.
+/// A reader of the history, and the filter of a client.
 struct Records {
     reader: RecordReader,
     filter: Filter,
@@ -132,8 +132,8 @@ impl Records {
     }
 }
 
-/// Sends records until there are no more, or with a watch until the client has gone. Returns `None`
-/// if it has.
+/// Sends records until there are no more, or with a watch until the client has disconnected. The
+/// caller ignores the result, which exists for `?`.
 async fn send(
     mut records: Records,
     mut part: Part,

@@ -40,6 +40,7 @@ impl Fields {
     }
 }
 
+/// Returns the parts of a document that the paths select.
 fn select(document: Value, paths: &[&[String]]) -> Value {
     match document {
         // A path ends here, which selects everything below.

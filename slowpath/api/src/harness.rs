@@ -19,7 +19,7 @@ use crate::audit::Audit;
 use crate::principal::Principal;
 use crate::{Api, Control, Outcome, Role, Wait, router};
 
-/// An appliance without data plane: every change is in force at once.
+/// An appliance without a data plane: every change is in force at once.
 struct NullControl;
 
 impl Control for NullControl {

@@ -1,7 +1,8 @@
 //! The host names under which browsers may open the page.
 //!
-//! A page of another site may give its own name the address of the appliance (DNS rebinding): its
-//! script is then of the same origin as Weir's page. The name in the `Host` header shows it.
+//! Another site may make its own name resolve to the address of the appliance (DNS rebinding): its
+//! scripts then have the same origin as Weir's page and could read it. Such requests have the name
+//! of that site in their `Host` header.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::principal::Listener;
 /// Maximum number of characters of a rejected name that the response repeats.
 const MAX_SHOWN: usize = 100;
 
-/// The permitted names: any address, since rebinding needs a name; `localhost`; the names of the
+/// The permitted names: any IP address, since rebinding needs a name; `localhost`; the names of the
 /// API's certificate in force; and those of `api.hosts`.
 #[derive(Clone)]
 pub(crate) struct Hosts {
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_other_names_and_says_what_to_do() {
+    fn rejects_other_names_with_a_remedy() {
         let bad = [
             "evil.example",
             "weir.example.evil.example:18443",

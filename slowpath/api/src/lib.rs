@@ -95,7 +95,7 @@ pub fn documents(api: &Api) -> Router {
 
 /// Returns the routes of everything but the registered documents.
 fn routes(api: &Api) -> Routes<Api> {
-    let guard = from_fn_with_state(api.clone(), undamaged);
+    let guard = from_fn_with_state(api.clone(), reject_if_damaged);
     list::routes()
         .merge(object::routes())
         .merge(sources::routes())
@@ -122,7 +122,8 @@ pub fn router(api: Api) -> Router {
     Router::new().nest("/v1", routes).layer(measure)
 }
 
-/// Measures a request until its response begins.
+/// Reports the method, route, status and duration of a request to [`Control::request_done`]. The
+/// duration ends when the response begins.
 async fn measure(
     State(control): State<Arc<dyn Control>>,
     route: Option<MatchedPath>,
@@ -131,16 +132,16 @@ async fn measure(
 ) -> Response {
     let (method, began) = (request.method().clone(), Instant::now());
     let response = next.run(request).await;
-    // The fallback below /v1 matches a wildcard that axum adds.
+    // For a path below /v1 without a route, axum reports a wildcard of its own (`__private...`).
     let route =
         route.as_ref().map(MatchedPath::as_str).filter(|route| !route.contains("__private"));
     control.request_done(method.as_str(), route, response.status().as_u16(), began);
     response
 }
 
-/// Rejects reads as well as writes while the store is damaged: a client must not take a missing
-/// object for a deleted one.
-async fn undamaged(State(api): State<Api>, request: Request, next: Next) -> Response {
+/// Rejects requests, reads as well as writes, while the store is damaged: a client must not take a
+/// missing object for a deleted one.
+async fn reject_if_damaged(State(api): State<Api>, request: Request, next: Next) -> Response {
     match api.store.damage() {
         Some(damage) => Problem::from(damage.change_error()).into_response(),
         None => next.run(request).await,

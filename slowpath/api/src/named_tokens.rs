@@ -1,5 +1,5 @@
-//! Named tokens: the lines of `api.tokens_file`. The file has hashes only, so that its readers have
-//! no token.
+//! Named tokens: the lines of `api.tokens_file`. The file has hashes only, so that reading it
+//! reveals no token.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::tokens::{ANONYMOUS, EndedBy, TOKEN_FILE, UNKNOWN, Verdict};
 const MAX_TOKENS: usize = 1024;
 /// Maximum number of revoked tokens that are recognized; the oldest is forgotten first.
 const MAX_REVOKED: usize = 64;
-/// Maximum length of a name.
+/// Maximum length of a name, in bytes.
 const MAX_NAME: usize = 63;
 
 /// The SHA-256 of a token.
@@ -164,7 +164,8 @@ pub(crate) struct NamedTokens {
 }
 
 impl NamedTokens {
-    /// Compares a presented token with all. The duration depends on their number only.
+    /// Compares a presented token with all tokens, revoked ones included. The duration depends on
+    /// their number only.
     pub(crate) fn check(&self, presented: &[u8], now: SystemTime) -> Verdict {
         let presented = hash(presented);
         let is = |hash: &TokenHash| bool::from(presented.ct_eq(hash));
@@ -212,7 +213,8 @@ impl NamedTokens {
                 last_used: AtomicU64::new(0),
             };
             self.tokens.push(match kept {
-                // A token that has ended needs new streams if its end has moved.
+                // If an ended token has a new expiry, `ended` begins as false again, so that new
+                // streams do not end at once.
                 Some(old) if !*old.ended.borrow() || old.line.expires == line.expires => {
                     NamedToken { line, ..old }
                 }
@@ -344,7 +346,7 @@ mod tests {
         assert_eq!(verdict(&tokens, "a", now), "ci revoked");
         assert_eq!(verdict(&tokens, "b", now), "ops admin");
         assert_eq!(verdict(&tokens, "", now), "unknown");
-        // It returns with another role: streams of the former role have ended.
+        // The token is in the file again, with another role.
         tokens.replace(vec![TokenLine { role: Role::Operate, ..ci }, ops]);
         assert_eq!(verdict(&tokens, "a", now), "ci operate");
     }

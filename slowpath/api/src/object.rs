@@ -102,6 +102,7 @@ impl Describe for WritableKey {
     }
 }
 
+/// Parses the kind in a path; an unknown one is not found.
 pub(crate) fn kind(text: &str) -> Result<Kind, Problem> {
     text.parse().map_err(|wrong| Problem::not_found(format!("{wrong}")))
 }
@@ -240,6 +241,7 @@ struct Request {
     /// because the new object is derived from the stored one.
     pinned: bool,
     dry_run: bool,
+    /// How long to wait until the change is in force; `None` without `?wait=`.
     timeout: Option<Duration>,
 }
 
@@ -302,7 +304,7 @@ impl Request {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Problem::changed("the object changed at every attempt; try again"))
+        Err(Problem::precondition_failed("the object changed at every attempt; try again"))
     }
 
     fn dry_run(

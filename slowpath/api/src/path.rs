@@ -27,14 +27,15 @@ impl<T: JsonSchema> Describe for PathParams<T> {
     }
 }
 
-/// Path parameters that name something which must exist.
+/// Path parameters that name a kind, a table, or an object by kind and name.
 pub(crate) trait PathEntity: DeserializeOwned + JsonSchema + Send {
     type Resolved;
 
     fn resolve(self) -> Result<Self::Resolved, Problem>;
 }
 
-/// The entity that the path parameters name. Extraction fails with 404 if there is none.
+/// What the path parameters name. Extraction fails with 404 if there is no such kind or table, or
+/// if no object can have the name; whether the object exists is not checked.
 pub(crate) struct Resolved<T: PathEntity>(pub T::Resolved);
 
 impl<T: PathEntity, S: Send + Sync> FromRequestParts<S> for Resolved<T> {

@@ -7,7 +7,8 @@ use crate::role::Role;
 /// The caller of a request. Each listener adds it to the extensions of its requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
-    /// Name of the token, or user of the process: `uid=1000(name)`.
+    /// Name of the token, or user of the process: `uid=1000(name)`; `anonymous` if the listener
+    /// requires no token.
     pub name: Arc<str>,
     /// What the caller may do.
     pub role: Role,
@@ -54,7 +55,7 @@ impl Listener {
 }
 
 impl Principal {
-    /// Returns a process of this machine, by its user.
+    /// Returns the principal of a process of this machine; `name` is its user.
     pub fn local(name: &str, role: Role) -> Principal {
         Principal { name: name.into(), role, origin: Origin::socket() }
     }

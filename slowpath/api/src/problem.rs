@@ -102,6 +102,7 @@ impl Problem {
         Problem::new("not-found", detail)
     }
 
+    /// The path has no handler for this method.
     pub(crate) fn method(method: &Method) -> Problem {
         let detail = format!("{method} is not allowed for this path; see the `Allow` header");
         Problem::new("method", detail)
@@ -112,6 +113,7 @@ impl Problem {
         Problem { methods: Some("GET,HEAD"), ..Problem::new("method", detail) }
     }
 
+    /// The request has no token, or an unknown one.
     pub(crate) fn token() -> Problem {
         let detail = "send `Authorization: Bearer TOKEN` with the token of api.token_file or one \
                       of api.tokens_file";
@@ -187,27 +189,33 @@ impl Problem {
         Problem::new("busy", detail)
     }
 
+    /// The client sent the body of the request too slowly.
     pub(crate) fn slow(detail: impl Into<String>) -> Problem {
         Problem::new("slow", detail)
     }
 
+    /// The object in a request of the API belongs to another source.
     pub(crate) fn foreign(source: &str) -> Problem {
         let detail = format!("only source `{source}` may change this object; omit `source`");
         Problem { field: Some("source".into()), ..Problem::new("foreign", detail) }
     }
 
-    pub(crate) fn changed(detail: impl Into<String>) -> Problem {
+    /// The object does not have the revision that the request's condition requires.
+    pub(crate) fn precondition_failed(detail: impl Into<String>) -> Problem {
         Problem::new("precondition-failed", detail)
     }
 
+    /// The body does not have the media type `allowed`.
     pub(crate) fn media(allowed: &str) -> Problem {
         Problem::new("media", format!("send the body with `Content-Type: {allowed}`"))
     }
 
+    /// The body has more than `max` bytes.
     pub(crate) fn too_large(max: usize) -> Problem {
         Problem::new("too-large", format!("the body may have at most {max} bytes"))
     }
 
+    /// The write is stored, but an object is not in force for the reason `why`.
     pub(crate) fn not_in_force(object: String, why: String) -> Problem {
         Problem { object: Some(object.into()), ..Problem::new("not-in-force", why) }
     }
@@ -217,10 +225,12 @@ impl Problem {
         Problem::new("internal", error.to_string())
     }
 
+    /// The store no longer has the changes since a revision, or does not have the revision yet.
     pub(crate) fn too_old(detail: impl Into<String>) -> Problem {
         Problem::new("too-old", detail)
     }
 
+    /// Returns the error as an extension of its response, for the audit log.
     fn reason(&self) -> Reason {
         let name = self.problem_type.strip_prefix("urn:weir:").unwrap_or_default();
         Reason { problem: name.into(), text: self.to_string().into() }

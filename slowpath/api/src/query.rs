@@ -92,7 +92,7 @@ pub(crate) struct RowsQuery {
 
 /// Maximum number of items in a page if the client requests none.
 const DEFAULT_PAGE: u32 = 500;
-/// Highest maximum that a client may request.
+/// Maximum number of items in a page that a client may request.
 const MAX_PAGE: u32 = 1000;
 
 /// Parses a query. Unknown parameters are an error where `T` denies unknown fields.

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Maximum length of a word that an error shows: a longer one may be a token in the wrong place.
+/// Maximum length of a word that an error shows, in characters: a longer one may be a token in the
+/// wrong place.
 const MAX_SHOWN: usize = 12;
 
 /// What a caller may do.

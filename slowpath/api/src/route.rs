@@ -35,11 +35,14 @@ pub(crate) trait Describe {
     fn describe(operation: &mut Operation<'_>);
 }
 
-/// A handler whose arguments and response describe themselves.
+/// A handler whose arguments and response describe themselves. `Arguments` is the tuple of their
+/// types: it tells the implementations for different numbers of arguments apart.
 pub(crate) trait Described<Arguments> {
     fn describe(operation: &mut Operation<'_>);
 }
 
+/// Implements [`Described`] for handlers with this number of arguments that return a response or a
+/// [`Problem`].
 macro_rules! described {
     ($($argument:ident)*) => {
         impl<F, Answer, Good, $($argument),*> Described<($($argument,)*)> for F
@@ -105,21 +108,25 @@ impl<S> Route<S> {
         Route { handler, declaration }
     }
 
+    /// Sets the description of the successful response.
     pub fn good(mut self, good: &'static str) -> Route<S> {
         self.declaration.good = good;
         self
     }
 
+    /// Sets the description of the operation, beside its summary.
     pub fn detail(mut self, detail: &'static str) -> Route<S> {
         self.declaration.detail = detail;
         self
     }
 
+    /// Adds types of errors.
     pub fn fails(mut self, problems: &[&'static str]) -> Route<S> {
         self.declaration.problems.extend(problems);
         self
     }
 
+    /// Sets [`Declaration::more`].
     pub fn with(mut self, more: fn(&mut Operation<'_>)) -> Route<S> {
         self.declaration.more = more;
         self
@@ -180,7 +187,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         Routes(self.0.into_iter().map(wrap).collect())
     }
 
-    /// Returns the calls, each with its gate, and the declarations with their paths.
+    /// Returns the calls, each with its role check, and the declarations with their paths.
     pub fn into_parts(self) -> (Calls<S>, Vec<(String, Declaration)>) {
         let (mut calls, mut declared) = (Calls::default(), Vec::new());
         for (path, Route { handler, declaration }) in self.0 {
@@ -315,6 +322,7 @@ impl<'d> Operation<'d> {
         response
     }
 
+    /// Adds the successful JSON response, with the description of the declaration.
     fn good(&mut self, status: u16, schema: Value) -> &mut Value {
         self.content(status, self.declaration.good, schema)
     }
@@ -333,6 +341,7 @@ impl<'d> Operation<'d> {
         self.with_etag(status, about, schema);
     }
 
+    /// Sets the request body.
     pub fn body(&mut self, media: &str, is_required: bool, schema: Value) {
         let content = json!({ media: { "schema": schema } });
         self.body = Some(json!({ "required": is_required, "content": content }));
@@ -437,7 +446,7 @@ impl<T: JsonSchema> Describe for Created<T> {
 
 /// A response to a stored change: 202 if it was still being applied when `wait` elapsed, else 200.
 pub(crate) struct Stored<T> {
-    /// The change is in force, or `wait` was not given.
+    /// The change is in force, or the request did not wait for that.
     pub in_force: bool,
     pub body: T,
 }

@@ -1,5 +1,6 @@
-//! Listeners over TCP with roles, the API and the metrics: TLS, and bearer token authentication of
-//! every request.
+//! TCP listeners whose calls need a role: the API, with the page for browsers, and the metrics.
+//! They use TLS if a certificate is configured. A bearer token authenticates every request, except
+//! those of the page (browser.rs), and those to a metrics listener that requires none.
 //!
 //! Connections are bounded in total and by source, and each of their phases has a timeout
 //! (handshake, head, body, response; see `listeners`). A request without an accepted token is
@@ -101,7 +102,7 @@ pub async fn serve(
                 None => app,
             }
         }
-        None => app.layer(middleware::from_fn_with_state(listener, without_token)),
+        None => app.layer(middleware::from_fn_with_state(listener, add_anonymous)),
     };
     let app = app.layer(Extension(audit));
     let serve = move |stream, connection| {
@@ -135,8 +136,9 @@ async fn serve_connection(
     }
 }
 
-/// Passes requests on that need no token: those to the metrics listener without authentication.
-async fn without_token(
+/// Adds the principal `anonymous` to a request and passes it on: for a metrics listener that
+/// requires no token.
+async fn add_anonymous(
     State(listener): State<Listener>,
     Extension(connection): Extension<Connection>,
     mut request: Request,
@@ -162,8 +164,9 @@ struct AuthState {
 }
 
 impl AuthState {
-    /// Rejects a request of the caller `who`. If the failure is logged, with the number of failures
-    /// `logged`, it is also recorded in the audit log, so that both have the same bounds.
+    /// Rejects a request of the caller `who`. `logged` is the number of failures in the log line
+    /// that was just written about its source, or `None` without a line: then the audit log gets no
+    /// entry either, so that the limits of the log bound both.
     async fn reject(
         &self,
         request: Request,
@@ -235,7 +238,7 @@ fn until_ended(response: Response, mut ended: watch::Receiver<bool>) -> Response
     })
 }
 
-/// Body of a stream, which ends with an error line.
+/// Body of a stream. Once `ended` resolves, it sends an error line and ends.
 struct UntilEnded {
     /// `None` after the error line.
     body: Option<BodyDataStream>,

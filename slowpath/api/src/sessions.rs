@@ -1,9 +1,9 @@
-//! Sessions of browsers. A session is opened with a token and stands for it afterwards, with the
-//! role `read` at most.
+//! Sessions of browsers. A session is opened with a token of at least the role `read`. Its requests
+//! need no token, and have the role `read`.
 //!
 //! A session ends when it was not used for [`IDLE`], after [`MAX_AGE`], when it is closed, when its
-//! token is no longer accepted, and with the process. Only hashes of ids are kept, so that the time
-//! of a lookup says nothing about an id.
+//! token is no longer accepted, and with the process. Only hashes of IDs are stored, so that the
+//! duration of a lookup reveals nothing about an ID.
 
 use std::collections::HashMap;
 use std::io;
@@ -36,7 +36,9 @@ pub(crate) struct Sessions(Mutex<HashMap<IdHash, Session>>);
 struct Session {
     /// Name of the token.
     name: Arc<str>,
+    /// Time of the login.
     opened: Instant,
+    /// Time of the last request.
     used: Instant,
     /// Becomes true, or loses its sender, when the token is no longer accepted.
     ended: watch::Receiver<bool>,
@@ -83,7 +85,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Returns the name of the token of a session, which counts as used by that; `None` if there is
+    /// Returns the name of the token of a session, and restarts its idle time; `None` if there is
     /// no such session or it is over.
     pub(crate) fn find(&self, id: &str, now: Instant) -> Option<Arc<str>> {
         let (hash, mut sessions) = (hash(id), self.0.lock());

@@ -98,6 +98,7 @@ fn select_page(
     (page, last.map(|last| (key(table, last).to_owned(), (end - 1).to_string())))
 }
 
+/// Returns the row's first column, to which cursors and `prefix` refer.
 fn key(table: Table, row: &Row) -> &str {
     let column = table.columns().first().copied().unwrap_or_default();
     row.get(column).and_then(Value::as_str).unwrap_or_default()

@@ -1,8 +1,9 @@
 //! The bearer token of `api.token_file`: the one in force, and those that it replaced.
 //!
-//! A replaced token is accepted for an overlap, so that clients can follow one after another. After
-//! that it is still recognized: a client that has not followed yet does not guess tokens, and does
-//! not use up the budget of its source (`auth_failures.rs`). Tokens are compared in constant time.
+//! A replaced token is accepted for an overlap, so that clients can change to the new one at
+//! different times. After that it is still recognized: a client that has not changed yet guesses no
+//! token, and does not use up the budget of its source (`auth_failures.rs`). Tokens are compared in
+//! constant time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::role::Role;
 
-/// Name of the token, which no named token may have.
+/// Name of the token of `api.token_file` in the audit log, which no named token may have.
 pub(crate) const TOKEN_FILE: &str = "token_file";
 /// Name of a caller without a valid token in the audit log, which no named token may have.
 pub(crate) const UNKNOWN: &str = "unknown";
@@ -36,7 +37,7 @@ impl Token {
 
 const ENDED: Verdict = Verdict::Ended(EndedBy::Replaced);
 
-/// The tokens of the file.
+/// The token of the file, and those that it replaced.
 pub(crate) struct Tokens {
     current: Token,
     /// Replaced tokens, each with the end of its overlap, in the order of their replacement.
@@ -58,7 +59,8 @@ pub(crate) enum Verdict {
     },
     /// The token is no longer accepted.
     Ended(EndedBy),
-    /// The token has never been in force.
+    /// The token was never in force, or is forgotten because too many others were replaced or
+    /// revoked since; or the request has none.
     Unknown,
 }
 
@@ -91,7 +93,7 @@ impl EndedBy {
 }
 
 impl Tokens {
-    /// Creates the tokens with the one in force.
+    /// Creates the tokens of a file, of which `token` is in force.
     pub(crate) fn new(token: &[u8]) -> Tokens {
         Tokens { current: Token::new(token), replaced: Vec::new() }
     }
@@ -155,7 +157,7 @@ mod tests {
 
     const OVERLAP: Duration = Duration::from_secs(300);
 
-    /// Returns the verdict as a word, and the receiver of an accepted token.
+    /// Returns the verdict as a word, and whether the streams of an accepted token have ended.
     fn check(tokens: &Tokens, token: &str, at: Instant) -> (&'static str, Option<bool>) {
         match tokens.check(token.as_bytes(), at) {
             Verdict::Accepted { replaced, ended, .. } => {
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(check(&tokens, "first", later), ("current", Some(false)));
         assert!(!*ended.borrow(), "its streams go on");
         assert_eq!(check(&tokens, "second", later), ("ended", None));
-        // After its overlap, a token returns without the streams that have ended.
+        // A token that returns after its overlap may have new streams.
         tokens.replace(b"second", OVERLAP, later);
         assert_eq!(check(&tokens, "second", later), ("current", Some(false)));
     }

@@ -1,4 +1,4 @@
-//! Endpoint of the named tokens, with their roles, ends and last uses.
+//! Endpoint of the named tokens, with their roles, expiry times and last uses.
 
 use axum::Json;
 use axum::extract::State;

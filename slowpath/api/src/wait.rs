@@ -84,6 +84,7 @@ impl WrittenObject {
     }
 }
 
+/// Returns the service that an object affects.
 fn service(object: &Object) -> Option<Name> {
     match &object.spec {
         Spec::Service(_) => Some(object.name.clone()),
@@ -95,6 +96,7 @@ fn service(object: &Object) -> Option<Name> {
     }
 }
 
+/// Returns the addresses of the frontends that an object has.
 fn addresses(object: &Object) -> Vec<Address> {
     match &object.spec {
         Spec::Service(spec) => spec.frontends.iter().map(|frontend| frontend.address).collect(),

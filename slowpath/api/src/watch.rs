@@ -105,7 +105,8 @@ pub(crate) fn watch(
 }
 
 impl WatchTask {
-    /// Sends changes until the stream ends. Returns `None` if the client or the store has gone.
+    /// Sends changes until the stream ends. Callers ignore the result, which exists for `?`: `None`
+    /// if the client has disconnected or the store has ended.
     async fn run(&self, since: Option<u64>, ends: Option<Instant>) -> Option<()> {
         let mut revisions = self.api.store.watch();
         let mut at = match since {
@@ -136,7 +137,7 @@ impl WatchTask {
         }
     }
 
-    /// Sends all existing objects and a bookmark, and returns their revision.
+    /// Sends all existing objects that the watch selects, and a bookmark. Returns its revision.
     async fn send_all(&self) -> Option<u64> {
         let objects = self.api.store.objects();
         let all: Vec<Arc<Object>> = objects.of_kind(self.kind).cloned().collect();

@@ -21,17 +21,19 @@ use crate::wire::{Attributes, Family, Refresh, RefreshKind};
 
 /// Maximum number of messages that a session takes before all of them are written.
 pub const BURST: usize = 32;
-/// The GRACEFUL_SHUTDOWN community: the route is about to be withdrawn, prefer another (RFC 8326).
+/// The GRACEFUL_SHUTDOWN community (RFC 8326): asks the peer to prefer another route, because this
+/// one is about to be withdrawn.
 pub const GRACEFUL_SHUTDOWN: u32 = 0xffff_0000;
 
-/// The routes that a peer should have. Routes with equal attributes should share one `Arc`.
+/// The routes that a peer should have. Routes with equal attributes should share one `Arc`, to save
+/// memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Table {
     /// Attributes by prefix; host bits are clear.
     pub routes: BTreeMap<IpNet, Arc<Attributes>>,
 }
 
-/// Advertisement state of one family.
+/// What is still to be sent for one family, apart from changed routes.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     family: Family,
@@ -54,9 +56,11 @@ pub struct Advertiser {
     /// Prefixes that the peer has, with the attributes that were sent; `None` if the route must be
     /// sent again.
     sent: BTreeMap<IpNet, Option<Arc<Attributes>>>,
-    /// Withdrawals and announcements that are still to be sent.
+    /// Withdrawals that are still to be sent.
     withdraw: BTreeMap<Family, Vec<IpNet>>,
+    /// Announcements that are still to be sent.
     announce: BTreeMap<(Family, Arc<Attributes>), Vec<IpNet>>,
+    /// Number of desired routes that cannot be sent on this session.
     unsendable: usize,
 }
 
@@ -232,12 +236,13 @@ impl Advertiser {
     }
 
     /// Returns the advertised routes with the attributes that were sent. Routes scheduled to be
-    /// sent again are left out.
+    /// sent again by a refresh are left out.
     pub fn routes(&self) -> impl Iterator<Item = (&IpNet, &Arc<Attributes>)> {
         self.sent.iter().filter_map(|(prefix, sent)| Some((prefix, sent.as_ref()?)))
     }
 
-    /// Returns whether everything was sent, including End-of-RIB if the table is complete.
+    /// Returns whether no message is left to produce, including those of a route refresh and, if
+    /// the table is complete, End-of-RIB.
     pub fn is_done(&self) -> bool {
         let settled = |p: &Progress| p.refresh.is_none() && !(p.end_of_rib && self.complete);
         self.withdraw.is_empty() && self.announce.is_empty() && self.progress.iter().all(settled)

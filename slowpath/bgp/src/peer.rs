@@ -13,10 +13,10 @@
 //! - At most one attempt to connect is in progress: a new [`Action::Connect`] replaces the previous
 //!   one.
 //!
-//! After a failure, a speaker waits in Idle for increasing times and refuses connections meanwhile
-//! (DampPeerOscillations of RFC 4271). Two such speakers can refuse each other forever, because
-//! each connects while the other waits. Therefore this implementation waits in Active: it does not
-//! connect, but the peer may.
+//! With DampPeerOscillations of RFC 4271, a speaker waits in Idle for increasing times after a
+//! failure and refuses connections meanwhile. Two such speakers can refuse each other forever,
+//! because each connects while the other waits. Therefore this implementation waits in Active: it
+//! does not connect, but the peer may.
 
 mod action;
 mod backoff;
@@ -59,11 +59,12 @@ pub struct Peer {
     /// The desired routes were declared complete, so that End-of-RIB may be sent.
     complete: bool,
     shutting_down: bool,
-    /// BFD failed and has neither come up nor been held in AdminDown by the neighbor since.
+    /// BFD has failed. Cleared when BFD comes up, or when the neighbor holds it in AdminDown.
     bfd_down: bool,
-    /// Failed sessions since the start or since one lasted [`STABLE`]; determines the backoff.
+    /// Number of failed sessions since the start or since one lasted [`STABLE`]; determines the
+    /// backoff.
     failures: u32,
-    /// Attempts to connect since the last connection.
+    /// Number of attempts to connect since the last connection was opened.
     attempts: u32,
     /// The next OPEN has the R bit of graceful restart.
     restarted: bool,
@@ -183,11 +184,12 @@ impl Peer {
         }
     }
 
-    /// Ends every connection and attempt; `reason` returns the reason for each.
+    /// Ends all connections and the attempt to connect; `reason` returns the reason for each
+    /// connection.
     fn halt(&mut self, now: Instant, reason: impl Fn(&Session) -> CloseReason) {
         while let Some(session) = self.sessions.pop() {
-            let down = reason(&session);
-            self.end(now, session, down);
+            let close_reason = reason(&session);
+            self.end(now, session, close_reason);
         }
         if std::mem::take(&mut self.attempt) {
             self.actions.push(Action::Abandon);
@@ -238,7 +240,7 @@ impl Peer {
                 Ok(Some(SessionEvent::Handled)) => session.advance(now),
                 Ok(Some(SessionEvent::Opened)) => self.opened(now, id),
                 Ok(Some(SessionEvent::Established)) => self.up(now, id),
-                Err(down) => self.down(now, id, down),
+                Err(reason) => self.down(now, id, reason),
             }
         }
     }
@@ -262,26 +264,27 @@ impl Peer {
     }
 
     /// Ends a connection because of an error, an expired timer or a message of the peer.
-    fn down(&mut self, now: Instant, id: ConnectionId, down: CloseReason) {
+    fn down(&mut self, now: Instant, id: ConnectionId, reason: CloseReason) {
         let Some(at) = self.sessions.iter().position(|session| session.id == id) else { return };
         let session = self.sessions.remove(at);
         if let (CloseReason::ReceivedNotification(notification), false) =
-            (&down, session.stage() == Stage::Established)
+            (&reason, session.stage() == Stage::Established)
         {
             self.omit_capabilities.learn(notification);
         }
-        self.end(now, session, down);
+        self.end(now, session, reason);
         if self.sessions.is_empty() {
             self.back_off(now);
         }
     }
 
-    /// Closes a connection and records why.
-    fn end(&mut self, now: Instant, mut session: Session, down: CloseReason) {
+    /// Sends the session's last messages and the NOTIFICATION of `reason`, if any, closes the
+    /// connection and records the reason.
+    fn end(&mut self, now: Instant, mut session: Session, reason: CloseReason) {
         let id = session.id;
         self.actions
             .extend(session.take_messages().into_iter().map(|octets| Action::Send(id, octets)));
-        if let CloseReason::SendNotification(notification) = &down {
+        if let CloseReason::SendNotification(notification) = &reason {
             self.actions.push(Action::Send(id, notification.write()));
         }
         self.actions.push(Action::Close(id));
@@ -291,7 +294,7 @@ impl Peer {
                 self.failures = 0;
             }
         }
-        self.history.record_end(now, &down);
+        self.history.record_end(now, &reason);
     }
 
     fn tick(&mut self, now: Instant) {
@@ -304,8 +307,8 @@ impl Peer {
         }
         let ids: Vec<ConnectionId> = self.sessions.iter().map(|session| session.id).collect();
         for id in ids {
-            if let Some(Err(down)) = self.session(id).map(|session| session.tick(now)) {
-                self.down(now, id, down);
+            if let Some(Err(reason)) = self.session(id).map(|session| session.tick(now)) {
+                self.down(now, id, reason);
             }
         }
     }

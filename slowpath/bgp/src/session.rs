@@ -17,7 +17,8 @@ use crate::advertise::{Advertiser, BURST, Table};
 use crate::peer::settings::Settings;
 use crate::wire::capability::code;
 use crate::wire::{
-    Context, Family, Fault, Framer, Kind, Message, Notification, Open, Refresh, RefreshKind, frame,
+    DecodeContext, Family, Fault, Framer, Kind, Message, Notification, Open, Refresh, RefreshKind,
+    frame,
 };
 use negotiate::{Negotiated, OmitCapabilities, local_open, negotiate};
 use received::Received;
@@ -26,8 +27,8 @@ use received::Received;
 const OPEN_HOLD_TIME: Duration = Duration::from_secs(240);
 /// Minimum time between keepalives (RFC 4271 section 4.4).
 const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Minimum of the send hold timer: how long octets may wait because the peer does not read (RFC
-/// 9687).
+/// Minimum of the send hold timer, 8 minutes: how long octets may wait because the peer does not
+/// read (RFC 9687). The timer is twice the hold time if that is longer.
 const SEND_HOLD_TIME_MIN: Duration = Duration::from_secs(480);
 
 /// Identifies a connection between the state machine and the owner of its socket.
@@ -99,7 +100,7 @@ pub struct Session {
     stage: Stage,
     local: Open,
     framer: Framer,
-    /// When the hold timer expires.
+    /// When the hold timer expires; `None` with a negotiated hold time of 0.
     hold: Option<Instant>,
     /// When the next keepalive is due.
     keepalive: Option<Instant>,
@@ -127,7 +128,7 @@ impl Session {
         let local = local_open(settings, omit_capabilities, restarted);
         let mut framer = Framer::default();
         if local.capabilities.iter().any(|offered| offered.code() == code::EXTENDED_MESSAGE) {
-            framer.extend();
+            framer.accept_extended_messages();
         }
         let mut session = Session {
             id,
@@ -179,7 +180,7 @@ impl Session {
         !self.routes_unwritten
     }
 
-    /// Takes the messages to be written, in order.
+    /// Takes the messages that wait to be written, in order.
     pub fn take_messages(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.outgoing)
     }
@@ -196,8 +197,8 @@ impl Session {
     pub fn next_event(&mut self, now: Instant) -> Result<Option<SessionEvent>, CloseReason> {
         let Some((kind, body)) = self.framer.next_message()? else { return Ok(None) };
         let context = self.negotiated.as_ref().map(Negotiated::decode_context).unwrap_or_default();
-        // A message that is not allowed in this state is not parsed, because its context is
-        // unknown.
+        // A message that is not allowed in this state is not parsed: before the peer's OPEN, the
+        // parameters that its format depends on are unknown.
         if !self.expects(kind) {
             return Err(self.unexpected(kind));
         }
@@ -327,6 +328,7 @@ impl Session {
         self.hold = hold.map(|hold| now + hold);
     }
 
+    /// Returns when the send hold timer expires; `None` if it does not run.
     fn send_deadline(&self) -> Option<Instant> {
         let hold = self.negotiated.as_ref().map(|n| n.hold).filter(|hold| !hold.is_zero())?;
         Some(self.unwritten? + SEND_HOLD_TIME_MIN.max(2 * hold))
@@ -361,7 +363,7 @@ impl Session {
     }
 }
 
-fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, CloseReason> {
+fn read(kind: Kind, body: &[u8], context: &DecodeContext) -> Result<Message, CloseReason> {
     Message::read(kind, body, context).map_err(|fault| match fault {
         Fault::Notify(notification) => CloseReason::SendNotification(notification),
         Fault::Silent(why) => CloseReason::Lost(why),

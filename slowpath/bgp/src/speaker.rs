@@ -44,8 +44,8 @@ use status::{PeerSocketStatus, SpeakerStatus};
 
 pub use config::{PeerBfd, PeerConfig, PeerKey};
 
-/// Maximum duration of [`Speaker::end`], in which final notifications are sent, and AdminDown to
-/// BFD neighbors for their detection time.
+/// Maximum duration of [`Speaker::end`]. Closing a connection takes up to 3 s
+/// ([`peer_task::CLOSE_TIMEOUT`]); AdminDown is sent to BFD neighbors for their detection time.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The BGP speaker: a set of peers with their listeners and BFD sessions.
@@ -63,8 +63,8 @@ pub struct Speaker {
 }
 
 impl Speaker {
-    /// Creates a speaker without peers. Must be called within a tokio runtime, whose threads open
-    /// the sockets.
+    /// Creates a speaker without peers. Must be called within a tokio runtime. The runtime's
+    /// threads open the sockets, in their network namespace.
     pub fn new() -> Speaker {
         let (shutdown, receiver) = watch::channel(());
         Speaker {
@@ -146,9 +146,10 @@ impl Speaker {
         });
     }
 
-    /// Replaces the keys of a peer by those of `transport`, without an end of the session; the
-    /// caller has checked [`Transport::can_rekey_to`]. Until the peer has the new keys too, each
-    /// side drops what the other sends: the session stays if both have them within the hold time.
+    /// Replaces the keys of a peer by those of `transport` without ending the session; the caller
+    /// has checked [`Transport::can_rekey_to`]. Until the peer has a common key with this side
+    /// again, each side drops what the other sends; the session stays if that takes less than the
+    /// hold time.
     pub fn set_keys(&mut self, key: PeerKey, transport: &Transport) {
         let Some(peer_task) = self.peers.get(&key) else { return };
         peer_task.set_keys(transport);
@@ -223,13 +224,14 @@ impl Speaker {
         self.bfd_sessions.bfd()
     }
 
-    /// Subscribes to a counter that increases with each change of a peer's status or progress.
+    /// Subscribes to a counter that increases with each change of a peer's state, of its
+    /// established session and of whether it has all routes, and with each removal of a peer.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.context.changes()
     }
 
-    /// Waits, for a few seconds at most, until notifications to removed peers are in the kernel's
-    /// send buffers and BFD neighbors were sent AdminDown. If a peer was removed with
+    /// Waits, for 5 s at most, until the connections of removed peers are closed after their
+    /// NOTIFICATIONs and BFD neighbors were sent AdminDown. If a peer was removed with
     /// [`Stop::Restart`] or has not been removed, the function returns at once and sends nothing.
     pub async fn end(mut self) {
         let left: Vec<PeerKey> = self.peers.keys().copied().collect();
@@ -241,7 +243,7 @@ impl Speaker {
         self.bfd_sessions.stop();
         let Speaker { context, shutdown, peers, listeners, bfd_sessions, .. } = self;
         drop((context, peers, listeners, bfd_sessions));
-        // Past the timeout the remaining notifications are given up.
+        // Past the timeout, unsent NOTIFICATIONs are discarded.
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, shutdown.closed()).await;
     }
 }

@@ -27,14 +27,14 @@ pub struct PeerStatus {
     pub state: State,
     /// Time since the last change of state, in seconds.
     pub since_s: f64,
-    /// The connection that is farthest in the state machine; absent if there is none.
+    /// The connection that is farthest in the state machine; absent without a connection.
     pub connection: Option<ConnectionStatus>,
     /// Configured address families.
     pub families: Vec<FamilyStatus>,
     /// Number of established sessions that ended.
     pub flaps: u64,
-    /// Number of connections that were closed without an OPEN: the peer is stopped or held down by
-    /// BFD, the remote address is not the peer's, or the attempt was superseded.
+    /// Number of connections that were closed without an OPEN: the peer is stopped or waits for
+    /// BFD, the remote address is not the peer's, or the attempt to connect was abandoned.
     pub refused: u64,
     /// The last NOTIFICATION sent.
     pub last_sent: Option<PastEvent>,
@@ -60,9 +60,9 @@ pub struct ConnectionStatus {
     pub hold_s: Option<f64>,
     /// Interval between keepalives in seconds; absent if none are sent.
     pub keepalive_s: Option<f64>,
-    /// Time until the hold timer expires, in seconds.
+    /// Time until the hold timer expires, in seconds; absent with a hold time of 0.
     pub hold_left_s: Option<f64>,
-    /// Time until the next keepalive is sent, in seconds.
+    /// Time until the next keepalive is sent, in seconds; absent if none are sent.
     pub keepalive_left_s: Option<f64>,
     /// Negotiated capabilities.
     pub capabilities: Vec<&'static str>,
@@ -71,7 +71,7 @@ pub struct ConnectionStatus {
     pub peer_restart_s: Option<f64>,
     /// Counters of received messages.
     pub messages: Messages,
-    /// The last error found in an UPDATE.
+    /// The last error found in an UPDATE of this connection.
     pub last_malformed: Option<&'static str>,
     /// Number of desired routes that cannot be sent on this session.
     pub unsendable: usize,

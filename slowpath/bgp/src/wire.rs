@@ -1,11 +1,15 @@
 //! BGP message encoding and decoding. The functions are pure: bytes in, a message or a [`Fault`]
 //! out, without sockets, clocks or session state.
 //!
-//! The codec is Weir's own. `netgauze-bgp-pkt` was evaluated first (`wire/tests/netgauze.rs`). It
-//! leaves the data of most notifications empty, which RFC 4271 section 6 defines; it rejects the
-//! extended optional parameters of RFC 9072; and it loses its position after a malformed attribute,
-//! so that the error handling of RFC 7606 is not possible. The tests use that crate as an
-//! independent decoder of the messages encoded here.
+//! The codec is Weir's own. The crate `netgauze-bgp-pkt` was evaluated first
+//! (`wire/tests/netgauze.rs`), with this result:
+//!
+//! - It leaves the data of most notifications empty, although RFC 4271 section 6 defines them.
+//! - It rejects the extended optional parameters of RFC 9072.
+//! - It loses its position after a malformed attribute, which rules out the error handling of RFC
+//!   7606.
+//!
+//! The tests use that crate as an independent decoder of the messages encoded here.
 
 pub mod attribute;
 pub mod capability;
@@ -25,9 +29,9 @@ pub mod write;
 
 pub use attribute::{AS_TRANS, Attributes, Origin};
 pub use capability::{Capability, GracefulRestart};
-pub use context::Context;
+pub use context::DecodeContext;
 pub use family::Family;
-pub use frame::{EXTENDED_MESSAGE, HEAD, Kind, MESSAGE};
+pub use frame::{HEADER_SIZE, Kind, MAX_EXTENDED_MESSAGE, MAX_MESSAGE};
 pub use framer::Framer;
 pub use notification::{Fault, Notification};
 pub use open::Open;
@@ -45,14 +49,14 @@ pub enum Message {
     Notification(Notification),
     /// Restarts the hold timer.
     Keepalive,
-    /// A request for all routes, or the beginning or end of the response to one (RFC 2918, RFC
+    /// A request for all routes, or a marker of the beginning or end of the response (RFC 2918, RFC
     /// 7313).
     Refresh(Refresh),
 }
 
 impl Message {
     /// Decodes a message of type `kind`; `body` is the part after the header.
-    pub fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, Fault> {
+    pub fn read(kind: Kind, body: &[u8], context: &DecodeContext) -> Result<Message, Fault> {
         Ok(match kind {
             Kind::Open => Message::Open(Open::read(body)?),
             Kind::Update => Message::Update(update::read(body, context)?),

@@ -13,7 +13,7 @@ use crate::errors::SHORT_DELAY;
 use crate::names::id_of;
 use crate::object::{Aspect, Connection, Reason};
 use crate::operations;
-use crate::round::{DRIFT, Event, RoundState};
+use crate::round::{DRIFT_INTERVAL, Event, RoundState};
 use crate::time::Time;
 
 /// Time limit of a call of [`decide`].
@@ -69,7 +69,7 @@ pub(crate) async fn reconcile(
     round: &mut RoundState<'_>,
     service: &Value,
 ) -> Result<Duration, AttemptError> {
-    let Some(id) = id_of(service) else { return Ok(DRIFT) };
+    let Some(id) = id_of(service) else { return Ok(DRIFT_INTERVAL) };
     let side = round.context.service();
     let approved = round.object.spec.approved_subscriptions();
     let mut found = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) async fn reconcile(
     let waiting = waiting_message(round);
     if waiting.is_empty() {
         round.status.clear_condition(Aspect::ConnectionsWaiting);
-        return Ok(DRIFT);
+        return Ok(DRIFT_INTERVAL);
     }
     round.set_condition(Aspect::ConnectionsWaiting, (true, Reason::Pending), &waiting);
     Ok(SHORT_DELAY)

@@ -8,7 +8,7 @@ use clouds::failure::{AttemptError, Failure, Operation};
 use clouds::retry::Pause;
 use serde_json::Value;
 
-use crate::errors::{Cause, Outcome, Stop, overlaps};
+use crate::errors::{Cause, Outcome, Stop, is_link_conflict};
 use crate::object::{Aspect, Reason, RunningOperation, Step};
 use crate::time::Time;
 
@@ -16,7 +16,7 @@ use crate::time::Time;
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit of a call on the consumer side.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval of polls if Azure requests none.
+/// Interval between polls of a long operation if Azure requests none.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Time after which a long operation is no longer polled, and the resource itself is read instead.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -47,8 +47,8 @@ pub enum Role {
     Observer {
         /// Name of the owner, or why it is unknown.
         owner: String,
-        /// True if this appliance may become the owner. It then keeps an object that is being
-        /// deleted until its service is gone.
+        /// True if this appliance may become the owner. It then keeps the finalizer of an object
+        /// that is being deleted until the object's service is gone.
         candidate: bool,
     },
 }
@@ -107,6 +107,7 @@ impl Side<'_> {
         }
     }
 
+    /// Writes a resource; with `etag`, only if the resource still has this ETag.
     pub(crate) async fn put(
         &self,
         request: &ArmRequest,
@@ -124,11 +125,13 @@ impl Side<'_> {
         }
     }
 
+    /// Reads the progress of a long operation.
     async fn poll(&self, handle: &OperationHandle) -> Result<Progress, AttemptError> {
         let operation = Operation::new("", "Operation");
         self.with_timeout(operation, self.arm.poll(handle)).await
     }
 
+    /// Awaits a call, and returns an error at its time limit.
     async fn with_timeout<T>(
         &self,
         operation: Operation,
@@ -141,7 +144,7 @@ impl Side<'_> {
         }
     }
 
-    /// Stops the side of the round if a write started a long operation. If the operation can be
+    /// Stops the round on this side if a write started a long operation. If the operation can be
     /// polled, its handle is stored in `running`.
     pub(crate) fn track(
         &self,
@@ -181,7 +184,7 @@ impl Side<'_> {
             {
                 return Continue(());
             }
-            Ok(Progress::Failed(failed)) if overlaps(&failed) => {
+            Ok(Progress::Failed(failed)) if is_link_conflict(&failed) => {
                 let message = failed.error.to_string();
                 return Break(Stop::wait(step.aspect(), Reason::LinkedElsewhere, message));
             }
@@ -212,6 +215,7 @@ impl Side<'_> {
 }
 
 impl RunningOperation {
+    /// Returns the stop that reports the operation as in progress, until the next poll.
     fn stop(&self, now: Time) -> Stop {
         let (aspect, message) = (self.step.aspect(), self.step.as_str());
         let after = self.next.since(now);
@@ -220,6 +224,7 @@ impl RunningOperation {
 }
 
 impl Step {
+    /// Returns the message while the operation is in progress.
     fn as_str(self) -> &'static str {
         match self {
             Step::CreateService => "the private link service is being created",
@@ -242,6 +247,7 @@ impl Step {
         }
     }
 
+    /// Returns the reason to report if the operation fails.
     fn reason(self) -> Reason {
         match self {
             Step::CreateService => Reason::CreationFailed,
@@ -278,7 +284,7 @@ impl State {
     }
 }
 
-/// Returns the stop for a resource with an operation in progress whose handle is not known.
+/// Returns the stop for a resource on which an operation without a known handle is in progress.
 pub(crate) fn busy(aspect: Aspect, what: &str, body: &Value) -> Stop {
     let state = body["properties"]["provisioningState"].as_str().unwrap_or_default();
     let message = format!("Azure reports {what} in provisioning state {state}");

@@ -1,7 +1,7 @@
 //! The loop over all objects: several rounds at once, but at most one per object.
 //!
 //! ```text
-//!   new, changed or urgent object, change of ownership --> due at once
+//!   new or changed object, requested round, new owner  --> due at once
 //!   result of the last round                           --> due after the delay that it requires
 //!   invalid object, failed write to the store, panic   --> due after a back-off, 3 s to 30 s
 //! ```
@@ -32,7 +32,8 @@ const BACKOFF: Policy = Policy {
     max_pause: Duration::from_secs(30),
     max_elapsed: Duration::MAX,
 };
-/// Maximum time between two rounds of an object without changes.
+/// Delay of the next round of an object for which nothing is left to do, and maximum time that the
+/// loop waits.
 const MAX_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// A write to the store in progress.
@@ -69,7 +70,8 @@ pub struct Controller {
     pub objects: Arc<dyn ObjectStore>,
     /// Azure client of the service side.
     pub service: Arc<dyn Arm>,
-    /// Azure client of the consumer side; the same one if one identity has access to both.
+    /// Azure client of the consumer side; the same as `service` if one identity has access to both
+    /// sides.
     pub endpoint: Arc<dyn Arm>,
     /// Clock for delays.
     pub pause: Arc<dyn Pause>,
@@ -94,9 +96,9 @@ struct QueueEntry {
     /// Number of consecutive rounds that ended with [`Next::BackOff`].
     failures: u32,
     running: bool,
-    /// A round was requested during the one in progress, and is due right after it.
+    /// A round became due during the one in progress, and starts right after it.
     again: bool,
-    /// The first round of this process is still to come.
+    /// This process has started no round of the object yet.
     first: bool,
 }
 
@@ -128,6 +130,7 @@ impl Controller {
         }
     }
 
+    /// Runs rounds as they are due; does not return.
     async fn rounds(&self, mut role: watch::Receiver<Role>) {
         let mut queue: BTreeMap<String, QueueEntry> = BTreeMap::new();
         let mut rounds: PendingCalls<String, (String, Next)> = PendingCalls::default();
@@ -162,8 +165,8 @@ impl Controller {
                     (object.name, next)
                 });
             }
-            let idle = rounds.in_progress() < MAX_CONCURRENT_ROUNDS;
-            let due = queue.values().filter(|entry| !entry.running && idle);
+            let has_capacity = rounds.in_progress() < MAX_CONCURRENT_ROUNDS;
+            let due = queue.values().filter(|entry| !entry.running && has_capacity);
             let due = due.map(|entry| entry.due.saturating_sub(now)).min();
             tokio::select! {
                 Some(ended) = rounds.next() => {

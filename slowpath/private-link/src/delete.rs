@@ -12,7 +12,7 @@ use crate::dns;
 use crate::endpoint;
 use crate::errors::{Cause, OrStop, Outcome, Stop};
 use crate::names;
-use crate::object::{Aspect, Fixed, Reason, Step};
+use crate::object::{Aspect, ImmutableSpec, Reason, Step};
 use crate::operations;
 use crate::round::{Event, RoundState};
 use crate::service::is_own;
@@ -20,8 +20,8 @@ use crate::service::is_own;
 /// Performs the next step of each side. Returns the delay until the next round, or `None` if
 /// nothing is left to delete.
 pub(crate) async fn delete_all(round: &mut RoundState<'_>) -> Option<Duration> {
-    // The location is stored before anything is created: without it, nothing was.
-    let fixed = round.status.fixed.clone()?;
+    // This is stored before anything is created: without it, nothing was created.
+    let immutable = round.status.immutable.clone()?;
     let message = "the object is being deleted, with the Azure resources created for it";
     round.set_condition(Aspect::Available, (false, Reason::Deleting), message);
     for aspect in [Aspect::Paused, Aspect::ConnectionsWaiting] {
@@ -30,7 +30,7 @@ pub(crate) async fn delete_all(round: &mut RoundState<'_>) -> Option<Duration> {
     let endpoint = match round.remaining_backoff(round.status.endpoint.backoff) {
         Some(pause) => Some(pause),
         None => {
-            let ended = delete_consumer_side(round, &fixed).await;
+            let ended = delete_consumer_side(round, &immutable).await;
             round.status.endpoint.backoff = round.backoff_after(&ended);
             delay_of(round, ended)
         }
@@ -38,7 +38,7 @@ pub(crate) async fn delete_all(round: &mut RoundState<'_>) -> Option<Duration> {
     let service = match round.remaining_backoff(round.status.service.backoff) {
         Some(pause) => Some(pause),
         None => {
-            let ended = delete_service_side(round, &fixed).await;
+            let ended = delete_service_side(round, &immutable).await;
             round.status.service.backoff = round.backoff_after(&ended);
             delay_of(round, ended)
         }
@@ -54,8 +54,11 @@ fn delay_of(round: &mut RoundState<'_>, side: Outcome<()>) -> Option<Duration> {
 }
 
 /// Removes the DNS names first, then the endpoint to which they point.
-async fn delete_consumer_side(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<()> {
-    let Some(desired) = &fixed.endpoint else { return Continue(()) };
+async fn delete_consumer_side(
+    round: &mut RoundState<'_>,
+    immutable: &ImmutableSpec,
+) -> Outcome<()> {
+    let Some(desired) = &immutable.endpoint else { return Continue(()) };
     let side = round.context.endpoint();
     dns::poll_operation(round).await?;
     let zones: Vec<String> = round.status.endpoint.zones.keys().cloned().collect();
@@ -94,27 +97,27 @@ fn clear_endpoint(round: &mut RoundState<'_>) -> Outcome<()> {
 
 /// Rejects the connections before it deletes the service: Azure does not delete a service
 /// in use.
-async fn delete_service_side(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<()> {
+async fn delete_service_side(round: &mut RoundState<'_>, immutable: &ImmutableSpec) -> Outcome<()> {
     let side = round.context.service();
     side.poll_running(&mut round.status.service.running).await?;
     let failed = |failed| Stop::failed(Aspect::Service, Reason::AzureError, &failed);
     let existing =
-        side.get(&operations::LINK_SERVICES_GET.at(&fixed.service)).await.or_stop(failed)?;
+        side.get(&operations::LINK_SERVICES_GET.at(&immutable.service)).await.or_stop(failed)?;
     let Some(existing) = existing else { return clear_service(round) };
     if !is_own(round, &existing.body) {
-        note_foreign(round, fixed.service.as_str());
+        note_foreign(round, immutable.service.as_str());
         return clear_service(round);
     }
     if State::of(&existing.body) == State::Busy {
         return Break(busy(Aspect::Service, "the private link service", &existing.body));
     }
     let mut rejected = 0;
-    for connection in connections::list(&side, &fixed.service).await.or_stop(failed)? {
+    for connection in connections::list(&side, &immutable.service).await.or_stop(failed)? {
         let parsed = connections::parse(&connection);
         if parsed.is_some_and(|parsed| matches!(parsed.state.as_str(), "Approved" | "Pending")) {
             let (decision, why) = (Decision::Rejected, "Weir: the service is being deleted");
             let written =
-                connections::write_decision(&side, &fixed.service, &connection, decision, why)
+                connections::write_decision(&side, &immutable.service, &connection, decision, why)
                     .await;
             written.or_stop(failed)?;
             rejected += 1;
@@ -125,8 +128,10 @@ async fn delete_service_side(round: &mut RoundState<'_>, fixed: &Fixed) -> Outco
         let stop = Stop::wait(Aspect::Service, Reason::Deleting, message);
         return Break(Stop { cause: Cause::Accepted, ..stop });
     }
-    let outcome =
-        side.delete(&operations::LINK_SERVICES_DELETE.at(&fixed.service)).await.or_stop(failed)?;
+    let outcome = side
+        .delete(&operations::LINK_SERVICES_DELETE.at(&immutable.service))
+        .await
+        .or_stop(failed)?;
     side.track(&mut round.status.service.running, Step::DeleteService, outcome)?;
     clear_service(round)
 }
@@ -139,6 +144,7 @@ fn clear_service(round: &mut RoundState<'_>) -> Outcome<()> {
     Continue(())
 }
 
+/// Reports that a resource stays because Weir did not create it for this object.
 fn note_foreign(round: &mut RoundState<'_>, id: &str) {
     let message = format!("{id} is not deleted: Weir did not create it for this object");
     round.events.push(Event::note("NotDeleted", message));

@@ -14,11 +14,11 @@ use clouds::failure::AttemptError;
 use serde_json::{Value, json};
 
 use crate::context::{State, busy};
-use crate::errors::{OrStop, Outcome, Stop, overlaps};
+use crate::errors::{OrStop, Outcome, Stop, is_link_conflict};
 use crate::names;
-use crate::object::{Aspect, Fixed, FixedEndpoint, Reason, Step, Zone, ZoneStatus};
+use crate::object::{Aspect, ImmutableEndpoint, ImmutableSpec, Reason, Step, Zone, ZoneStatus};
 use crate::operations;
-use crate::round::{DRIFT, Event, RoundState};
+use crate::round::{DRIFT_INTERVAL, Event, RoundState};
 
 /// Time to live of the records, in seconds.
 const TTL: u32 = 300;
@@ -31,8 +31,8 @@ fn error(failed: AttemptError) -> Stop {
 
 /// Adds the records and links that are about to be created to the status. Returns true if any of
 /// them is new.
-pub(crate) fn record_intent(round: &mut RoundState<'_>, fixed: &Fixed) -> bool {
-    let (Some(endpoint), Some(spec)) = (&fixed.endpoint, &round.object.spec.endpoint) else {
+pub(crate) fn record_intent(round: &mut RoundState<'_>, immutable: &ImmutableSpec) -> bool {
+    let (Some(endpoint), Some(spec)) = (&immutable.endpoint, &round.object.spec.endpoint) else {
         return false;
     };
     let (subscription, group) = (endpoint.id.subscription(), endpoint.id.group());
@@ -61,7 +61,7 @@ pub(crate) fn record_intent(round: &mut RoundState<'_>, fixed: &Fixed) -> bool {
 /// Performs the next step. Returns the delay until the next check if nothing is left to do.
 pub(crate) async fn reconcile(
     round: &mut RoundState<'_>,
-    endpoint: &FixedEndpoint,
+    endpoint: &ImmutableEndpoint,
     address: Ipv4Addr,
 ) -> Outcome<Duration> {
     let spec = round.object.spec.endpoint.as_ref();
@@ -84,7 +84,7 @@ pub(crate) async fn reconcile(
         let message = format!("the records of {} zones point to {address}", zones.len());
         round.set_condition(Aspect::Names, (true, Reason::AzureSuccess), &message);
     }
-    Continue(DRIFT)
+    Continue(DRIFT_INTERVAL)
 }
 
 /// Creates the zone if it does not exist.
@@ -181,7 +181,7 @@ async fn ensure_link(
     let body = json!({ "location": "global", "tags": tags, "properties": properties });
     match side.put(&operations::ZONE_LINKS_PUT.at(link), &body, None).await {
         Ok(outcome) => side.track(&mut round.status.endpoint.running, Step::WriteZone, outcome),
-        Err(failed) if overlaps(&failed) => {
+        Err(failed) if is_link_conflict(&failed) => {
             note_linked_elsewhere(round, zone.name());
             Continue(())
         }
@@ -216,6 +216,8 @@ fn note_linked_elsewhere(round: &mut RoundState<'_>, zone: &str) {
     }
 }
 
+/// Returns true if the network was found linked to another zone of that name within
+/// [`ELSEWHERE_RECHECK`].
 fn is_linked_elsewhere(round: &RoundState<'_>, zone: &ResourceId) -> bool {
     let zone_status = round.status.endpoint.zones.get(&zone.name().to_ascii_lowercase());
     let since = zone_status.and_then(|zone_status| zone_status.elsewhere);

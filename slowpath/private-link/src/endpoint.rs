@@ -12,7 +12,7 @@ use crate::context::{State, busy};
 use crate::dns;
 use crate::errors::{OrStop, Outcome, Stop};
 use crate::names::{self, id_of};
-use crate::object::{Aspect, Fixed, Reason, Step};
+use crate::object::{Aspect, ImmutableSpec, Reason, Step};
 use crate::operations;
 use crate::round::{Event, RoundState};
 
@@ -26,8 +26,11 @@ pub(crate) fn error(failed: AttemptError) -> Stop {
 }
 
 /// Performs the next step. Returns the delay until the next check if nothing is left to do.
-pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<Duration> {
-    let Some(desired) = &fixed.endpoint else { return Continue(Duration::MAX) };
+pub(crate) async fn reconcile(
+    round: &mut RoundState<'_>,
+    immutable: &ImmutableSpec,
+) -> Outcome<Duration> {
+    let Some(desired) = &immutable.endpoint else { return Continue(Duration::MAX) };
     let client = round.context.endpoint();
     dns::poll_operation(round).await?;
     let Some(alias) = round.status.service.alias.clone() else {
@@ -38,7 +41,7 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
         client.get(&operations::ENDPOINTS_GET.at(&desired.id)).await.or_stop(error)?
     else {
         note_deleted(round);
-        return create(round, fixed, &desired.id, &alias).await;
+        return write(round, immutable, &desired.id, &alias).await;
     };
     let body = existing.body;
     if !names::belongs_to_object(&body["tags"], &round.context.settings.fleet, &round.object.name) {
@@ -63,7 +66,7 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
         return delete_unreachable(round, &desired.id, why).await;
     }
     if State::of(&body) == State::Failed {
-        return create(round, fixed, &desired.id, &alias).await;
+        return write(round, immutable, &desired.id, &alias).await;
     }
     check_approved(&body)?;
     let address = address(round, &body).await?;
@@ -73,8 +76,8 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
     dns::reconcile(round, desired, address).await
 }
 
-/// Clears the endpoint from the status. If the status had the endpoint's id, reports that another
-/// party deleted the endpoint.
+/// Clears the endpoint from the status. If the status had the endpoint's id, reports that the
+/// endpoint was deleted outside Weir.
 fn note_deleted(round: &mut RoundState<'_>) {
     round.status.endpoint.address = None;
     let Some(id) = round.status.endpoint.id.take() else { return };
@@ -83,14 +86,14 @@ fn note_deleted(round: &mut RoundState<'_>) {
     round.events.push(Event::warning("EndpointDeleted", message));
 }
 
-/// Creates the endpoint, or writes a failed one again.
-async fn create(
+/// Creates the endpoint, or writes one in provisioning state Failed again.
+async fn write(
     round: &mut RoundState<'_>,
-    fixed: &Fixed,
+    immutable: &ImmutableSpec,
     id: &ResourceId,
     alias: &str,
 ) -> Outcome<Duration> {
-    let Some(desired) = &fixed.endpoint else { return Continue(Duration::MAX) };
+    let Some(desired) = &immutable.endpoint else { return Continue(Duration::MAX) };
     let spec = &round.object.spec;
     let body = json!({
         "location": spec.location,
@@ -109,9 +112,11 @@ async fn create(
     let client = round.context.endpoint();
     let outcome =
         client.put(&operations::ENDPOINTS_PUT.at(id), &body, None).await.or_stop(error)?;
-    round.events.push(Event::note("EndpointCreated", format!("{} is being created", id.name())));
+    round
+        .events
+        .push(Event::note("EndpointCreated", format!("{} is being created or updated", id.name())));
     client.track(&mut round.status.endpoint.running, Step::WriteEndpoint, outcome)?;
-    Break(Stop::at_once(Aspect::Endpoint, "the endpoint was created"))
+    Break(Stop::at_once(Aspect::Endpoint, "Azure accepted the write of the endpoint"))
 }
 
 /// Deletes an endpoint that cannot reach the service, because an existing endpoint cannot be
@@ -158,6 +163,7 @@ fn unreachable_reason(body: &Value, alias: &str) -> Option<String> {
     })
 }
 
+/// Continues if the service's owner has approved the endpoint's connection.
 fn check_approved(body: &Value) -> Outcome<()> {
     let state = &connection(body)["privateLinkServiceConnectionState"];
     let status = state["status"].as_str().unwrap_or("unknown");

@@ -8,25 +8,25 @@ use clouds::failure::{AttemptError, Failure};
 use crate::object::{Aspect, Reason};
 
 /// Delay after throttling, if Azure requests none.
-const THROTTLED: Duration = Duration::from_secs(5 * 60);
+const THROTTLED_DELAY: Duration = Duration::from_secs(5 * 60);
 /// Maximum delay after throttling, even if Azure requests a longer one.
-const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
-/// Delay after an error that the operator has to fix by granting a permission.
-const DENIED: Duration = Duration::from_secs(10 * 60);
+const MAX_THROTTLED_DELAY: Duration = Duration::from_secs(60 * 60);
+/// Delay after a call that Azure denied: the operator has to grant a permission.
+const DENIED_DELAY: Duration = Duration::from_secs(10 * 60);
 /// Delay after a conflict with another writer.
-const CONFLICT: Duration = Duration::from_secs(30);
+const CONFLICT_DELAY: Duration = Duration::from_secs(30);
 /// Delay after all other errors.
-const OTHER: Duration = Duration::from_secs(2 * 60);
+const OTHER_DELAY: Duration = Duration::from_secs(2 * 60);
 /// Delay while the round waits for something: a resource, an operation or a decision.
 pub(crate) const SHORT_DELAY: Duration = Duration::from_secs(30);
 
 /// Returns the delay after an error.
 pub fn delay_after(failed: &AttemptError) -> Duration {
     match failed.error.kind {
-        Failure::Throttled => failed.after.unwrap_or(THROTTLED).min(MAX_DELAY),
-        Failure::Denied => DENIED,
-        Failure::Conflict => CONFLICT,
-        Failure::Transient | Failure::Absent | Failure::Invalid => OTHER,
+        Failure::Throttled => failed.after.unwrap_or(THROTTLED_DELAY).min(MAX_THROTTLED_DELAY),
+        Failure::Denied => DENIED_DELAY,
+        Failure::Conflict => CONFLICT_DELAY,
+        Failure::Transient | Failure::Absent | Failure::Invalid => OTHER_DELAY,
     }
 }
 
@@ -74,17 +74,18 @@ impl Stop {
         Stop { aspect, cause: Cause::Failed, reason, message, after: delay_after(failed) }
     }
 
-    /// Returns a stop because the operator has to act, with the delay of an unspecific error.
+    /// Returns a stop because the operator has to act, with [`OTHER_DELAY`].
     pub(crate) fn blocked(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
-        Stop { cause: Cause::Blocked, after: OTHER, ..Stop::wait(aspect, reason, message) }
+        Stop { cause: Cause::Blocked, after: OTHER_DELAY, ..Stop::wait(aspect, reason, message) }
     }
 
-    /// Returns a stop because a change was accepted, whose effect shows after a delay.
+    /// Returns a stop because Azure accepted a change; the next round, after [`SHORT_DELAY`],
+    /// checks its effect.
     pub(crate) fn accepted(aspect: Aspect, message: impl Into<String>) -> Stop {
         Stop { cause: Cause::Accepted, ..Stop::wait(aspect, Reason::InProgress, message) }
     }
 
-    /// Returns a stop because a change was accepted, after which the next round starts at once.
+    /// Returns a stop because Azure accepted a change; the next round starts at once.
     pub(crate) fn at_once(aspect: Aspect, message: impl Into<String>) -> Stop {
         Stop { after: Duration::ZERO, ..Stop::accepted(aspect, message) }
     }
@@ -124,7 +125,7 @@ impl<T> OrStop for Option<T> {
 
 /// Returns true if the creation of a zone's link failed because the network is linked to another
 /// zone of that name.
-pub(crate) fn overlaps(failed: &AttemptError) -> bool {
+pub(crate) fn is_link_conflict(failed: &AttemptError) -> bool {
     let is_kind = matches!(failed.error.kind, Failure::Conflict | Failure::Invalid);
     let message = failed.error.message.to_ascii_lowercase();
     is_kind && (message.contains("overlapping namespace") || message.contains("already linked"))

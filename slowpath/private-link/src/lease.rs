@@ -31,7 +31,7 @@ const RECORD: &str = "_weir-lease";
 /// How the owner of the objects is determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ownership {
-    /// The appliance of this name; all appliances are configured with the same one.
+    /// The appliance of this name; all appliances are configured with the same name.
     Named(String),
     /// The holder of the lease.
     Lease {
@@ -48,10 +48,11 @@ pub struct Lease {
     appliance: String,
     record: ResourceId,
     period: Duration,
-    /// Content of the record as last read or written, and since when it has not changed.
+    /// Content of the record as last read or written, and since when it has not changed, on the
+    /// clock of [`Pause`].
     observed: Option<(Content, Duration)>,
-    /// Start of the step in which this appliance last wrote the record; `None` if another appliance
-    /// holds the lease.
+    /// Start of the step in which this appliance last wrote the record as holder, on the same
+    /// clock; `None` if another appliance holds the lease.
     renewed_at: Option<Duration>,
     error: Option<String>,
 }
@@ -83,8 +84,8 @@ impl Lease {
         self.period / 3
     }
 
-    /// Returns whether this appliance may write at `now`. The owner gives up a lease that it could
-    /// not renew, before another appliance can take it over.
+    /// Returns whether this appliance may write at `now`. The owner gives up a lease that it has
+    /// not renewed for two thirds of the period, before another appliance can take it over.
     pub fn role(&self, now: Duration) -> Role {
         if self
             .renewed_at
@@ -135,10 +136,11 @@ impl Lease {
         self.error = error;
     }
 
+    /// Performs a step; `started` is the time before its first call.
     async fn try_step(&mut self, side: &Side<'_>, started: Duration) -> Result<(), AttemptError> {
         let request = operations::TEXTS_GET.at(&self.record);
         let resource = side.get(&request).await?;
-        let content = resource.as_ref().map(read).unwrap_or_default();
+        let content = resource.as_ref().map(parse_content).unwrap_or_default();
         let since = match &self.observed {
             Some((observed, since)) if *observed == content => *since,
             _ => started,
@@ -152,7 +154,8 @@ impl Lease {
         // too. It can be taken over when it is a period old.
         if content.holder != self.appliance && !old {
             if resource.is_none() {
-                side.put(&operations::TEXTS_PUT.at(&self.record), &write(&content), None).await?;
+                side.put(&operations::TEXTS_PUT.at(&self.record), &record_body(&content), None)
+                    .await?;
             }
             return Ok(());
         }
@@ -161,7 +164,7 @@ impl Lease {
         let desired = Content { holder: self.appliance.clone(), renewals };
         let etag = resource.as_ref().and_then(|resource| resource.etag.as_deref());
         let put = operations::TEXTS_PUT.at(&self.record);
-        match side.put(&put, &write(&desired), etag).await {
+        match side.put(&put, &record_body(&desired), etag).await {
             Ok(_) => {
                 self.observed = Some((desired, started));
                 self.renewed_at = Some(started);
@@ -174,7 +177,8 @@ impl Lease {
     }
 }
 
-fn read(resource: &Resource) -> Content {
+/// Parses the content of the record; without a holder if the record names none.
+fn parse_content(resource: &Resource) -> Content {
     let texts = resource.body["properties"]["txtRecords"][0]["value"].as_array();
     let texts = texts.into_iter().flatten().filter_map(Value::as_str);
     let mut content = Content::default();
@@ -188,7 +192,8 @@ fn read(resource: &Resource) -> Content {
     content
 }
 
-fn write(content: &Content) -> Value {
+/// Returns the body of a record with this content.
+fn record_body(content: &Content) -> Value {
     let texts = [format!("holder={}", content.holder), format!("times={}", content.renewals)];
     json!({ "properties": { "ttl": 60, "txtRecords": [{ "value": texts }] } })
 }

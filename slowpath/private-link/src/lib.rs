@@ -13,8 +13,8 @@
 //! ```
 //! A round reads the observed state, performs the next missing step, and reports its progress in
 //! conditions. All that the next round needs is in the object's status and at Azure, so a round may
-//! be interrupted anywhere. A long operation at Azure is stored in the status as a handle, which
-//! later rounds poll.
+//! be interrupted anywhere. The handle of a long operation at Azure is stored in the status, and
+//! later rounds poll the operation.
 #![forbid(unsafe_code)]
 
 mod connections;

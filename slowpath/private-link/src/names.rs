@@ -100,6 +100,7 @@ pub fn merged(tags: &Value, desired: &Map<String, Value>) -> Value {
     json!(all)
 }
 
+/// Returns the id of a resource; `None` if it is missing or not an id.
 pub(crate) fn id_of(body: &Value) -> Option<ResourceId> {
     ResourceId::parse(body["id"].as_str()?).ok()
 }

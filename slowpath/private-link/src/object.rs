@@ -1,6 +1,6 @@
 //! The kind `PrivateLinkService`: desired state and status.
 
-mod fixed;
+mod immutable;
 mod kubernetes;
 mod status;
 #[cfg(test)]
@@ -10,7 +10,7 @@ pub use config::private_link::{
     ANNOTATION_CLUSTER, EndpointSpec, Paused, ResourceRef, Sibling, Spec, ValidationError, Zone,
     from_kubernetes,
 };
-pub use fixed::{Fixed, FixedEndpoint};
+pub use immutable::{ImmutableEndpoint, ImmutableSpec};
 pub use kubernetes::status_for_kubernetes;
 pub use status::{
     Aspect, Backoff, Condition, ConditionStatus, Connection, EndpointStatus, Reason,

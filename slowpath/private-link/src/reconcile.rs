@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::context::{Role, RoundContext};
 use crate::errors::{Cause, Outcome, SHORT_DELAY, Stop};
 use crate::object::{
-    Aspect, Backoff, ConditionStatus, Fixed, Object, Reason, Status, ValidationError,
+    Aspect, Backoff, ConditionStatus, ImmutableSpec, Object, Reason, Status, ValidationError,
 };
-use crate::round::{DRIFT, Event, RoundState};
+use crate::round::{DRIFT_INTERVAL, Event, RoundState};
 use crate::{delete, dns, endpoint, service};
 
 /// Interval at which an observer looks for a service that the owner has not created yet.
@@ -45,10 +45,10 @@ pub enum Next {
     Now,
     /// After this delay.
     After(Duration),
-    /// After the controller's growing delay: the object is invalid, the round panicked, or its
-    /// result could not be stored.
+    /// After the controller's growing delay, 3 s to 30 s: the object is invalid, the round
+    /// panicked, or its result could not be stored.
     BackOff,
-    /// Not due: nothing is left to do.
+    /// Nothing is left to do. The controller runs the next round after an hour.
     Never,
 }
 
@@ -96,7 +96,7 @@ impl RoundState<'_> {
         };
         let pause = match (&exists, self.object.deletion) {
             (Err(pause), _) => *pause,
-            (Ok(true), None) => DRIFT,
+            (Ok(true), None) => DRIFT_INTERVAL,
             (Ok(false), None) => ABSENT_RECHECK,
             (Ok(_), Some(_)) => SHORT_DELAY,
         };
@@ -113,8 +113,8 @@ impl RoundState<'_> {
     }
 
     async fn reconcile_owned(mut self) -> Round {
-        let fixed = match self.validate() {
-            Ok(fixed) => fixed,
+        let immutable = match self.validate() {
+            Ok(immutable) => immutable,
             Err(wrong) => {
                 self.record_stop(&Stop::blocked(
                     Aspect::Service,
@@ -127,32 +127,33 @@ impl RoundState<'_> {
         if let Some(until) = self.object.spec.paused.until(self.context.now) {
             let message = "spec.paused is set: nothing is created or changed";
             self.set_condition(Aspect::Paused, (true, Reason::Paused), message);
-            let pause = until.since(self.context.now).min(DRIFT);
+            let pause = until.since(self.context.now).min(DRIFT_INTERVAL);
             return self.end(Next::After(pause), None);
         }
         self.status.clear_condition(Aspect::Paused);
-        // Locations and names are stored before anything is created, so that a later round finds
-        // the resources even if this process ends in between.
-        let intent_changed = dns::record_intent(&mut self, &fixed);
-        if self.status.fixed.as_ref() != Some(&fixed) || intent_changed {
-            self.status.fixed = Some(fixed);
+        // Ids and names are stored before anything is created, so that a later round finds the
+        // resources even if this process ends in between.
+        let intent_changed = dns::record_intent(&mut self, &immutable);
+        if self.status.immutable.as_ref() != Some(&immutable) || intent_changed {
+            self.status.immutable = Some(immutable);
             return self.end(Next::Now, None);
         }
         let alias = self.status.service.alias.clone();
         let service = match self.remaining_backoff(self.status.service.backoff) {
             Some(pause) => pause,
             None => {
-                let ended = service::reconcile(&mut self, &fixed).await;
+                let ended = service::reconcile(&mut self, &immutable).await;
                 self.status.service.backoff = self.backoff_after(&ended);
                 self.delay_of(ended)
             }
         };
         let alias_changed = self.status.service.alias != alias;
-        // An error that occurred with another alias does not delay the endpoint.
+        // After a change of the alias, the delay of an earlier error does not apply: the error may
+        // have been caused by the previous alias.
         let endpoint = match self.remaining_backoff(self.status.endpoint.backoff) {
             Some(pause) if !alias_changed => pause,
             _ => {
-                let ended = endpoint::reconcile(&mut self, &fixed).await;
+                let ended = endpoint::reconcile(&mut self, &immutable).await;
                 self.status.endpoint.backoff = self.backoff_after(&ended);
                 self.delay_of(ended)
             }
@@ -164,8 +165,8 @@ impl RoundState<'_> {
         }
     }
 
-    /// Returns the rest of the delay of the service (provider) or the endpoint (consumer). `None`
-    /// if the delay is over, or the desired state has changed since.
+    /// Returns the time left of `before`, the stored delay of one side after a failed call. `None`
+    /// if there is no delay, it is over, or the desired state has changed since.
     pub(crate) fn remaining_backoff(&self, before: Option<Backoff>) -> Option<Duration> {
         let Backoff { generation, deleting, until } = before?;
         let same =
@@ -173,7 +174,7 @@ impl RoundState<'_> {
         (same && until > self.context.now).then(|| until.since(self.context.now))
     }
 
-    /// Returns the delay to store if a call failed, or `None`.
+    /// Returns the delay to store for a side that ended with `ended`; `None` unless a call failed.
     pub(crate) fn backoff_after<T>(&self, ended: &Outcome<T>) -> Option<Backoff> {
         let Break(stop) = ended else { return None };
         if stop.cause != Cause::Failed {
@@ -184,16 +185,17 @@ impl RoundState<'_> {
     }
 
     /// Returns the immutable parts of the desired state, if it is valid.
-    fn validate(&self) -> Result<Fixed, ValidationError> {
+    fn validate(&self) -> Result<ImmutableSpec, ValidationError> {
         self.object.spec.complete()?;
         self.object.spec.check()?;
-        let fixed = Fixed::of(&self.object.name, &self.object.spec)?;
-        let before = self.status.fixed.as_ref();
-        before.and_then(|before| before.differs(&fixed)).map_or(Ok(fixed), Err)
+        let immutable = ImmutableSpec::of(&self.object.name, &self.object.spec)?;
+        let before = self.status.immutable.as_ref();
+        before.and_then(|before| before.forbidden_change(&immutable)).map_or(Ok(immutable), Err)
     }
 
-    fn delay_of(&mut self, side: Outcome<Duration>) -> Duration {
-        match side {
+    /// Returns the delay of a side until its next step, and records its stop if it has one.
+    fn delay_of(&mut self, ended: Outcome<Duration>) -> Duration {
+        match ended {
             Continue(pause) => pause,
             Break(stop) => {
                 self.record_stop(&stop);

@@ -6,7 +6,7 @@ use crate::context::RoundContext;
 use crate::object::{Object, Status};
 
 /// Interval at which resources in their desired state are checked for changes by others.
-pub(crate) const DRIFT: Duration = Duration::from_secs(5 * 60);
+pub(crate) const DRIFT_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// An event of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]

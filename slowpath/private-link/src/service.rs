@@ -16,43 +16,45 @@ use crate::context::{State, busy};
 use crate::errors::{OrStop, Outcome, Stop, delay_after};
 use crate::frontend::{Frontend, frontend_of};
 use crate::names::{self, id_of};
-use crate::object::{Aspect, Fixed, Reason, Step};
+use crate::object::{Aspect, ImmutableSpec, Reason, Step};
 use crate::operations;
-use crate::round::{DRIFT, Event, RoundState};
+use crate::round::{DRIFT_INTERVAL, Event, RoundState};
 use crate::subnet;
 
 /// Minimum time before an update is repeated that Azure accepted but did not apply.
 const REPEAT_DELAY: Duration = Duration::from_secs(2 * 60);
 
 /// Performs the next step. Returns the delay until the next check if nothing is left to do.
-pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<Duration> {
+pub(crate) async fn reconcile(
+    round: &mut RoundState<'_>,
+    immutable: &ImmutableSpec,
+) -> Outcome<Duration> {
     let side = round.context.service();
     side.poll_running(&mut round.status.service.running).await?;
     let Some(address) = round.object.spec.load_balancer_ip else {
         let message = "spec.load_balancer_ip is not set yet";
         return Break(Stop::wait(Aspect::Balancer, Reason::WaitingForAddress, message));
     };
-    let found = side.get(&operations::LINK_SERVICES_GET.at(&fixed.service)).await;
+    let found = side.get(&operations::LINK_SERVICES_GET.at(&immutable.service)).await;
     let found = found.or_stop(|failed| error(&failed))?;
     let Some(existing) = found else {
         note_deleted(round);
-        return create(round, fixed, address).await;
+        return create(round, immutable, address).await;
     };
     if !is_own(round, &existing.body) {
         // The service that the status describes is gone: another one has its name.
         note_deleted(round);
-        return Break(foreign_service(round, &fixed.service));
+        return Break(foreign_service(round, &immutable.service));
     }
     match State::of(&existing.body) {
         State::Busy => {
-            record_service(round, fixed, &existing.body);
+            record_service(round, immutable, &existing.body);
             return Break(busy(Aspect::Service, "the private link service", &existing.body));
         }
-        State::Failed => return update(round, fixed, address, existing, true).await,
-        State::Ready => {}
+        State::Failed => {}
+        State::Ready => record_service(round, immutable, &existing.body),
     }
-    record_service(round, fixed, &existing.body);
-    update(round, fixed, address, existing, false).await
+    update(round, immutable, address, existing).await
 }
 
 fn error(failed: &AttemptError) -> Stop {
@@ -72,6 +74,7 @@ pub(crate) fn is_own(round: &RoundState<'_>, body: &Value) -> bool {
         )
 }
 
+/// Returns the stop because another service has the name of this object's service.
 fn foreign_service(round: &RoundState<'_>, id: &ResourceId) -> Stop {
     let tags = [(names::FLEET, &round.context.settings.fleet), (names::OBJECT, &round.object.name)];
     let [fleet, object] = tags.map(|(key, value)| format!("{key}={value}"));
@@ -83,8 +86,8 @@ fn foreign_service(round: &RoundState<'_>, id: &ResourceId) -> Stop {
     Stop::blocked(Aspect::Service, Reason::NotOurs, message)
 }
 
-/// Clears the service from the status, and reports that another party deleted the service. Does
-/// nothing if the status has no service.
+/// Clears the service from the status, and reports that it was deleted outside Weir. Does nothing
+/// if the status has no service.
 fn note_deleted(round: &mut RoundState<'_>) {
     let Some(id) = round.status.service.id.take() else { return };
     round.status.service.alias = None;
@@ -97,9 +100,9 @@ fn note_deleted(round: &mut RoundState<'_>) {
 }
 
 /// Copies id and alias of the service to the status.
-fn record_service(round: &mut RoundState<'_>, fixed: &Fixed, body: &Value) {
+fn record_service(round: &mut RoundState<'_>, immutable: &ImmutableSpec, body: &Value) {
     let service = &mut round.status.service;
-    service.id = Some(id_of(body).unwrap_or_else(|| fixed.service.clone()));
+    service.id = Some(id_of(body).unwrap_or_else(|| immutable.service.clone()));
     if let Some(alias) = body["properties"]["alias"].as_str().filter(|alias| !alias.is_empty()) {
         service.alias = Some(alias.to_owned());
     }
@@ -109,12 +112,12 @@ fn record_service(round: &mut RoundState<'_>, fixed: &Fixed, body: &Value) {
 /// status. Clears them if the service does not exist or is not this object's. Returns true if the
 /// service exists and belongs to the object.
 pub(crate) async fn observe(round: &mut RoundState<'_>) -> Outcome<bool> {
-    let Some(fixed) = Fixed::of(&round.object.name, &round.object.spec).ok() else {
+    let Some(immutable) = ImmutableSpec::of(&round.object.name, &round.object.spec).ok() else {
         return Continue(false);
     };
-    match round.context.service().get(&operations::LINK_SERVICES_GET.at(&fixed.service)).await {
+    match round.context.service().get(&operations::LINK_SERVICES_GET.at(&immutable.service)).await {
         Ok(Some(existing)) if is_own(round, &existing.body) => {
-            record_service(round, &fixed, &existing.body);
+            record_service(round, &immutable, &existing.body);
             Continue(true)
         }
         Ok(_) => {
@@ -130,11 +133,11 @@ pub(crate) async fn observe(round: &mut RoundState<'_>) -> Outcome<bool> {
 /// failed. Otherwise reports the service as ready.
 async fn update(
     round: &mut RoundState<'_>,
-    fixed: &Fixed,
+    immutable: &ImmutableSpec,
     address: IpAddr,
     existing: Resource,
-    last_operation_failed: bool,
 ) -> Outcome<Duration> {
+    let last_operation_failed = State::of(&existing.body) == State::Failed;
     let mut desired = existing.body.clone();
     let spec = &round.object.spec;
     let properties = &existing.body["properties"];
@@ -155,7 +158,7 @@ async fn update(
     }
     // The frontend is looked up in each round, because another appliance may have reconciled the
     // object before, or the service or the load balancer may have been changed by hand.
-    let frontend = find_frontend(round, fixed, address).await?;
+    let frontend = find_frontend(round, immutable, address).await?;
     if !points_to(properties, &frontend.id) {
         let list = json!([{ "id": frontend.id }]);
         desired["properties"]["loadBalancerFrontendIpConfigurations"] = list;
@@ -178,9 +181,9 @@ async fn update(
         let stop = Stop::blocked(Aspect::Service, Reason::UpdateFailed, message);
         return Break(Stop { after: at.after(REPEAT_DELAY).since(now), ..stop });
     }
-    subnet::check_existing(round, properties).await?;
+    subnet::prepare_existing(round, properties).await?;
     let side = round.context.service();
-    let request = operations::LINK_SERVICES_PUT.at(&fixed.service);
+    let request = operations::LINK_SERVICES_PUT.at(&immutable.service);
     let outcome = side.put(&request, &desired, existing.etag.as_deref()).await;
     let stop = |error| Stop::failed(Aspect::Service, Reason::UpdateFailed, &error);
     let outcome = outcome.or_stop(stop)?;
@@ -224,7 +227,7 @@ async fn report_ready(round: &mut RoundState<'_>, body: &Value) -> Outcome<Durat
     if !complete {
         let message = "the service does not have its id, alias and frontend yet; waiting for Azure";
         return Break(Stop {
-            after: DRIFT,
+            after: DRIFT_INTERVAL,
             ..Stop::wait(Aspect::Service, Reason::AzureError, message)
         });
     }
@@ -243,10 +246,10 @@ async fn report_ready(round: &mut RoundState<'_>, body: &Value) -> Outcome<Durat
 /// load balancer and its condition in the status.
 async fn find_frontend(
     round: &mut RoundState<'_>,
-    fixed: &Fixed,
+    immutable: &ImmutableSpec,
     address: IpAddr,
 ) -> Outcome<Frontend> {
-    let (subscription, group) = (fixed.service.subscription(), fixed.service.group());
+    let (subscription, group) = (immutable.service.subscription(), immutable.service.group());
     let request = operations::LOAD_BALANCERS_LIST.at(operations::in_group(
         subscription,
         group,
@@ -267,9 +270,13 @@ async fn find_frontend(
 }
 
 /// Finds the load balancer and the NAT subnet, and starts the creation of the service.
-async fn create(round: &mut RoundState<'_>, fixed: &Fixed, address: IpAddr) -> Outcome<Duration> {
-    let frontend = find_frontend(round, fixed, address).await?;
-    let subnet = subnet::find_or_create(round, fixed, &frontend).await?;
+async fn create(
+    round: &mut RoundState<'_>,
+    immutable: &ImmutableSpec,
+    address: IpAddr,
+) -> Outcome<Duration> {
+    let frontend = find_frontend(round, immutable, address).await?;
+    let subnet = subnet::find_or_create(round, immutable, &frontend).await?;
     let spec = &round.object.spec;
     let body = json!({
         "location": spec.location,
@@ -291,10 +298,11 @@ async fn create(round: &mut RoundState<'_>, fixed: &Fixed, address: IpAddr) -> O
         },
     });
     let side = round.context.service();
-    let outcome = side.put(&operations::LINK_SERVICES_PUT.at(&fixed.service), &body, None).await;
+    let outcome =
+        side.put(&operations::LINK_SERVICES_PUT.at(&immutable.service), &body, None).await;
     let stop = |error| Stop::failed(Aspect::Service, Reason::CreationFailed, &error);
     let outcome = outcome.or_stop(stop)?;
-    let message = format!("{} is being created", fixed.service.name());
+    let message = format!("{} is being created", immutable.service.name());
     round.events.push(Event::note("ServiceCreationStarted", message));
     side.track(&mut round.status.service.running, Step::CreateService, outcome)?;
     Break(Stop::at_once(Aspect::Service, "Azure accepted the creation of the service"))

@@ -11,17 +11,18 @@ use crate::context::{State, busy};
 use crate::errors::{Cause, OrStop, Outcome, Stop};
 use crate::frontend::Frontend;
 use crate::names::{self, id_of};
-use crate::object::{Aspect, Fixed, Reason, Step};
+use crate::object::{Aspect, ImmutableSpec, Reason, Step};
 use crate::operations;
 use crate::round::{Event, RoundState};
 
 /// Preferred prefix length of a created subnet.
 const PREFERRED_LENGTH: u8 = 24;
-/// Longest prefix that Azure allows: three of eight addresses are usable.
+/// Longest prefix that Azure allows: of its eight addresses, Azure reserves five.
 const MAX_LENGTH: u8 = 29;
 /// Property of a subnet that must not be `Enabled` for a private link service in it.
 const POLICIES: &str = "privateLinkServiceNetworkPolicies";
 
+/// Returns a stop because the operator has to change the subnet, its network or the object.
 fn stop(message: impl Into<String>) -> Stop {
     Stop::blocked(Aspect::Service, Reason::SubnetFailed, message)
 }
@@ -30,11 +31,11 @@ fn stop(message: impl Into<String>) -> Stop {
 /// step: creates the subnet, or disables its network policies.
 pub(crate) async fn find_or_create(
     round: &mut RoundState<'_>,
-    fixed: &Fixed,
+    immutable: &ImmutableSpec,
     frontend: &Frontend,
 ) -> Outcome<ResourceId> {
     let side = round.context.service();
-    let configured = fixed.nat_subnet.as_ref();
+    let configured = immutable.nat_subnet.as_ref();
     let id = match (configured, &frontend.subnet) {
         (Some(configured), _) => configured.clone(),
         (None, Some(frontend_subnet)) => {
@@ -65,9 +66,13 @@ pub(crate) async fn find_or_create(
     }
 }
 
-/// Prepares the NAT subnet of an existing service before the service is changed, as
-/// [`find_or_create`] does, but never creates a subnet.
-pub(crate) async fn check_existing(round: &mut RoundState<'_>, properties: &Value) -> Outcome<()> {
+/// Prepares the NAT subnet of an existing service for a change of the service: continues if its
+/// network policies are disabled, and otherwise acts as [`ensure_policies_disabled`]. An absent
+/// subnet is not created.
+pub(crate) async fn prepare_existing(
+    round: &mut RoundState<'_>,
+    properties: &Value,
+) -> Outcome<()> {
     let id = properties["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
     let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Continue(()) };
     let found = round.context.service().get(&operations::SUBNETS_GET.at(&id)).await;
@@ -145,6 +150,7 @@ async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceI
     written
 }
 
+/// Starts the creation or update of the subnet. Always stops the round on this side.
 async fn write(
     round: &mut RoundState<'_>,
     id: &ResourceId,
@@ -167,7 +173,8 @@ struct Prefix {
 }
 
 impl Prefix {
-    fn read(text: &str) -> Option<Prefix> {
+    /// Parses `address/length`, and clears the host bits.
+    fn parse(text: &str) -> Option<Prefix> {
         let (address, length) = text.split_once('/')?;
         let address: Ipv4Addr = address.parse().ok()?;
         let length: u8 = length.parse().ok().filter(|length| *length <= 32)?;
@@ -193,7 +200,7 @@ impl Prefix {
 fn parse_prefixes(json: &Value) -> Vec<Prefix> {
     let listed = json["addressPrefixes"].as_array().into_iter().flatten();
     let all = listed.chain([&json["addressPrefix"]]).filter_map(Value::as_str);
-    all.filter_map(Prefix::read).collect()
+    all.filter_map(Prefix::parse).collect()
 }
 
 /// Returns the first free prefix of [`PREFERRED_LENGTH`]. If there is none, tries longer prefixes,
@@ -205,6 +212,7 @@ fn find_free(space: &[Prefix], taken: &[Prefix]) -> Option<Prefix> {
     })
 }
 
+/// Returns the first free prefix of this length in `within`.
 fn find_free_within(within: Prefix, length: u8, taken: &[Prefix]) -> Option<Prefix> {
     let mut first = u64::from(within.first);
     while first < within.end() {
@@ -226,7 +234,7 @@ mod tests {
     use super::*;
 
     fn found(space: &[&str], taken: &[&str]) -> Option<String> {
-        let read = |list: &[&str]| list.iter().filter_map(|t| Prefix::read(t)).collect::<Vec<_>>();
+        let read = |list: &[&str]| list.iter().filter_map(|t| Prefix::parse(t)).collect::<Vec<_>>();
         let free = find_free(&read(space), &read(taken))?;
         Some(format!("{}/{}", Ipv4Addr::from(free.first), free.length))
     }
@@ -258,12 +266,12 @@ mod tests {
         let mut rng = Rng::with_seed(7);
         for _ in 0..2_000 {
             let length = 20 + rng.u8(..11);
-            let within = Prefix::read(&format!("10.1.{}.0/{length}", rng.u8(..))).unwrap();
+            let within = Prefix::parse(&format!("10.1.{}.0/{length}", rng.u8(..))).unwrap();
             let taken: Vec<Prefix> = (0..rng.u8(..12))
                 .map(|_| {
                     let address = within.first + rng.u64(..within.addresses()) as u32;
                     let text = format!("{}/{}", Ipv4Addr::from(address), 22 + rng.u8(..9));
-                    Prefix::read(&text).unwrap()
+                    Prefix::parse(&text).unwrap()
                 })
                 .collect();
             let every = (PREFERRED_LENGTH..=MAX_LENGTH).filter(|length| *length >= within.length);

@@ -122,12 +122,12 @@ struct Store {
     objects: Mutex<BTreeMap<String, Object>>,
     changed: Notify,
     events: Mutex<Vec<(String, &'static str)>>,
-    /// Objects with events that are not stored yet.
+    /// Objects with events that no `save_status` has stored yet.
     unsaved: Mutex<BTreeSet<String>>,
-    /// Writes fail.
+    /// The disk is full: writes fail.
     full: AtomicBool,
     /// Number of attempted writes.
-    tried: AtomicUsize,
+    attempted_writes: AtomicUsize,
 }
 
 impl Store {
@@ -148,7 +148,7 @@ impl Store {
     }
 
     fn check_writable(&self) -> Result<(), StoreError> {
-        self.tried.fetch_add(1, Ordering::Relaxed);
+        self.attempted_writes.fetch_add(1, Ordering::Relaxed);
         match self.full.load(Ordering::Relaxed) {
             true => Err(StoreError("the disk is full".to_owned())),
             false => Ok(()),
@@ -203,6 +203,7 @@ struct Fixture {
     azure: Azure,
     slow: Slow,
     pause: ManualClock,
+    /// Start of the emulator's clock, in seconds since 1970.
     begun: u64,
 }
 
@@ -217,6 +218,7 @@ impl Fixture {
         Fixture { azure, slow, pause, begun }
     }
 
+    /// Starts the controller of `appliance` with this store as a task.
     fn run(&self, store: &Arc<Store>, appliance: &str, ownership: Ownership) -> JoinHandle<()> {
         let (guard, cancel) = watch::channel(false);
         let (now, begun) = (self.pause.now.subscribe(), self.begun);
@@ -262,7 +264,7 @@ impl Fixture {
     }
 }
 
-fn named() -> Ownership {
+fn owned_by_weir_0() -> Ownership {
     Ownership::Named("weir-0".to_owned())
 }
 
@@ -272,7 +274,7 @@ async fn objects_are_reconciled_concurrently_one_round_each() {
     let names: Vec<String> = (0..12).map(|n| format!("shop/web{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let store = Store::of(&names);
-    let run = fixture.run(&store, "weir-0", named());
+    let run = fixture.run(&store, "weir-0", owned_by_weir_0());
     let all = || names.iter().all(|name| store.is(name, Aspect::Available));
     fixture.until(3_600, "all are available", all).await;
     let max_in_flight = fixture.slow.max_in_flight.load(Ordering::Relaxed);
@@ -292,7 +294,7 @@ async fn objects_are_reconciled_concurrently_one_round_each() {
     run.abort();
     let service = network(PROVIDER, "privateLinkServices", "pls-shop-web3").to_string();
     fixture.azure.state().remove(&service);
-    fixture.run(&store, "weir-0", named());
+    fixture.run(&store, "weir-0", owned_by_weir_0());
     let events = || store.events.lock().unwrap().clone();
     let noticed = || events().contains(&("shop/web3".to_owned(), "ServiceDeleted"));
     fixture.until(600, "the deletion is noticed", noticed).await;
@@ -303,7 +305,7 @@ async fn objects_are_reconciled_concurrently_one_round_each() {
     fixture.until(7_200, "all are gone", || store.list().is_empty()).await;
     let cloud = fixture.azure.state();
     assert!(cloud.foreign_changes.is_empty());
-    assert_eq!(cloud.resource_ids(true).len(), 1, "only the subnet is left");
+    assert_eq!(cloud.own_ids().len(), 1, "only the subnet is left");
 }
 
 #[tokio::test]
@@ -311,10 +313,10 @@ async fn failing_store_is_retried_with_backoff() {
     let fixture = Fixture::new();
     let store = Store::of(&["shop/web"]);
     store.full.store(true, Ordering::Relaxed);
-    fixture.run(&store, "weir-0", named());
+    fixture.run(&store, "weir-0", owned_by_weir_0());
     let ten_minutes = || fixture.pause.now() >= Duration::from_secs(600);
     fixture.until(1_000, "ten minutes pass", ten_minutes).await;
-    let tried = store.tried.load(Ordering::Relaxed);
+    let tried = store.attempted_writes.load(Ordering::Relaxed);
     // After 3, 6, 12, 24 and then always 30 s: about twenty attempts in ten minutes.
     assert!((15..=26).contains(&tried), "{tried}");
     store.full.store(false, Ordering::Relaxed);
@@ -325,7 +327,7 @@ async fn failing_store_is_retried_with_backoff() {
 async fn events_are_stored_without_a_status_change() {
     let fixture = Fixture::new();
     let store = Store::of(&["shop/web"]);
-    fixture.run(&store, "weir-0", named());
+    fixture.run(&store, "weir-0", owned_by_weir_0());
     fixture.until(3_600, "it is available", || store.is("shop/web", Aspect::Available)).await;
     let before = store.list().remove(0).status;
     fixture.slow.denied.store(true, Ordering::Relaxed);
@@ -389,7 +391,7 @@ fn a_lease_with_the_greatest_counter_is_renewed() {
     assert_eq!(stored["properties"], body(0)["properties"]);
 }
 
-/// Plays random histories of three appliances, with calls that fail and hang.
+/// Simulates random histories of three appliances, with calls that fail and hang.
 #[test]
 fn at_most_one_appliance_holds_the_lease() {
     let mut owned_seconds = 0;

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test states what it expects")]
 
 #[expect(dead_code, reason = "this test uses a part of the module")]
-mod side;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use cloud_emulators::azure::Call;
 use cloud_emulators::fixtures::folder;
-use side::{provider, sample_state, side};
+use fixture::{fixture, provider, sample_state};
 
 fn example(name: &str) -> Value {
     let path = folder("azure-rest-examples").join(format!("network/{name}.json"));
@@ -61,31 +61,32 @@ const UNSHOWN: [(&str, &str); 7] = [
     (".name", "string"),
 ];
 
-/// Plays one object from its creation to its deletion, and a lease; returns all calls.
+/// Runs the rounds of one object from its creation to its deletion, and a lease; returns all calls.
 async fn record_lifecycle_calls() -> Vec<Call> {
-    let mut side = side(sample_state()).await;
-    side.object.spec.auto_approved_subscriptions = Some(Vec::new());
-    side.play(600).await;
-    let connection = side.object.status.service.connections[0].name.clone();
-    let id = side.object.status.service.id.clone().unwrap();
+    let mut fixture = fixture(sample_state()).await;
+    fixture.object.spec.auto_approved_subscriptions = Some(Vec::new());
+    fixture.run_for(600).await;
+    let connection = fixture.object.status.service.connections[0].name.clone();
+    let id = fixture.object.status.service.id.clone().unwrap();
     let pause = clouds::retry::Clock::default();
-    let decided = decide(&side.at.client, &pause, &id, &connection, Decision::Approved, "ok").await;
+    let decided =
+        decide(&fixture.at.client, &pause, &id, &connection, Decision::Approved, "ok").await;
     assert!(decided.unwrap().is_some());
-    side.play(600).await;
-    assert!(side.is(Aspect::Available), "{}", side.dump());
+    fixture.run_for(600).await;
+    assert!(fixture.is(Aspect::Available), "{}", fixture.dump());
     let zone = provider("privateDnsZones", "weir.lease");
-    side.at.azure.with(|cloud| cloud.write(zone.as_str(), json!({ "location": "global" })));
+    fixture.at.azure.with(|cloud| cloud.write(zone.as_str(), json!({ "location": "global" })));
     let mut lease = Lease::new("weir-1", &zone, Duration::from_secs(90));
     // The record is created, found to be old, and taken over.
     for seconds in [0, 91] {
-        side.at.azure.advance(Duration::from_secs(seconds));
-        lease.step(&side.at.client, &side.clock()).await;
+        fixture.at.azure.advance(Duration::from_secs(seconds));
+        lease.step(&fixture.at.client, &fixture.clock()).await;
     }
-    assert_eq!(lease.role(side.clock().now()), Role::Owner);
-    side.delete();
-    side.play(1_800).await;
-    assert!(side.gone);
-    side.at.azure.take_calls()
+    assert_eq!(lease.role(fixture.clock().now()), Role::Owner);
+    fixture.delete();
+    fixture.run_for(1_800).await;
+    assert!(fixture.gone);
+    fixture.at.azure.take_calls()
 }
 
 /// Operations, their examples, and the parameter of the example that is the body; empty for none.

@@ -1,6 +1,6 @@
-//! Random histories of two objects at Azure: calls that are refused, hang, get lost or are not
-//! answered before the process ends; operations that fail or never end; resources that another
-//! party deletes, changes or creates; changes of the desired state.
+//! Random histories of two objects at Azure: calls that are refused or hang, lost responses,
+//! processes that end during a call, operations that fail or never end, resources that another
+//! party deletes, changes or creates, and changes of the desired state.
 //!
 //! In the end each object is in its desired state or reports why not, and Weir has never written or
 //! deleted a resource of another party. The seed of a history determines all of it.
@@ -18,7 +18,7 @@ use private_link::object::{Aspect, Paused, Reason, Status};
 use serde_json::{Value, json};
 
 use emulator::Azure;
-use emulator::play::Player;
+use emulator::driver::ObjectDriver;
 use emulator::sample::{self, GUEST, OTHER, PROVIDER, network};
 
 /// Default number of histories.
@@ -32,7 +32,7 @@ fn random_histories_converge_and_preserve_foreign_resources() {
 
 struct History {
     azure: Azure,
-    players: Vec<Player>,
+    drivers: Vec<ObjectDriver>,
     rng: Rng,
 }
 
@@ -44,27 +44,27 @@ fn history(rng: &mut Rng) {
         cloud.faults = 4 + rng.u64(..60);
         cloud.slowness = rng.u64(..120);
     }
-    let players = ["shop/web", "shop/blog"].map(|name| Player::new(sample::object(name)));
-    let mut history = History { azure, players: players.into(), rng: rng.clone() };
+    let drivers = ["shop/web", "shop/blog"].map(|name| ObjectDriver::new(sample::object(name)));
+    let mut history = History { azure, drivers: drivers.into(), rng: rng.clone() };
     history.disturb();
     history.settle();
-    for player in &history.players {
-        history.check(player);
+    for driver in &history.drivers {
+        history.check(driver);
     }
     history.end();
 }
 
 impl History {
-    /// Plays half an hour to two and a half hours with random disturbances.
+    /// Runs half an hour to two and a half hours with random disturbances.
     fn disturb(&mut self) {
         let end = self.azure.state().now() + HOUR / 2 + self.rng.u64(..2 * HOUR);
         while self.azure.state().now() < end {
-            let next = self.players.iter().map(|player| player.due).min().unwrap();
+            let next = self.drivers.iter().map(|driver| driver.due).min().unwrap();
             let now = self.azure.state().now();
             self.azure.state().pass(next.clamp(now, now + 60));
             let now = self.azure.state().now();
-            for at in 0..self.players.len() {
-                if self.players[at].due <= now {
+            for at in 0..self.drivers.len() {
+                if self.drivers[at].due <= now {
                     self.round(at);
                 }
             }
@@ -76,23 +76,23 @@ impl History {
 
     /// Runs a round. Sometimes the new status is lost, as if the process ended before storing it.
     fn round(&mut self, at: usize) {
-        let before = self.players[at].object.clone();
-        let player = &mut self.players[at];
+        let before = self.drivers[at].object.clone();
+        let driver = &mut self.drivers[at];
         let now = self.azure.state().now();
-        let ended = player.round(&self.azure, &Role::Owner).is_none();
+        let ended = driver.round(&self.azure, &Role::Owner).is_none();
         let forgets = !ended && self.rng.u32(..25) == 0;
         if forgets {
-            player.object = before;
+            driver.object = before;
         }
         if ended || forgets {
-            player.due = now + self.rng.u64(..20);
+            driver.due = now + self.rng.u64(..20);
         }
     }
 
     /// Performs a random change: by another party at Azure, or of an object's desired state.
     fn interfere(&mut self) {
-        let which = self.rng.usize(..self.players.len());
-        let name = self.players[which].object.name.clone();
+        let which = self.rng.usize(..self.drivers.len());
+        let name = self.drivers[which].object.name.clone();
         let service = service_of(&name);
         let endpoint = endpoint_of(&name);
         let foreign = json!({ "tags": { "made": "by hand" }, "properties": {} });
@@ -108,7 +108,7 @@ impl History {
             }),
             4 => cloud.edit(&service, |body| body["tags"] = json!({})),
             5 => cloud.edit(&endpoint, |body| body["tags"] = json!({ "stripped": "yes" })),
-            6 => cloud.edit(&nat(), |body| {
+            6 => cloud.edit(&nat_subnet(), |body| {
                 body["properties"]["privateLinkServiceNetworkPolicies"] = "Enabled".into();
             }),
             7 => {
@@ -136,7 +136,7 @@ impl History {
                 }
             }
             11 => {
-                let alias = self.players[which].status().service.alias.clone();
+                let alias = self.drivers[which].status().service.alias.clone();
                 cloud.request_connection(OTHER, "theirs", alias.as_deref());
             }
             12 => {
@@ -152,35 +152,35 @@ impl History {
                 // Azure keeps a subnet that is in use.
                 let services = network(PROVIDER, "privateLinkServices", "");
                 if cloud.below(services.as_str().trim_end_matches('/')).is_empty() {
-                    cloud.remove(nat().as_str());
+                    cloud.remove(nat_subnet().as_str());
                 }
             }
             14 => {
                 let paused = self.rng.u32(..2) == 0;
-                let object = &mut self.players[which].object;
+                let object = &mut self.drivers[which].object;
                 object.spec.paused = Paused::Flag(paused);
                 object.generation += 1;
-                self.players[which].due = now;
+                self.drivers[which].due = now;
             }
             _ => {
                 let more = self.rng.u32(..2) == 0;
-                let player = &mut self.players[which];
-                let list = &mut player.object.spec.additional_allowed_subscriptions;
+                let driver = &mut self.drivers[which];
+                let list = &mut driver.object.spec.additional_allowed_subscriptions;
                 *list = if more { vec![OTHER.to_owned()] } else { vec![] };
-                let endpoint = player.object.spec.endpoint.as_mut().unwrap();
+                let endpoint = driver.object.spec.endpoint.as_mut().unwrap();
                 let odd = "odd".to_owned();
                 let records = &mut endpoint.zones[0].records;
                 match records.contains(&odd) {
                     true => records.retain(|record| *record != odd),
                     false => records.push(odd),
                 }
-                player.object.generation += 1;
-                player.due = now;
+                driver.object.generation += 1;
+                driver.due = now;
             }
         }
     }
 
-    /// Ends disturbances and hanging operations, and plays two more hours.
+    /// Ends disturbances and hanging operations, and runs two more hours.
     fn settle(&mut self) {
         {
             let mut cloud = self.azure.state();
@@ -190,10 +190,10 @@ impl History {
             cloud.pass(now);
         }
         let now = self.azure.state().now();
-        for player in &mut self.players {
-            player.object.spec.paused = Paused::default();
-            player.object.generation += 1;
-            player.due = now;
+        for driver in &mut self.drivers {
+            driver.object.spec.paused = Paused::default();
+            driver.object.generation += 1;
+            driver.due = now;
         }
         self.run_rounds(2 * HOUR);
     }
@@ -203,13 +203,13 @@ impl History {
         let end = self.azure.state().now() + seconds;
         let mut rounds = 0;
         loop {
-            let next = self.players.iter().filter(|player| !player.gone).map(|player| player.due);
+            let next = self.drivers.iter().filter(|driver| !driver.gone).map(|driver| driver.due);
             let Some(next) = next.min().filter(|next| *next <= end) else { break };
             self.azure.state().pass(next);
             let now = self.azure.state().now();
-            for player in self.players.iter_mut().filter(|player| !player.gone) {
-                if player.due <= now {
-                    player.round(&self.azure, &Role::Owner);
+            for driver in self.drivers.iter_mut().filter(|driver| !driver.gone) {
+                if driver.due <= now {
+                    driver.round(&self.azure, &Role::Owner);
                     rounds += 1;
                 }
             }
@@ -220,14 +220,14 @@ impl History {
 
     /// Checks that the object is in its desired state, or that a condition reports correctly why
     /// not.
-    fn check(&self, player: &Player) {
+    fn check(&self, driver: &ObjectDriver) {
         let mut cloud = self.azure.state();
         assert_eq!(cloud.foreign_changes, Vec::<String>::new());
-        let object = &player.object;
-        let status = player.status();
+        let object = &driver.object;
+        let status = driver.status();
         let (holds, reason) =
-            player.why(Aspect::Available).expect("the condition Available is set");
-        let message = player.message(Aspect::Available);
+            driver.why(Aspect::Available).expect("the condition Available is set");
+        let message = driver.message(Aspect::Available);
         let stripped = |id: &str| {
             let tags = cloud.get(id).map(|body| body["tags"].clone());
             tags.is_some_and(|tags| tags["weir-object"] != json!(object.name))
@@ -239,7 +239,7 @@ impl History {
             assert_desired(&mut cloud, object, status);
             return;
         }
-        let excuse = match reason {
+        let justified = match reason {
             Reason::NotOurs => {
                 stripped(&service)
                     || stripped(&endpoint)
@@ -255,30 +255,31 @@ impl History {
                 })
             }
             Reason::SubnetPoliciesEnabled => {
-                cloud.get(&nat()).is_some_and(|body| {
+                cloud.get(&nat_subnet()).is_some_and(|body| {
                     body["properties"]["privateLinkServiceNetworkPolicies"] == "Enabled"
-                }) && status.service.made_subnet.as_ref().map(ResourceId::to_string) != Some(nat())
+                }) && status.service.made_subnet.as_ref().map(ResourceId::to_string)
+                    != Some(nat_subnet())
             }
             _ => false,
         };
-        assert!(excuse, "{reason:?} {message}: {status:#?}\nforeign: {foreign}");
+        assert!(justified, "{reason:?} {message}: {status:#?}\nforeign: {foreign}");
     }
 
     /// Deletes all objects, and checks that only the NAT subnet and resources of others are left.
     fn end(&mut self) {
         let others = |azure: &Azure| {
-            let mut foreign = azure.state().resource_ids(false);
+            let mut foreign = azure.state().foreign_ids();
             foreign.sort_unstable();
             foreign
         };
         let before = others(&self.azure);
-        for player in &mut self.players {
-            player.delete(&self.azure);
+        for driver in &mut self.drivers {
+            driver.delete(&self.azure);
         }
         self.run_rounds(2 * HOUR);
         let cloud = self.azure.state();
-        for player in &self.players {
-            assert!(player.gone, "{:#?}", player.status());
+        for driver in &self.drivers {
+            assert!(driver.gone, "{:#?}", driver.status());
         }
         assert_eq!(cloud.foreign_changes, Vec::<String>::new());
         drop(cloud);
@@ -286,7 +287,7 @@ impl History {
         let mut cloud = self.azure.state();
         // Zones with records of others stay, and so do resources whose tags were removed: Weir no
         // longer recognizes them.
-        let own = cloud.resource_ids(true).into_iter().filter(|id| *id != nat());
+        let own = cloud.own_ids().into_iter().filter(|id| *id != nat_subnet());
         let own = own.filter(|id| !id.contains("example.internal"));
         let left: Vec<String> = own
             .filter(|id| cloud.get(id).is_some_and(|body| body["tags"]["stripped"] != "yes"))
@@ -360,6 +361,6 @@ fn endpoint_of(object: &str) -> String {
     network(GUEST, "privateEndpoints", &format!("{}-pe", object.replace('/', "-"))).to_string()
 }
 
-fn nat() -> String {
+fn nat_subnet() -> String {
     network(PROVIDER, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
 }

@@ -1,4 +1,4 @@
-//! Tests of all steps, conditions, error classes and ways of deletion, against the Azure emulator.
+//! Tests of all steps, conditions, error classes and kinds of deletion, against the Azure emulator.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test states what it expects")]
 
 mod emulator;
@@ -11,7 +11,7 @@ use private_link::object::{Aspect, Paused, Reason, Spec};
 use private_link::{Decision, Next, Role, decide};
 use serde_json::{Value, json};
 
-use emulator::play::Player;
+use emulator::driver::ObjectDriver;
 use emulator::sample::{self, GUEST, OTHER, PROVIDER, UNAPPROVED, network};
 use emulator::{Azure, Fault, once};
 
@@ -19,10 +19,11 @@ const MINUTES: u64 = 60;
 /// Address of the first endpoint: Azure reserves the first four addresses of a subnet.
 const ADDRESS: &str = "10.7.0.4";
 
-fn begin(slowness: u64) -> (Azure, Player) {
+/// Returns an emulator whose operations take `slowness` seconds, and a new object.
+fn begin(slowness: u64) -> (Azure, ObjectDriver) {
     let azure = sample::azure();
     azure.state().slowness = slowness;
-    (azure, Player::new(sample::object("shop/web")))
+    (azure, ObjectDriver::new(sample::object("shop/web")))
 }
 
 fn service() -> String {
@@ -37,7 +38,7 @@ fn zone(name: &str) -> String {
     network(GUEST, "privateDnsZones", name).to_string()
 }
 
-fn nat() -> String {
+fn nat_subnet() -> String {
     network(PROVIDER, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
 }
 
@@ -54,10 +55,10 @@ fn exists(azure: &Azure, id: &str) -> bool {
     azure.state().get(id).is_some()
 }
 
-/// Returns an emulator, and an object in it that is available.
-fn working(slowness: u64) -> (Azure, Player) {
+/// Returns an emulator whose operations take `slowness` seconds, and an object that is available.
+fn working(slowness: u64) -> (Azure, ObjectDriver) {
     let (azure, mut web) = begin(slowness);
-    web.play(&azure, 20 * MINUTES);
+    web.run_for(&azure, 20 * MINUTES);
     assert_eq!(
         web.why(Aspect::Available),
         Some((true, Reason::AzureSuccess)),
@@ -77,13 +78,13 @@ fn creates_service_endpoint_and_dns_names() {
         assert_eq!(made["properties"]["autoApproval"], made["properties"]["visibility"]);
         assert_eq!(made["properties"]["enableProxyProtocol"], json!(false));
         let nat_of = &made["properties"]["ipConfigurations"][0]["properties"];
-        assert_eq!(nat_of["subnet"]["id"], json!(nat()));
+        assert_eq!(nat_of["subnet"]["id"], json!(nat_subnet()));
         assert_eq!(
             (&nat_of["primary"], &nat_of["privateIPAllocationMethod"]),
             (&json!(true), &json!("Dynamic"))
         );
         assert_eq!(made["tags"], json!({ "weir-fleet": "east", "weir-object": "shop/web" }));
-        let subnet = body(&azure, &nat());
+        let subnet = body(&azure, &nat_subnet());
         assert_eq!(subnet["properties"]["addressPrefix"], "10.1.1.0/24");
         assert_eq!(subnet["properties"]["privateLinkServiceNetworkPolicies"], "Disabled");
         for (zone_name, record) in [
@@ -113,7 +114,7 @@ fn finalizer_is_added_before_anything_is_created() {
     assert_eq!(web.round(&azure, &Role::Owner), Some(Next::Now));
     assert!(web.object.has_finalizer && azure.state().calls.is_empty());
     assert_eq!(web.round(&azure, &Role::Owner), Some(Next::Now));
-    assert!(web.status().fixed.is_some() && azure.state().calls.is_empty());
+    assert!(web.status().immutable.is_some() && azure.state().calls.is_empty());
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn operations_are_stored_and_polled_not_awaited() {
     // No call is made before the next poll is due.
     assert!(web.round(&azure, &Role::Owner).is_some());
     assert_eq!(azure.state().calls.len(), calls);
-    web.play(&azure, 20 * MINUTES);
+    web.run_for(&azure, 20 * MINUTES);
     assert!(web.is(Aspect::Available));
 }
 
@@ -137,16 +138,16 @@ fn operations_are_stored_and_polled_not_awaited() {
 fn waiting_is_reported_with_a_reason() {
     let (azure, mut web) = begin(0);
     web.object.spec.load_balancer_ip = None;
-    web.play(&azure, 60);
+    web.run_for(&azure, 60);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::WaitingForAddress)));
     assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::WaitingForAlias)));
     assert!(web.pause(&azure) <= Duration::from_secs(30));
     web.change(&azure, |object| object.spec.load_balancer_ip = Some("10.1.0.77".parse().unwrap()));
-    web.play(&azure, 60);
+    web.run_for(&azure, 60);
     assert_eq!(web.why(Aspect::Service), Some((false, Reason::BalancerNotFound)));
     assert!(web.message(Aspect::Balancer).contains("10.1.0.77"));
     sample::balancer(&azure, "10.1.0.77");
-    web.play(&azure, 60);
+    web.run_for(&azure, 60);
     assert!(web.is(Aspect::Available));
 }
 
@@ -155,7 +156,7 @@ fn changed_address_selects_another_frontend() {
     let (azure, mut web) = working(5);
     sample::balancer(&azure, "10.1.0.99");
     web.change(&azure, |object| object.spec.load_balancer_ip = Some("10.1.0.99".parse().unwrap()));
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     let frontend = body(&azure, &service());
     let frontend =
         frontend.pointer("/properties/loadBalancerFrontendIpConfigurations/0/id").unwrap();
@@ -180,14 +181,14 @@ fn service_with_another_frontend_is_reported_and_corrected() {
                 body["properties"]["loadBalancerFrontendIpConfigurations"] = wrong.clone();
             });
             if taken_over {
-                // An appliance with another store: it has the object, but no status.
-                web = Player::new(sample::object("shop/web"));
+                // Another appliance takes over; its store has the object, but no status.
+                web = ObjectDriver::new(sample::object("shop/web"));
                 web.object.has_finalizer = true;
             }
             let mut reported = false;
             let end = azure.state().now() + 8 * MINUTES;
             while azure.state().now() < end {
-                web.play(&azure, 1);
+                web.run_for(&azure, 1);
                 reported |= web.why(Aspect::Service) == Some((false, Reason::FrontendDiffers))
                     && web.message(Aspect::Service).contains(right[0].as_str().unwrap())
                     && !web.is(Aspect::Available);
@@ -203,14 +204,14 @@ fn service_with_another_frontend_is_reported_and_corrected() {
 fn missing_load_balancer_is_reported() {
     let (azure, mut web) = working(0);
     azure.state().remove(network(PROVIDER, "loadBalancers", "inner").as_str());
-    web.play(&azure, 6 * MINUTES);
+    web.run_for(&azure, 6 * MINUTES);
     assert_eq!(web.why(Aspect::Balancer), Some((false, Reason::BalancerNotFound)));
     assert!(!web.is(Aspect::Available));
     assert!(exists(&azure, &service()), "what consumers use stays");
 }
 
 #[test]
-fn drift_is_repaired_within_five_minutes() {
+fn drift_is_repaired_at_the_next_check() {
     let (azure, mut web) = working(20);
     let alias = web.status().service.alias.clone();
     let spoil: [fn(&mut Value); 4] = [
@@ -222,7 +223,7 @@ fn drift_is_repaired_within_five_minutes() {
     for (at, spoil) in spoil.into_iter().enumerate() {
         azure.state().edit(&service(), spoil);
         azure.state().azure.find_mut(&service()).unwrap().failed = at == 3;
-        web.play(&azure, 6 * MINUTES);
+        web.run_for(&azure, 6 * MINUTES);
         let now = body(&azure, &service());
         assert_eq!(now["properties"]["visibility"]["subscriptions"], json!([GUEST, OTHER]));
         assert_eq!(now["properties"]["autoApproval"], now["properties"]["visibility"]);
@@ -236,7 +237,7 @@ fn drift_is_repaired_within_five_minutes() {
     let record = format!("{}/A/api", zone("web.hypershift.local"));
     azure.state().edit(&record, |body| body["properties"]["ttl"] = json!(5));
     azure.state().remove(&format!("{}/A/*.apps", zone("web.hypershift.local")));
-    web.play(&azure, 6 * MINUTES);
+    web.run_for(&azure, 6 * MINUTES);
     assert_eq!(body(&azure, &record)["properties"]["ttl"], json!(300));
     assert!(exists(&azure, &format!("{}/A/*.apps", zone("web.hypershift.local"))));
 }
@@ -248,7 +249,7 @@ fn subscription_lists_compare_as_sets() {
         body["properties"]["visibility"]["subscriptions"] = json!([OTHER, GUEST, OTHER]);
     });
     azure.state().calls.clear();
-    web.play(&azure, 11 * MINUTES);
+    web.run_for(&azure, 11 * MINUTES);
     let calls = azure.state().calls.clone();
     assert!(!calls.iter().any(|name| name == "PrivateLinkServices_CreateOrUpdate"), "{calls:?}");
 }
@@ -273,7 +274,7 @@ fn deleted_service_is_recreated_with_its_endpoint() {
     let (azure, mut web) = working(15);
     let alias = web.status().service.alias.clone().unwrap();
     azure.state().remove(&service());
-    web.play(&azure, 15 * MINUTES);
+    web.run_for(&azure, 15 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
     assert_ne!(web.status().service.alias.clone().unwrap(), alias);
     let events: Vec<&str> = web.events.iter().map(|event| event.reason).collect();
@@ -283,7 +284,7 @@ fn deleted_service_is_recreated_with_its_endpoint() {
     );
     azure.state().remove(&endpoint());
     azure.state().remove(&zone("example.internal"));
-    web.play(&azure, 15 * MINUTES);
+    web.run_for(&azure, 15 * MINUTES);
     assert!(
         exists(&azure, &endpoint())
             && exists(&azure, &format!("{}/A/api-web", zone("example.internal")))
@@ -315,7 +316,7 @@ fn each_error_class_has_its_condition_and_delay() {
             assert_eq!(web.why(aspect), Some((false, Reason::AzureError)), "{kind:?}");
             assert!(web.message(aspect).contains("PrivateLinkServices_Get"));
         }
-        web.play(&azure, 20 * MINUTES);
+        web.run_for(&azure, 20 * MINUTES);
         assert!(web.is(Aspect::Available), "{kind:?}");
     }
 }
@@ -325,13 +326,13 @@ fn requested_delay_of_one_side_does_not_depend_on_the_other() {
     let (azure, mut web) = begin(0);
     azure.state().retry_after = Some(Duration::from_secs(1_000));
     azure.state().script = vec![("PrivateLinkServices_Get", Fault::Refused(Failure::Throttled))];
-    web.play(&azure, 900);
+    web.run_for(&azure, 900);
     let calls = azure.state().calls.clone();
     assert_eq!(calls, ["PrivateLinkServices_Get"]);
     assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::WaitingForAlias)));
     // A change of the desired state is tried at once.
     web.change(&azure, |object| object.spec.tags = [("a".to_owned(), "b".to_owned())].into());
-    web.play(&azure, 60);
+    web.run_for(&azure, 60);
     assert!(web.is(Aspect::Available));
 }
 
@@ -403,7 +404,7 @@ fn operations_without_handle_or_end_are_checked_by_resource_state() {
         ] {
             let (azure, mut web) = begin(45);
             azure.state().script = vec![(operation, fault)];
-            web.play(&azure, 30 * MINUTES);
+            web.run_for(&azure, 30 * MINUTES);
             assert!(web.is(Aspect::Available), "{operation} {fault:?}: {:#?}", web.status());
             let requests = azure.state().calls.iter().filter(|name| *name == operation).count();
             assert_eq!(requests, 1, "{operation} {fault:?}");
@@ -411,16 +412,16 @@ fn operations_without_handle_or_end_are_checked_by_resource_state() {
     }
     let (azure, mut web) = begin(10);
     azure.state().script = vec![("PrivateLinkServices_CreateOrUpdate", Fault::Never)];
-    web.play(&azure, 5 * MINUTES);
+    web.run_for(&azure, 5 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::InProgress)));
     assert!(web.status().service.running.is_some());
-    web.play(&azure, 2 * MINUTES);
+    web.run_for(&azure, 2 * MINUTES);
     let events: Vec<&str> = web.events.iter().map(|event| event.reason).collect();
     assert!(events.contains(&"PLSCreationFailed"), "{events:?}");
     assert!(web.status().service.running.is_none());
     assert!(web.message(Aspect::Service).contains("Updating"), "{}", web.message(Aspect::Service));
     azure.state().end_all();
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert!(web.is(Aspect::Available));
 }
 
@@ -430,12 +431,12 @@ fn foreign_resources_with_our_names_are_reported_and_not_changed() {
     let foreign =
         json!({ "tags": { "weir-fleet": "west", "weir-object": "shop/web" }, "properties": {} });
     azure.state().set(&service(), foreign.clone());
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::NotOurs)));
     assert!(web.message(Aspect::Service).contains("az tag update"));
     azure.state().remove(&service());
     azure.state().set(&endpoint(), foreign.clone());
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::NotOurs)));
     azure.state().remove(&endpoint());
     azure.state().set(&zone("example.internal"), json!({}));
@@ -443,11 +444,11 @@ fn foreign_resources_with_our_names_are_reported_and_not_changed() {
     azure
         .state()
         .set(&record, json!({ "properties": { "aRecords": [{ "ipv4Address": "10.9.9.9" }] } }));
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Names), Some((false, Reason::NotOurs)));
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::NotOurs)));
     web.delete(&azure);
-    web.play(&azure, 30 * MINUTES);
+    web.run_for(&azure, 30 * MINUTES);
     assert!(web.gone && !exists(&azure, &service()) && !exists(&azure, &endpoint()));
     assert!(exists(&azure, &zone("example.internal")) && exists(&azure, &record));
     assert!(!exists(&azure, &zone("web.hypershift.local")));
@@ -459,10 +460,10 @@ fn foreign_service_replacing_ours_is_not_deleted() {
     let (azure, mut web) = working(0);
     azure.state().remove(&service());
     azure.state().set(&service(), json!({ "properties": {} }));
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Service), Some((false, Reason::NotOurs)));
     web.delete(&azure);
-    web.play(&azure, 30 * MINUTES);
+    web.run_for(&azure, 30 * MINUTES);
     assert!(web.gone && exists(&azure, &service()) && !exists(&azure, &endpoint()));
     assert!(azure.state().foreign_changes.is_empty());
     assert!(web.events.iter().any(|event| event.reason == "NotDeleted"));
@@ -475,36 +476,39 @@ fn policies_are_disabled_on_own_subnets_only() {
     };
     // Found by name, created by another party.
     let (azure, mut web) = begin(0);
-    azure.state().set(&nat(), json!({ "properties": { "addressPrefix": "10.1.9.0/24" } }));
-    azure.state().edit(&nat(), on);
-    web.play(&azure, 10 * MINUTES);
+    azure.state().set(&nat_subnet(), json!({ "properties": { "addressPrefix": "10.1.9.0/24" } }));
+    azure.state().edit(&nat_subnet(), on);
+    web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetPoliciesEnabled)));
     let message = web.message(Aspect::Service);
     assert!(message.contains("az network vnet subnet update --ids"), "{message}");
-    azure.state().edit(&nat(), |body| {
+    azure.state().edit(&nat_subnet(), |body| {
         body["properties"]["privateLinkServiceNetworkPolicies"] = "Disabled".into();
     });
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert!(web.is(Aspect::Available) && azure.state().foreign_changes.is_empty());
     // Created by Weir: it is needed again when the service is created anew.
     let (azure, mut web) = working(0);
-    azure.state().edit(&nat(), on);
+    azure.state().edit(&nat_subnet(), on);
     azure.state().remove(&service());
-    web.play(&azure, 10 * MINUTES);
-    assert_eq!(body(&azure, &nat())["properties"]["privateLinkServiceNetworkPolicies"], "Disabled");
+    web.run_for(&azure, 10 * MINUTES);
+    assert_eq!(
+        body(&azure, &nat_subnet())["properties"]["privateLinkServiceNetworkPolicies"],
+        "Disabled"
+    );
     assert!(web.is(Aspect::Available));
     // Configured, but absent.
     let (azure, mut web) = begin(0);
     let given = network(PROVIDER, "virtualNetworks", "hub").child("subnets", "given");
     web.object.spec.nat_subnet = Some(private_link::object::ResourceRef(given.clone()));
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetFailed)));
     let properties = json!({
         "addressPrefix": "10.1.8.0/24", "privateLinkServiceNetworkPolicies": "Disabled",
     });
     azure.state().set(given.as_str(), json!({ "properties": properties }));
-    web.play(&azure, 10 * MINUTES);
-    assert!(web.is(Aspect::Available) && !exists(&azure, &nat()));
+    web.run_for(&azure, 10 * MINUTES);
+    assert!(web.is(Aspect::Available) && !exists(&azure, &nat_subnet()));
 }
 
 #[test]
@@ -514,7 +518,7 @@ fn full_network_is_reported() {
     azure.state().edit(hub.as_str(), |body| {
         body["properties"]["addressSpace"]["addressPrefixes"] = json!(["10.1.0.0/24"]);
     });
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetFailed)));
     assert!(web.message(Aspect::Service).contains("no free prefix"));
 }
@@ -527,13 +531,13 @@ fn connections_are_approved_by_subscription_and_others_wait() {
         object.spec.additional_allowed_subscriptions.push(UNAPPROVED.to_owned());
         object.spec.auto_approved_subscriptions = Some(vec![GUEST.to_owned(), OTHER.to_owned()]);
     });
-    web.play(&azure, 2 * MINUTES);
+    web.run_for(&azure, 2 * MINUTES);
     let alias = web.status().service.alias.clone();
     // Azure's automatic approval does not contain this subscription yet.
     azure.state().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
     assert!(azure.state().request_connection(OTHER, "known", alias.as_deref()));
     assert!(azure.state().request_connection(UNAPPROVED, "unapproved", alias.as_deref()));
-    web.play(&azure, 12 * MINUTES);
+    web.run_for(&azure, 12 * MINUTES);
     let states: Vec<(&str, &str)> = web
         .status()
         .service
@@ -555,7 +559,7 @@ fn connections_are_approved_by_subscription_and_others_wait() {
     assert_eq!(decided.unwrap().unwrap().state, "Rejected");
     let absent = once(decide(&azure, &azure, &id, "absent", Decision::Approved, "")).unwrap();
     assert_eq!(absent.unwrap(), None);
-    web.play(&azure, 2 * MINUTES);
+    web.run_for(&azure, 2 * MINUTES);
     assert_eq!(web.why(Aspect::ConnectionsWaiting), None);
     assert_eq!(web.status().service.connections[2].state, "Rejected");
 }
@@ -564,40 +568,42 @@ fn connections_are_approved_by_subscription_and_others_wait() {
 fn unapproved_endpoint_waits_with_a_condition() {
     let (azure, mut web) = begin(0);
     web.object.spec.auto_approved_subscriptions = Some(vec![]);
-    web.play(&azure, 5 * MINUTES);
+    web.run_for(&azure, 5 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::NotApproved)));
     assert!(web.message(Aspect::Endpoint).contains("Pending") && web.is(Aspect::Service));
     let id = web.status().service.id.clone().unwrap();
     let own = web.status().service.connections[0].name.clone();
     assert_eq!(short(&own), "shop-web-pe");
     once(decide(&azure, &azure, &id, &own, Decision::Approved, "ok")).unwrap().unwrap();
-    web.play(&azure, 5 * MINUTES);
+    web.run_for(&azure, 5 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
 }
 
 #[test]
 fn shared_zones_are_deleted_with_the_last_record() {
     let azure = sample::azure();
-    let (mut web, mut blog) =
-        (Player::new(sample::object("shop/web")), Player::new(sample::object("shop/blog")));
+    let (mut web, mut blog) = (
+        ObjectDriver::new(sample::object("shop/web")),
+        ObjectDriver::new(sample::object("shop/blog")),
+    );
     for _ in 0..4 {
-        web.play(&azure, MINUTES);
-        blog.play(&azure, MINUTES);
+        web.run_for(&azure, MINUTES);
+        blog.run_for(&azure, MINUTES);
     }
     assert!(web.is(Aspect::Available) && blog.is(Aspect::Available));
     let links = format!("{}/virtualNetworkLinks", zone("example.internal"));
     assert_eq!(azure.state().below(&links).len(), 1);
     web.delete(&azure);
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert!(web.gone && !exists(&azure, &format!("{}/A/api-web", zone("example.internal"))));
-    blog.play(&azure, 10 * MINUTES);
+    blog.run_for(&azure, 10 * MINUTES);
     assert_eq!(azure.state().below(&links).len(), 1, "the remaining object creates the link");
     assert!(blog.is(Aspect::Available));
     blog.delete(&azure);
-    blog.play(&azure, 10 * MINUTES);
+    blog.run_for(&azure, 10 * MINUTES);
     assert!(blog.gone && !exists(&azure, &zone("example.internal")));
     // The subnet stays, because others may use it.
-    assert_eq!(azure.state().resource_ids(true), [nat()]);
+    assert_eq!(azure.state().own_ids(), [nat_subnet()]);
 }
 
 #[test]
@@ -608,7 +614,7 @@ fn undesired_dns_names_are_removed() {
         endpoint.zones.remove(1);
         endpoint.zones[0].records = vec!["console".to_owned()];
     });
-    web.play(&azure, 15 * MINUTES);
+    web.run_for(&azure, 15 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status());
     assert!(!exists(&azure, &zone("example.internal")));
     let records = azure.state().below(&format!("{}/A", zone("web.hypershift.local"))).len();
@@ -623,7 +629,7 @@ fn network_linked_to_another_zone_is_tolerated() {
     let spoke = network(GUEST, "virtualNetworks", "spoke");
     let link = json!({ "properties": { "virtualNetwork": { "id": spoke } } });
     azure.state().set(&format!("{other}/virtualNetworkLinks/theirs"), link);
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
     assert!(web.events.iter().any(|event| event.reason == "ZoneLinkedElsewhere"));
 }
@@ -634,7 +640,7 @@ fn deletion_rejects_connections_first_and_removes_finalizer_last() {
     let alias = web.status().service.alias.clone();
     let id = network(OTHER, "privateEndpoints", "theirs");
     assert!(azure.state().request_connection(OTHER, "theirs", alias.as_deref()));
-    web.play(&azure, MINUTES);
+    web.run_for(&azure, MINUTES);
     azure.state().calls.clear();
     web.delete(&azure);
     assert!(web.round(&azure, &Role::Owner).is_some());
@@ -645,7 +651,7 @@ fn deletion_rejects_connections_first_and_removes_finalizer_last() {
     let state = foreign.unwrap()["properties"]["privateLinkServiceConnectionState"].clone();
     assert_eq!(state["status"], "Rejected");
     assert!(!azure.state().calls.iter().any(|name| name == "PrivateLinkServices_Delete"));
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert!(web.gone && !web.object.has_finalizer);
     assert!(!exists(&azure, &service()) && !exists(&azure, &endpoint()));
     assert!(exists(&azure, id.as_str()) && azure.state().foreign_changes.is_empty());
@@ -673,7 +679,7 @@ fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
         let (azure, mut web) = working(0);
         azure.state().remove(&gone);
         web.delete(&azure);
-        web.play(&azure, 10 * MINUTES);
+        web.run_for(&azure, 10 * MINUTES);
         assert!(web.gone, "{gone}: {:#?}", web.status());
     }
     for operation in [
@@ -692,17 +698,16 @@ fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
             Fault::Lost,
             Fault::NoHandle,
             Fault::Fails,
-            Fault::Ends(true),
-            Fault::Ends(false),
+            Fault::EndsAfter,
+            Fault::EndsBefore,
         ] {
             let (azure, mut web) = working(10);
             azure.state().script = vec![(operation, fault)];
             web.delete(&azure);
-            web.play(&azure, 60 * MINUTES);
+            web.run_for(&azure, 60 * MINUTES);
             assert!(web.gone, "{operation} {fault:?}: {:#?}", web.status());
-            let left =
-                azure.state().resource_ids(true).into_iter().filter(|id| *id != nat()).count();
-            // Azure's answer that a resource is absent is trusted.
+            let left = azure.state().own_ids().into_iter().filter(|id| *id != nat_subnet()).count();
+            // If Azure reports a resource as absent, Weir takes it for deleted.
             let is_trusted = fault == Fault::Refused(Failure::Absent);
             assert!(left == 0 || is_trusted, "{operation} {fault:?}");
         }
@@ -710,7 +715,7 @@ fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
     let (azure, mut web) = working(0);
     azure.state().script = vec![("PrivateLinkServices_Delete", Fault::Refused(Failure::Denied)); 3];
     web.delete(&azure);
-    web.play(&azure, 25 * MINUTES);
+    web.run_for(&azure, 25 * MINUTES);
     assert!(!web.gone && web.object.has_finalizer);
     let calls = azure.state().calls.clone();
     // Every ten minutes: at 0, 10 and 20.
@@ -725,18 +730,18 @@ fn paused_objects_are_not_changed_unless_deleted() {
     let until = Paused::Until("2026-11-18T14:00:00+02:00".to_owned());
     web.change(&azure, |object| object.spec.paused = until.clone());
     azure.state().calls.clear();
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Paused), Some((true, Reason::Paused)));
     assert!(azure.state().calls.is_empty() && web.pause(&azure) <= Duration::from_secs(300));
-    web.play(&azure, 60 * MINUTES);
+    web.run_for(&azure, 60 * MINUTES);
     assert!(web.is(Aspect::Available) && web.why(Aspect::Paused).is_none());
     web.change(&azure, |object| object.spec.paused = Paused::Until("tomorrow".to_owned()));
     azure.state().remove(&service());
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert!(exists(&azure, &service()), "an invalid time does not pause");
     web.change(&azure, |object| object.spec.paused = Paused::Flag(true));
     web.delete(&azure);
-    web.play(&azure, 10 * MINUTES);
+    web.run_for(&azure, 10 * MINUTES);
     assert!(web.gone && !exists(&azure, &service()));
 }
 
@@ -757,7 +762,7 @@ fn invalid_objects_are_reported_with_backoff() {
         assert_eq!(web.why(Aspect::Available), Some((false, Reason::Invalid)));
         assert!(web.message(Aspect::Service).contains(field), "{}", web.message(Aspect::Service));
         web.change(&azure, |object| object.spec = right);
-        web.play(&azure, MINUTES);
+        web.run_for(&azure, MINUTES);
         assert!(web.is(Aspect::Available));
     }
 }
@@ -766,26 +771,27 @@ fn invalid_objects_are_reported_with_backoff() {
 fn observer_never_writes() {
     let (azure, web) = working(0);
     let observer = |candidate| Role::Observer { owner: "weir-1".to_owned(), candidate };
-    let mut other = Player::new(sample::object("shop/web"));
-    assert!(matches!(other.round(&azure, &observer(true)), Some(Next::After(_))));
+    let (candidate_role, bystander_role) = (observer(true), observer(false));
+    let mut other = ObjectDriver::new(sample::object("shop/web"));
+    assert!(matches!(other.round(&azure, &candidate_role), Some(Next::After(_))));
     assert_eq!(other.why(Aspect::Observed), Some((true, Reason::OtherOwner)));
     assert!(other.message(Aspect::Observed).contains("weir-1"));
     assert_eq!(other.status().service.alias, web.status().service.alias);
     assert!(azure.state().calls.iter().all(|name| name == "PrivateLinkServices_Get"));
     // An observer reads no more often than the owner, and obeys delays requested by Azure.
     assert_eq!(other.pause(&azure), Duration::from_secs(300));
-    let mut early = Player::new(sample::object("shop/early"));
-    early.round(&azure, &observer(true));
+    let mut early = ObjectDriver::new(sample::object("shop/early"));
+    early.round(&azure, &candidate_role);
     assert_eq!(early.pause(&azure), Duration::from_secs(120));
     for (failure, pause) in [(Failure::Throttled, 1_234), (Failure::Denied, 600)] {
         azure.state().retry_after = Some(Duration::from_secs(1_234));
         azure.state().script = vec![("PrivateLinkServices_Get", Fault::Refused(failure))];
-        other.round(&azure, &observer(true));
+        other.round(&azure, &candidate_role);
         assert_eq!(other.pause(&azure), Duration::from_secs(pause));
         azure.state().calls.clear();
         let now = azure.state().now();
         azure.state().pass(now + pause / 2);
-        other.round(&azure, &observer(true));
+        other.round(&azure, &candidate_role);
         assert_eq!(
             azure.state().calls,
             Vec::<String>::new(),
@@ -793,20 +799,20 @@ fn observer_never_writes() {
         );
         assert_eq!(other.pause(&azure), Duration::from_secs(pause - pause / 2));
         azure.state().pass(now + pause);
-        other.round(&azure, &observer(true));
+        other.round(&azure, &candidate_role);
         assert_eq!(other.pause(&azure), Duration::from_secs(300));
     }
     // An appliance that may become the owner keeps the object until the service is gone; another
     // one releases it at once.
-    let mut candidate = Player::new(web.object.clone());
+    let mut candidate = ObjectDriver::new(web.object.clone());
     candidate.delete(&azure);
-    assert!(matches!(candidate.round(&azure, &observer(true)), Some(Next::After(_))));
+    assert!(matches!(candidate.round(&azure, &candidate_role), Some(Next::After(_))));
     assert!(candidate.object.has_finalizer);
-    let mut never = Player::new(web.object.clone());
+    let mut never = ObjectDriver::new(web.object.clone());
     never.delete(&azure);
-    assert_eq!(never.round(&azure, &observer(false)), Some(Next::Never));
+    assert_eq!(never.round(&azure, &bystander_role), Some(Next::Never));
     assert!(never.gone);
     azure.state().remove(&service());
-    assert_eq!(candidate.round(&azure, &observer(true)), Some(Next::Never));
+    assert_eq!(candidate.round(&azure, &candidate_role), Some(Next::Never));
     assert!(candidate.gone);
 }

@@ -73,7 +73,7 @@ fn is_second_generation(policies: &[Policy], spec: &Arc<BgpPeeringPolicySpec>) -
 fn reason(error: &ReconcileError) -> &'static str {
     match error {
         ReconcileError::MultiplePolicies(_) => "MultiplePolicies",
-        ReconcileError::State(_) => "BadAnnotation",
+        ReconcileError::Annotation(_) => "BadAnnotation",
         ReconcileError::Policy(_) => "Defective",
     }
 }

@@ -14,7 +14,7 @@ pub fn mismatches(case: &Case, shown: &[ObservedState], plane_kind: PlaneKind) -
     let nothing = Vec::new();
     for (number, (step, now)) in case.steps.iter().zip(shown).enumerate() {
         let before = number.checked_sub(1).map_or(&nothing, |before| &shown[before].lines);
-        let region = plane_kind.is_region().then(|| Region::of(step));
+        let region = plane_kind.is_region().then(|| RegionDifferences::of(step));
         let refused = region.as_ref().map(|region| region.refuses.clone()).unwrap_or_default();
         let mut complain = |title: &str, expected: &[String], actual: &[String]| {
             if expected != actual {
@@ -27,11 +27,11 @@ pub fn mismatches(case: &Case, shown: &[ObservedState], plane_kind: PlaneKind) -
                 ));
             }
         };
-        let others: BTreeMap<_, _> =
+        let unlisted: BTreeMap<_, _> =
             now.refused.iter().filter(|(at, why)| refused.get(*at) != Some(why)).collect();
-        let gone = refused.iter().filter(|(at, _)| !now.refused.contains_key(*at));
-        let gone: Vec<String> = gone.map(|(at, why)| format!("{at} {why}")).collect();
-        complain("region refuses (these are not refused: delete the lines)", &gone, &[]);
+        let accepted = refused.iter().filter(|(at, _)| !now.refused.contains_key(*at));
+        let accepted: Vec<String> = accepted.map(|(at, why)| format!("{at} {why}")).collect();
+        complain("region refuses (these are not refused: delete the lines)", &accepted, &[]);
         for section in &step.expected {
             match section.words().as_slice() {
                 ["maps", kinds @ ..] => {
@@ -53,11 +53,12 @@ pub fn mismatches(case: &Case, shown: &[ObservedState], plane_kind: PlaneKind) -
                 }
             }
         }
-        // Sections of frontends show errors. Without one, `region refuses` must list them.
+        // A section `frontends` shows errors. A step without one must have no errors but those in
+        // `region refuses`.
         if step.expected.iter().all(|section| section.words()[0] != "frontends") {
-            let others: Vec<String> =
-                others.iter().map(|(at, why)| format!("{at} {why}")).collect();
-            complain("region refuses", &[], &others);
+            let unlisted: Vec<String> =
+                unlisted.iter().map(|(at, why)| format!("{at} {why}")).collect();
+            complain("region refuses", &[], &unlisted);
         }
     }
     wrong
@@ -72,14 +73,14 @@ fn difference(expected: &[String], actual: &[String]) -> String {
 }
 
 /// The expected differences of the region in a step.
-struct Region {
+struct RegionDifferences {
     refuses: BTreeMap<String, String>,
     lacks: Vec<String>,
     adds: Vec<String>,
 }
 
-impl Region {
-    fn of(step: &Step) -> Region {
+impl RegionDifferences {
+    fn of(step: &Step) -> RegionDifferences {
         let lines = |title: &str| -> Vec<String> {
             step.expected(title).iter().flat_map(|s| s.lines()).map(str::to_owned).collect()
         };
@@ -88,7 +89,7 @@ impl Region {
             (at.to_owned(), why.to_owned())
         });
         let refuses = refuses.collect();
-        Region { refuses, lacks: lines("region lacks"), adds: lines("region adds") }
+        RegionDifferences { refuses, lacks: lines("region lacks"), adds: lines("region adds") }
     }
 
     /// Returns the lines that the region is expected to have, given the lines expected of maps
@@ -155,10 +156,12 @@ fn split_rejected(
     })
 }
 
+/// Returns the word that follows a space and `key` in a line.
 fn word_after<'l>(line: &'l str, key: &str) -> Option<&'l str> {
     line.split(&format!(" {key}")).nth(1)?.split(' ').next()
 }
 
+/// Returns the lines of these kinds (`SVC`, `BE`); all lines if no kinds are given.
 fn of_kinds(lines: &[String], kinds: &[&str]) -> Vec<String> {
     let is_of = |line: &&String| {
         kinds.is_empty() || kinds.iter().any(|kind| line.starts_with(&format!("{kind}:")))
@@ -171,6 +174,8 @@ fn of_listed_kinds(lines: Vec<String>, kinds: &[&str]) -> Vec<String> {
     if kinds.is_empty() { Vec::new() } else { of_kinds(&lines, kinds) }
 }
 
+/// Returns the table and the columns that the title of a section names; without columns, all but
+/// `since`.
 fn columns(section: &Section) -> (Table, Vec<String>) {
     let words = section.words();
     let table = Table::named(words[0]).expect("a title of expected state");
@@ -197,6 +202,7 @@ fn cells(section: &Section, shown: &ObservedState) -> Vec<Vec<String>> {
     std::iter::once(columns.clone()).chain(rows).collect()
 }
 
+/// Returns lines in which columns are aligned and separated by two spaces.
 fn aligned(cells: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
     let line = |row: &Vec<String>| {

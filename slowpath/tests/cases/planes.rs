@@ -49,6 +49,7 @@ impl PlaneKind {
 
 /// A plane, and the process that writes it.
 pub trait TestPlane {
+    /// Returns the plane as the reconciler writes it.
     fn plane(&mut self) -> &mut dyn Plane;
     /// Applies new attributes of the appliance.
     fn set_appliance(&mut self, appliance: &Appliance);
@@ -65,6 +66,7 @@ pub trait TestPlane {
 /// Maps in memory.
 struct Maps(MapPlane<FaultyMaps<MemoryMaps>>);
 
+/// Returns the options that a plane of maps derives from the appliance.
 fn options(appliance: &Appliance) -> Options {
     Options {
         addresses: appliance.addresses.clone(),

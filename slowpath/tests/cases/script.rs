@@ -89,8 +89,9 @@ impl Case {
             let step = steps.last_mut().expect("the step exists");
             if is_expected { &mut step.expected } else { &mut step.actions }.push(section);
         }
-        let shown = steps.iter().all(|step| !step.expected.is_empty() && !step.actions.is_empty());
-        assert!(shown && !steps.is_empty(), "{name}: a step without action or output");
+        let is_complete =
+            steps.iter().all(|step| !step.expected.is_empty() && !step.actions.is_empty());
+        assert!(is_complete && !steps.is_empty(), "{name}: a step without action or output");
         Case { name, path: path.to_owned(), sentence, steps }
     }
 

@@ -39,6 +39,7 @@ pub struct ObservedState {
 
 /// The result of a case.
 pub struct Run {
+    /// State after each step.
     pub shown: Vec<ObservedState>,
     /// Number of injected write errors.
     pub faults: u64,
@@ -72,12 +73,13 @@ struct Process {
     writer: Writer,
     reflector: Reflector,
     reconciler: Reconciler,
+    /// The source whose list is not complete yet, after `restart waiting`.
     waiting: Option<Initializer>,
 }
 
 impl Process {
     fn new(precedence: &Precedence) -> Process {
-        // No periodic passes: the stage requests full passes and pruning.
+        // No periodic passes within a case: the stage requests full passes and pruning.
         let long = Duration::from_secs(100 * 86_400);
         let settings = Settings { pass: long, prune: long, ..Settings::default() };
         Process {
@@ -102,6 +104,7 @@ impl Stage {
         }
     }
 
+    /// Performs the action of a section.
     fn act(&mut self, section: &Section) {
         match section.words().as_slice() {
             ["appliance"] => self.set_appliance(&section.body),
@@ -146,6 +149,7 @@ impl Stage {
         changes.into_iter().filter_map(apply).collect()
     }
 
+    /// Derives the rows of the tables from changed objects.
     fn reflect(&mut self, events: &[Event]) {
         let Process { writer, reflector, .. } = &mut self.process;
         let mut to = writer.begin(self.now.wall);
@@ -154,6 +158,7 @@ impl Stage {
         self.record_verdicts(changes);
     }
 
+    /// Sets the precedence of sources, highest first.
     fn prefer(&mut self, section: &Section) {
         self.precedence = Precedence::new(section.body.split_whitespace().map(Source::new));
         let Process { writer, reflector, .. } = &mut self.process;
@@ -169,6 +174,7 @@ impl Stage {
         self.apply(conditions);
     }
 
+    /// Sets the health verdicts of backends.
     fn health(&self, section: &Section) {
         let mut to = self.process.writer.begin(self.now.wall);
         for line in section.lines() {
@@ -188,6 +194,7 @@ impl Stage {
         to.commit();
     }
 
+    /// Redirects frontends to the backends of other services, or ends that.
     fn redirect(&self, section: &Section) {
         let mut to = self.process.writer.begin(self.now.wall);
         for line in section.lines() {
@@ -230,6 +237,7 @@ impl Stage {
         }
     }
 
+    /// Runs two steps of the reconciler, each followed by the work of other processes.
     fn step(&mut self) {
         let reconciler = &mut self.process.reconciler;
         let changes = self.process.writer.changes_since(reconciler.observed());
@@ -240,6 +248,7 @@ impl Stage {
         self.test_plane.between_steps(self.now.steady);
     }
 
+    /// Runs the reconciler until it has no work at the current time.
     fn steps(&mut self) {
         self.step();
         while self.process.reconciler.has_work(self.now.steady) {
@@ -247,6 +256,7 @@ impl Stage {
         }
     }
 
+    /// Advances the simulated clock, and runs the reconciler.
     fn advance(&mut self, time: Duration) {
         self.now = Now { steady: self.now.steady + time, wall: self.now.wall + time };
         self.steps();
@@ -292,6 +302,7 @@ impl Stage {
         dump::text(&self.test_plane.plane().dump(), &TextFormat::default())
     }
 
+    /// Returns the current state of the tables and the plane.
     fn shown(&mut self) -> ObservedState {
         let tables = self.process.writer.tables();
         let refused = tables.frontends().filter_map(|row| match row.status().progress {
@@ -321,6 +332,8 @@ fn documents(text: &str) -> Vec<Value> {
     Documents::new(text).map(one).filter(|value| !value.is_null()).collect()
 }
 
+/// Returns the changes that create or replace the objects of YAML documents. If one of them is a
+/// Kubernetes object, all are read as such.
 fn puts(text: &str) -> Vec<Change> {
     let all = documents(text);
     let objects = if all.iter().any(|value| value["apiVersion"].is_string()) {
@@ -385,12 +398,12 @@ fn configured(written: &Value) -> Appliance {
         // JSON strings, numbers, booleans and lists of strings are valid TOML.
         text += &format!("{key} = {value}\n");
     }
-    let nothing = addresses.is_empty();
-    let addresses = if nothing { vec!["192.0.2.1/24".to_owned()] } else { addresses };
+    let has_none = addresses.is_empty();
+    let addresses = if has_none { vec!["192.0.2.1/24".to_owned()] } else { addresses };
     text += &format!("[ingress]\ndevice = \"net_null0\"\naddress = {}\n", json!(addresses));
     text += "[fastpath]\nlcores = [1]\n";
     let config = config::from_toml(&text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
     let appliance = Appliance { zone_aware, ..desired::appliance(&config) };
     // Every configuration has an address; a case without addresses has none.
-    if nothing { Appliance { addresses: Vec::new(), ..appliance } } else { appliance }
+    if has_none { Appliance { addresses: Vec::new(), ..appliance } } else { appliance }
 }

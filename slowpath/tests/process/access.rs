@@ -15,19 +15,19 @@ use patience::{check, eventually, ports::free_port};
 use serde_json::{Value, json};
 use slowpath::control;
 
-use crate::api::{without_file, write_certificate};
+use crate::api::{config_without_services, write_certificate};
 use crate::appliance::{Answer, Folder, Running, weir};
 use crate::floods::{Client, metric};
 use crate::generation;
 
-/// A user without name and without privileges.
+/// User ID without a name and without privileges.
 const USER: &str = "54321";
 /// Groups that every Debian has: those of `control.group`, `control.operate_group` and
 /// `control.read_group`, and one without a role.
 const GROUPS: [(&str, &str); 4] = [("users", "100"), ("games", "60"), ("mail", "8"), ("lp", "7")];
 const ROLES: [Role; 4] = [Role::Admin, Role::Operate, Role::Read, Role::Metrics];
 
-/// An appliance whose API has a plain listener on loopback, and named tokens.
+/// An appliance whose API listens on loopback without TLS, and has named tokens.
 struct Appliance {
     folder: Folder,
     slowpath: Running,
@@ -45,13 +45,14 @@ fn lines() -> String {
     ROLES.iter().map(|role| line(role.as_str(), *role, None)).collect()
 }
 
+/// Returns a configuration with the groups of `GROUPS` and the API on a port.
 fn configuration(folder: &Folder, port: u16) -> String {
     let path = folder.path.display();
     let [(admin, _), (operate, _), (read, _), _] = GROUPS;
     let control = format!(
         "[control]\ngroup = \"{admin}\"\noperate_group = \"{operate}\"\nread_group = \"{read}\"\n"
     );
-    without_file(folder).replace("[control]", &control)
+    config_without_services(folder).replace("[control]", &control)
         + &format!("[api]\nlisten = \"127.0.0.1:{port}\"\ntokens_file = \"{path}/tokens\"\n")
 }
 
@@ -89,6 +90,7 @@ impl Appliance {
         Answer::read(&text).unwrap_or_else(|| panic!("{call:?}: {text}"))
     }
 
+    /// Lists services with a token.
     fn list(&self, token: &str) -> Answer {
         self.ask(("GET", "/v1/objects/services"), token)
     }
@@ -145,6 +147,7 @@ fn as_user(groups: &[&str], program: &str) -> Command {
     command
 }
 
+/// Reads lines until one contains `part`, and returns that line.
 fn read_until(lines: &mut BufReader<TcpStream>, part: &str) -> String {
     let mut line = String::new();
     loop {
@@ -228,7 +231,7 @@ fn assert_role(role: Role, call: &Declared, (status, body): (u16, &str)) {
 }
 
 #[test]
-fn each_role_may_make_the_calls_that_need_it_and_no_others() {
+fn each_role_permits_the_calls_that_need_it_or_a_lower_role_and_no_others() {
     let appliance = Appliance::new("roles", &lines());
     let of_api = operations(&appliance);
     for role in ROLES {
@@ -340,7 +343,7 @@ fn created_token_works_until_it_is_revoked_with_its_watches() {
     let missing = folder.weir(&["token", "revoke", "ci"]);
     let error = String::from_utf8_lossy(&missing.stderr);
     assert!(error.contains("there is no token ci"), "{error}");
-    // A token in the place of a name, of this and of other tools.
+    // A token given instead of a name: one of Weir's, and one of another program's.
     let foreign = "0123456789abcdefABCDEF";
     for wrong in [token.as_str(), foreign] {
         assert_eq!(folder.weir(&["token", "revoke", wrong]).status.code(), Some(2));
@@ -398,9 +401,9 @@ fn malformed_tokens_file_is_reported_and_leaves_the_tokens_in_force() {
     assert!(!error.contains("0123456789abcdef"), "{error}");
     assert_eq!(appliance.list("read-token").status, 200, "the previous content stays");
     assert_eq!(appliance.list("new-token").status, 401);
-    let refused = folder.weir(&["token", "create", "more", "--role", "read"]);
-    let text = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && text.contains("line 2"), "{text}");
+    let failed = folder.weir(&["token", "create", "more", "--role", "read"]);
+    let text = String::from_utf8_lossy(&failed.stderr);
+    assert!(failed.status.code() == Some(2) && text.contains("line 2"), "{text}");
     folder.write("tokens", &line("new", Role::Admin, None));
     folder.until(&["status"], |status| !rejected(status));
     assert_eq!(appliance.list("new-token").status, 200);
@@ -454,6 +457,7 @@ fn metrics_have_tls_and_tokens_and_a_busy_port_stops_nothing_else() {
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
+/// Returns the body of a request that writes a service.
 fn service(mss: u16) -> String {
     json!({ "spec": { "mss": mss } }).to_string()
 }
@@ -532,9 +536,10 @@ fn every_call_that_changes_is_recorded() {
     let appliance = Appliance::new("audit-all", &lines());
     let of_api = operations(&appliance);
     // Chunks and renewals change no object, and a source repeats them; `explain` reads.
-    let silent = ["chunk", "renew", "explain"];
+    let unrecorded = ["chunk", "renew", "explain"];
     let changes = |call: &&Declared| {
-        (call.method != "GET" || call.operation == "trace") && !silent.contains(&&*call.operation)
+        (call.method != "GET" || call.operation == "trace")
+            && !unrecorded.contains(&&*call.operation)
     };
     let calls: Vec<Declared> = of_api.into_iter().chain(socket_calls()).collect();
     let mut expected = BTreeMap::new();
@@ -609,12 +614,12 @@ fn acknowledged_changes_are_recorded_despite_kills_and_a_torn_line() {
 }
 
 #[test]
-fn full_disk_stops_no_change_and_is_shown() {
+fn unwritable_audit_log_stops_no_change_and_is_shown() {
     let folder = Folder::new("audit-lost");
     std::fs::create_dir_all(folder.path.join("state")).unwrap();
     // A file in the place of the directory: each write fails.
     std::fs::write(folder.path.join("state/audit"), "").unwrap();
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let path = "/v1/objects/services/shop/web";
@@ -631,7 +636,7 @@ fn full_disk_stops_no_change_and_is_shown() {
 #[test]
 fn audit_log_is_followed_and_its_size_bounded() {
     let folder = Folder::new("audit-follow");
-    folder.write("weir.toml", &(without_file(&folder) + "[audit]\nmax_mib = 1\n"));
+    folder.write("weir.toml", &(config_without_services(&folder) + "[audit]\nmax_mib = 1\n"));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let mut follow = Command::new(weir());

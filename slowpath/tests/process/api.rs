@@ -16,28 +16,31 @@ const JSON: (&str, &str) = ("Content-Type", "application/json");
 const PATCH: (&str, &str) = ("Content-Type", "application/merge-patch+json");
 
 /// Returns the folder of an appliance without a services file.
-fn served(name: &str) -> Folder {
+fn folder_without_services(name: &str) -> Folder {
     let folder = Folder::new(name);
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     folder
 }
 
 /// Returns the folder's configuration without a services file.
-pub fn without_file(folder: &Folder) -> String {
+pub fn config_without_services(folder: &Folder) -> String {
     let file = format!("services = \"{}/services.toml\"", folder.path.display());
     folder.config().replace(&file, "services = \"\"")
 }
 
+/// Returns a service with the frontend 203.0.113.HOST.
 fn service(host: u8, port: u16) -> Value {
     let address = format!("203.0.113.{host}");
     json!({ "spec": { "frontends": [{ "address": address, "port": port, "protocol": "tcp" }] } })
 }
 
+/// Returns a list with one backend of the service `of`.
 fn backends(of: &str) -> Value {
     let endpoint = json!({ "address": "10.97.2.11", "port": 80, "protocol": "tcp" });
     json!({ "spec": { "service": of, "endpoints": [endpoint] } })
 }
 
+/// Writes an object through the API.
 fn put(folder: &Folder, path: &str, body: &Value) -> Answer {
     folder.request("PUT", &format!("/v1/objects/{path}"), &[JSON], &body.to_string())
 }
@@ -47,11 +50,11 @@ fn etag(answer: &Answer) -> &str {
 }
 
 #[track_caller]
-fn assert_problem(answer: &Answer, status: u16, sort: &str, parts: &[&str]) {
+fn assert_problem(answer: &Answer, status: u16, problem_type: &str, parts: &[&str]) {
     assert_eq!(answer.status, status, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     let problem = answer.json();
-    assert_eq!(problem["type"], format!("urn:weir:{sort}"), "{answer:?}");
+    assert_eq!(problem["type"], format!("urn:weir:{problem_type}"), "{answer:?}");
     assert_eq!(problem["status"], status);
     for part in parts {
         assert!(answer.body.contains(part), "no {part:?} in {answer:?}");
@@ -60,7 +63,7 @@ fn assert_problem(answer: &Answer, status: u16, sort: &str, parts: &[&str]) {
 
 #[test]
 fn objects_are_written_conditionally_and_read_back() {
-    let folder = served("api-objects");
+    let folder = folder_without_services("api-objects");
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let path = "/v1/objects/services/shop/web";
@@ -215,7 +218,7 @@ fn errors_have_a_type_and_name_the_cause() {
 
 #[test]
 fn lists_and_tables_are_paginated() {
-    let folder = served("api-lists");
+    let folder = folder_without_services("api-lists");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     for host in 1..=7 {
@@ -262,7 +265,7 @@ fn lists_and_tables_are_paginated() {
 
 #[test]
 fn a_watch_streams_changes_after_a_revision() {
-    let folder = served("api-watch");
+    let folder = folder_without_services("api-watch");
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     put(&folder, "services/a", &service(1, 80));
@@ -311,7 +314,7 @@ fn a_watch_streams_changes_after_a_revision() {
 
 #[test]
 fn wait_returns_when_lcores_serve_the_change_or_it_is_rejected_or_on_timeout() {
-    let folder = served("api-wait");
+    let folder = folder_without_services("api-wait");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let waited =
@@ -361,6 +364,7 @@ fn wait_returns_when_lcores_serve_the_change_or_it_is_rejected_or_on_timeout() {
     });
 }
 
+/// Returns an object named `e` with the spec of another one.
 fn object(kind: &str, spec: &Value) -> Value {
     json!({ "kind": kind, "name": "e", "spec": spec["spec"] })
 }
@@ -397,12 +401,12 @@ pub fn write_certificate(folder: &Folder, port: u16) -> String {
 
 #[test]
 fn tcp_requires_tls_and_a_token() {
-    let folder = served("api-tls");
+    let folder = folder_without_services("api-tls");
     let (port, path) = (free_port(), folder.path.display().to_string());
     let token = "0123456789abcdefXYZ";
     folder.write("token", &format!("{token}\n"));
     let api = write_certificate(&folder, port);
-    folder.write("weir.toml", &(without_file(&folder) + &api));
+    folder.write("weir.toml", &(config_without_services(&folder) + &api));
     let slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let curl = |args: &[&str]| {
@@ -443,7 +447,7 @@ fn tcp_requires_tls_and_a_token() {
 
 #[test]
 fn the_openapi_document_matches_the_routes() {
-    let folder = served("api-document");
+    let folder = folder_without_services("api-document");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let document = folder.request("GET", "/v1/openapi.json", &[], "").json();

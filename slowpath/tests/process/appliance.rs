@@ -35,6 +35,8 @@ impl Folder {
         folder
     }
 
+    /// Returns the default configuration, with DPDK's null devices as NICs. The interfaces
+    /// `wsp-none0` and `wsp-none1` do not exist.
     pub fn config(&self) -> String {
         let (folder, [http, tcp, metrics]) = (self.path.display(), self.ports);
         let maps = self.maps();
@@ -207,7 +209,7 @@ impl Drop for Folder {
 pub struct Tmpfs(pub PathBuf);
 
 impl Tmpfs {
-    /// Mounts it at a path, with a size such as `256k`.
+    /// Mounts the file system at a path, with a size such as `256k`.
     pub fn new(path: PathBuf, size: &str) -> Tmpfs {
         std::fs::create_dir_all(&path).unwrap();
         let mut mount = Command::new("mount");
@@ -222,7 +224,7 @@ impl Tmpfs {
         assert!(filled.is_err(), "{}", self.0.display());
     }
 
-    /// Ends [`Tmpfs::fill`].
+    /// Removes the file with which [`Tmpfs::fill`] filled the file system.
     pub fn empty(&self) {
         std::fs::remove_file(self.0.join("filler")).unwrap();
     }

@@ -13,7 +13,7 @@ use crate::appliance::{Folder, weir};
 
 /// More seconds than a test may take.
 const LONG: &str = "86400";
-/// The end of an error for which there is no waiting.
+/// End of an error that only a correction by the operator ends: `--wait` does not wait for it.
 const CORRECT: &str = "time does not help: correct this, then type: systemctl restart weir.target";
 
 /// An interface with the MAC address of the emulated ingress interface.
@@ -38,7 +38,7 @@ impl Drop for Port {
     }
 }
 
-/// Returns a configuration that leaves to the machine what it may.
+/// Returns a configuration whose name and addresses are "auto".
 fn config(folder: &Folder, port: &str, more: &str) -> String {
     let path = folder.path.display();
     format!(
@@ -144,7 +144,7 @@ fn a_fault_that_only_a_correction_ends_is_not_waited_for() {
     // Also while the metadata service does not answer.
     let azure = "[azure]\nmetadata = \"http://127.0.0.1:9\"";
     assert_ends(&config(&folder, "net_null0", azure), "has no interface of the kernel");
-    // The address may follow, the zone may not.
+    // The interface may get an address later, but there is no zone without a cloud.
     let _port = Port::new("wauto-zone");
     assert_ends(&config(&folder, "wauto-zone", "zone = \"auto\""), "zone = \"auto\"");
     assert!(!folder.path.join("run").exists(), "nothing is saved");
@@ -199,7 +199,7 @@ fn a_missing_device_is_waited_for_while_udev_has_events() {
     let mut errors = BufReader::new(child.stderr.take().unwrap());
     errors.read_line(&mut line).unwrap();
     assert!(line.contains("wauto-udev") && line.contains("; trying again"), "{line}");
-    // More attempts than a device is looked for without events.
+    // Longer than the command would look for the device if udev had no events.
     std::thread::sleep(Duration::from_secs(8));
     assert_eq!(child.try_wait().unwrap(), None, "it waits");
     let port = Port::new("wauto-udev");

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::appliance::{Folder, Running};
 
+/// Address of the appliance's ingress interface at the emulator.
 const OWN_IP: &str = "10.0.1.11";
 
 /// A network interface for the duration of a test, in place of the fastpath's.
@@ -50,11 +51,11 @@ impl Stage {
 
     /// Registers the appliance as a healthy target, as an earlier slowpath would have left it.
     fn registered(self) -> Stage {
-        self.aws.with(|world| {
-            let health_check = world.groups[0].health_check();
-            let mut target = Target::new(OWN_IP, true, world.now, health_check);
+        self.aws.with(|state| {
+            let health_check = state.groups[0].health_check();
+            let mut target = Target::new(OWN_IP, true, state.now, health_check);
             target.state = State::Healthy;
-            world.groups[0].targets.push(target);
+            state.groups[0].targets.push(target);
         });
         self
     }
@@ -75,6 +76,7 @@ impl Stage {
         })
     }
 
+    /// Sends a signal, given as for `kill`: `-TERM`.
     fn signal(&self, slowpath: &Running, signal: &str) {
         let id = slowpath.0.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
@@ -89,7 +91,7 @@ impl Stage {
 
     /// Returns the state of the first registered target.
     fn state(&self) -> Option<State> {
-        self.aws.with(|world| world.groups[0].targets.first().map(|target| target.state))
+        self.aws.with(|state| state.groups[0].targets.first().map(|target| target.state))
     }
 
     /// Returns whether the operation was called since the last call of this function.

@@ -1,9 +1,10 @@
-//! Test of backup and restore: desired state exported from one appliance and imported into another.
-//! Also a test of the names of kinds.
+//! Test of `weir get all` and `weir apply --restore`: desired state exported from one appliance and
+//! imported into another. `restore.rs` tests `weir backup` and `weir restore`. Also a test of the
+//! spellings of kinds.
 
 use serde_json::Value;
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::Folder;
 use crate::generation;
 
@@ -76,7 +77,7 @@ fn a_backup_restores_api_objects_and_on_request_all_sources() {
     // As on another machine: no stored objects, and no services file.
     slowpath.kill();
     std::fs::remove_dir_all(folder.path.join("state")).unwrap();
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| s["version"].is_string());
     assert_eq!(desired(&folder), Vec::<[Value; 4]>::new());

@@ -17,8 +17,10 @@ use crate::check_with_promtool;
 
 /// Address of the ingress port, at which the neighbor reaches the appliance.
 const LOCAL: &str = "10.97.1.10";
+/// Address of the neighbor.
 const PEER: &str = "10.97.1.1";
 
+/// Configuration of the neighbor's FRR.
 const FRR: &str = "\
 router bgp 65002
  no bgp ebgp-requires-policy
@@ -65,7 +67,7 @@ impl Drop for Polling {
 struct Stage {
     folder: Folder,
     neighbor: Arc<Netns>,
-    _polling: Polling,
+    _lcore: Polling,
     _slowpath: Running,
     _local: Arc<Netns>,
 }
@@ -93,11 +95,12 @@ impl Stage {
         let slowpath = local.spawn(env!("CARGO_BIN_EXE_slowpath"), &args, &[], log).unwrap();
         let slowpath = Running(slowpath);
         folder.until(&["status"], |status| status["generation"].as_u64() > Some(0));
-        let _polling = Polling::start(&folder);
+        let _lcore = Polling::start(&folder);
         folder.until(&["status"], |status| status["able"] == true);
-        Stage { folder, neighbor, _polling, _slowpath: slowpath, _local: local }
+        Stage { folder, neighbor, _lcore, _slowpath: slowpath, _local: local }
     }
 
+    /// Writes the file of a BGP peering policy with these routers.
     fn write(&self, name: &str, routers: &Value) {
         let policy = json!({ "kind": "BgpPeeringPolicy", "name": name,
             "spec": { "routers": routers } });
@@ -135,12 +138,14 @@ fn router(asn: u32, neighbor: &Value) -> Value {
         "advertisements": [{ "services": {}, "attributes": { "communities": ["65001:7"] } }] })
 }
 
+/// Returns the neighbor of the test in the form of a policy.
 fn neighbor() -> Value {
     let families = [json!({ "family": "ipv4-unicast" })];
     json!({ "address": PEER, "asn": 65002, "connect_retry_s": 1, "families": families,
         "bfd": { "enabled": true } })
 }
 
+/// Returns the elements of an array; none of any other value.
 fn rows(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
@@ -245,10 +250,10 @@ fn check_routes(stage: &Stage) {
     assert_eq!(of[0]["prefix"], advertised[0]["prefix"]);
     let status = get("").json();
     assert_eq!((&status["policy"], &status["established"]), (&"edge".into(), &1.into()));
-    let refused = get("/routes/available?family=ipv5");
-    assert_eq!((refused.status, &refused.json()["type"]), (400, &"urn:weir:request".into()));
-    let refused = get("/routes/available?peer=10.97.1.2");
-    assert_eq!((refused.status, &refused.json()["type"]), (404, &"urn:weir:not-found".into()));
+    let rejected = get("/routes/available?family=ipv5");
+    assert_eq!((rejected.status, &rejected.json()["type"]), (400, &"urn:weir:request".into()));
+    let rejected = get("/routes/available?peer=10.97.1.2");
+    assert_eq!((rejected.status, &rejected.json()["type"]), (404, &"urn:weir:not-found".into()));
 }
 
 fn check_details(stage: &Stage) {

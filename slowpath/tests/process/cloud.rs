@@ -13,25 +13,28 @@ use tokio::runtime::Runtime;
 use crate::appliance::{Folder, Running, weir};
 use crate::command::with_an_lcore;
 
+/// ID of another instance of the emulator than the one that runs the appliance.
 const OTHER: &str = "i-00000000000000002";
 
 /// An appliance and an AWS emulator.
 pub struct Cloud {
     pub folder: Folder,
     pub aws: Emulator,
-    _serves: Runtime,
+    _runtime: Runtime,
 }
 
 impl Cloud {
+    /// Creates an appliance with this section `[aws]`, and an emulator for it.
     pub fn new(name: &str, section: &str) -> Cloud {
-        let mut serves = tokio::runtime::Builder::new_multi_thread();
-        let serves = serves.worker_threads(1).enable_all().build().unwrap();
-        let aws = serves.block_on(Emulator::start(AwsState::sample("ip"))).unwrap();
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let aws = runtime.block_on(Emulator::start(AwsState::sample("ip"))).unwrap();
         let folder = Folder::new(name);
         folder.write("weir.toml", &format!("{}\n[aws]\n{section}\n", folder.config()));
-        Cloud { folder, aws, _serves: serves }
+        Cloud { folder, aws, _runtime: runtime }
     }
 
+    /// Returns a command that runs a program against the emulator.
     fn program(&self, path: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut program = Command::new(path);
         program
@@ -62,8 +65,9 @@ impl Cloud {
         (document.unwrap_or_else(|e| panic!("{args:?}: {e}: {out:?}")), out.status.code())
     }
 
+    /// Returns the target of the default route in the first route table.
     fn default_route(&self) -> String {
-        self.aws.with(|world| world.tables[0].routes["0.0.0.0/0"].clone())
+        self.aws.with(|state| state.tables[0].routes["0.0.0.0/0"].clone())
     }
 }
 
@@ -75,8 +79,8 @@ fn text(bytes: &[u8]) -> String {
 fn the_leader_points_the_routes_at_itself_once_able() {
     let cloud = Cloud::new("cloud-routes", "mode = \"routes\"\ncluster = \"north\"");
     for instance in 0..2 {
-        cloud.aws.with(|world| {
-            let tags = &mut world.instances[instance].tags;
+        cloud.aws.with(|state| {
+            let tags = &mut state.instances[instance].tags;
             tags.insert("weir:leader".into(), (2 - instance).to_string());
         });
     }
@@ -109,12 +113,12 @@ fn the_leader_points_the_routes_at_itself_once_able() {
 #[test]
 fn doctor_reports_problems_without_slowpath() {
     let cloud = Cloud::new("cloud-doctor", "cluster = \"north\"");
-    cloud.aws.with(|world| {
-        let group = &mut world.groups[0];
+    cloud.aws.with(|state| {
+        let group = &mut state.groups[0];
         group.health_port = cloud.folder.ports[0].to_string();
-        let ingress = &mut world.instances[0].interfaces[1];
+        let ingress = &mut state.instances[0].interfaces[1];
         ingress.addresses = vec!["10.97.1.10".into()];
-        world.forbidden.push("DescribeListeners".into());
+        state.forbidden.push("DescribeListeners".into());
     });
     let (checks, code) = cloud.run_json(&["cloud", "doctor"]);
     let checks = checks.as_array().unwrap();
@@ -140,11 +144,11 @@ fn doctor_reports_problems_without_slowpath() {
 /// Waits for a command in progress at the emulator, and completes it as if the instance had run it.
 fn run_command(aws: &Emulator, code: i32, output: &str) {
     eventually("a command", || {
-        aws.with(|world| {
-            world.now += Duration::from_secs(1);
-            let all = format!("{:?}", world.commands);
+        aws.with(|state| {
+            state.now += Duration::from_secs(1);
+            let all = format!("{:?}", state.commands);
             let running =
-                world.commands.iter_mut().find(|c| c.status == "InProgress").ok_or(all)?;
+                state.commands.iter_mut().find(|c| c.status == "InProgress").ok_or(all)?;
             running.status = if code == 0 { "Success".into() } else { "Failed".into() };
             (running.code, running.output) = (code, output.into());
             Ok(())

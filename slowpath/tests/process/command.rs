@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::{Folder, weir};
 use crate::generation;
 
@@ -200,7 +200,7 @@ fn services_of_a_file_are_read_only_but_their_backends_can_be_drained() {
 #[test]
 fn apply_is_all_or_nothing() {
     let folder = Folder::new("command-rejected");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let file = path(&folder, "objects.yaml");
@@ -239,7 +239,7 @@ fn apply_is_all_or_nothing() {
 #[test]
 fn kubernetes_objects_and_folders_are_applied_too() {
     let folder = Folder::new("command-kubernetes");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     std::fs::create_dir(folder.path.join("shop")).unwrap();
@@ -263,7 +263,7 @@ fn kubernetes_objects_and_folders_are_applied_too() {
 #[test]
 fn applied_objects_survive_a_kill() {
     let folder = Folder::new("command-kills");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let (mut applied, mut interrupted) = (0, 0);

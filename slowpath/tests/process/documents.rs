@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::{Folder, Running, weir};
 use crate::command::with_an_lcore;
 use crate::generation;
@@ -73,7 +73,7 @@ fn blocks(text: &str, language: &str) -> (Vec<String>, String) {
 }
 
 /// Splits a line of shell code into commands, without its comment.
-fn of_line(line: &str) -> Vec<String> {
+fn commands_of_line(line: &str) -> Vec<String> {
     let line = line.split(" #").next().unwrap_or_default().trim();
     // Shell functions and substitutions stay whole; other lines are split at `;`.
     let unsplit = line.contains("() {") || line.contains("$(");
@@ -95,11 +95,12 @@ fn inline(text: &str) -> Vec<String> {
     pieces.filter(is_command).map(str::to_owned).collect()
 }
 
+/// Returns the commands of all documents and examples.
 fn all_commands() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for text in documents() {
         let (shell, rest) = blocks(&text, "sh");
-        all.extend(shell.iter().flat_map(|block| block.lines()).flat_map(of_line));
+        all.extend(shell.iter().flat_map(|block| block.lines()).flat_map(commands_of_line));
         all.extend(rest.split("\n\n").flat_map(inline));
     }
     all
@@ -129,7 +130,7 @@ fn every_documented_command_is_listed_once() {
 }
 
 /// Returns the listed commands with this method.
-fn of(method: &str) -> Vec<&'static str> {
+fn commands_with_method(method: &str) -> Vec<&'static str> {
     let all: Vec<_> =
         listed().into_iter().filter(|(how, _)| *how == method).map(|(_, one)| one).collect();
     assert!(!all.is_empty(), "{method}");
@@ -172,7 +173,7 @@ fn output(command: &mut Command) -> Output {
 #[test]
 fn documented_commands_run_as_written() {
     let folder = Folder::new("documents");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let object = r#"[{"kind": "Service", "name": "inventory/web", "spec": {"frontends": []}}]"#;
     folder.write("objects.json", object);
     let kubernetes = "apiVersion: v1\nkind: Service\nmetadata: {name: two, namespace: shop}\n\
@@ -198,7 +199,7 @@ fn documented_commands_run_as_written() {
                 running.0.stdout.take().unwrap().read_exact(&mut first).unwrap();
             }
         }
-        let out = output(&mut shell(&folder, &of("shell").join("\n")));
+        let out = output(&mut shell(&folder, &commands_with_method("shell").join("\n")));
         assert!(out.status.success(), "{out:?}");
         let made =
             folder.request("GET", "/v1/objects/service/inventory/web?source=inventory", &[], "");
@@ -209,7 +210,7 @@ fn documented_commands_run_as_written() {
 #[test]
 fn documented_arguments_are_accepted_by_their_programs() {
     let folder = weir().parent().unwrap().to_owned();
-    for command in of("program") {
+    for command in commands_with_method("program") {
         let mut words = command.split(' ');
         let program = folder.join(words.next().unwrap());
         assert!(
@@ -222,7 +223,7 @@ fn documented_arguments_are_accepted_by_their_programs() {
         assert!(out.status.success(), "{command}: {out:?}");
         assert!(!run(&["--no-such-thing", "--help"]).status.success(), "{command}");
     }
-    for command in of("make") {
+    for command in commands_with_method("make") {
         let out = output(
             Command::new("make")
                 .arg("-n")

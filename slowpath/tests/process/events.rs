@@ -79,7 +79,7 @@ fn the_history_survives_a_kill_and_is_readable_without_slowpath() {
     assert!(warnings.iter().all(|event| event["severity"] != "info"), "{warnings:?}");
     assert_eq!(events(&folder, &["--until", "1h"]), [] as [Value; 0]);
 
-    // A shutdown leaves no such record.
+    // A shutdown is not recorded as an unclean end.
     slowpath.terminate();
     assert!(slowpath.0.wait().unwrap().success());
     assert_eq!(names(&events(&folder, &[])).last(), Some(&"slowpath_stopped"));
@@ -92,7 +92,7 @@ fn the_history_survives_a_kill_and_is_readable_without_slowpath() {
 }
 
 #[test]
-fn wrong_options_name_what_is_allowed() {
+fn errors_of_invalid_options_name_the_option_or_the_value() {
     let folder = Folder::new("events-options");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
@@ -192,7 +192,7 @@ fn a_full_disk_is_reported_and_its_events_are_stored_when_it_has_space_again() {
     until_recorded(&folder, "slowpath_started");
     disk.fill();
     let is_reported = |status: &Value| status["findings"].to_string().contains("not stored");
-    // The open segment has a block to fill before the disk refuses.
+    // The last block of the open segment may have space for some records before writes fail.
     let written = std::cell::Cell::new(0_u64);
     folder.until(&["status"], |status| {
         written.set(written.get() + 1);
@@ -239,7 +239,7 @@ fn a_log_that_is_not_read_stops_nothing_and_its_loss_is_counted() {
     let config = folder.path.join("weir.toml");
     folder
         .write("weir.toml", &format!("{}\n[log]\nlevel = \"trace\"\nlimit = 0\n", folder.config()));
-    // Nothing reads the pipe, which has a buffer of 64 kB.
+    // Nothing reads the pipe, which has a buffer of 64 KiB.
     let slowpath = Command::new(env!("CARGO_BIN_EXE_slowpath"))
         .args(["--config".as_ref(), config.as_os_str()])
         .stderr(Stdio::piped())

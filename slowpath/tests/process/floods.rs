@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use socket2::{Domain, Socket, Type};
 
-use crate::api::{without_file, write_certificate};
+use crate::api::{config_without_services, write_certificate};
 use crate::appliance::{Answer, Folder, Running};
 use crate::generation;
 use patience::ports::free_port;
@@ -70,8 +70,8 @@ pub fn metric(folder: &Folder, name: &str) -> u64 {
     found.parse::<f64>().unwrap() as u64
 }
 
-/// Starts slowpath with a soft limit of descriptors that a thousand connections exhaust, like
-/// systemd's default.
+/// Starts slowpath with a soft limit of 1,024 file descriptors, systemd's default, which a thousand
+/// connections exhaust.
 fn slowpath_with_few_descriptors(folder: &Folder) -> Running {
     let log = std::fs::File::create(folder.path.join("log")).unwrap();
     let limited = "ulimit -Sn 1024 && ulimit -Hn 6000 && exec \"$@\"";
@@ -80,6 +80,7 @@ fn slowpath_with_few_descriptors(folder: &Folder) -> Running {
     Running(shell.arg(folder.path.join("weir.toml")).stderr(log).spawn().unwrap())
 }
 
+/// Raises this process's soft limit of file descriptors.
 fn allow_descriptors(needed: u64) {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit })
@@ -176,11 +177,12 @@ impl Client {
 
 const TOKEN: &str = "0123456789abcdefXYZ";
 
+/// Returns the folder of an appliance whose API has TLS and a token, and a client of it.
 fn served_over_tls(name: &str) -> (Folder, Client) {
     let (folder, port) = (Folder::new(name), free_port());
     folder.write("token", TOKEN);
     let api = write_certificate(&folder, port);
-    folder.write("weir.toml", &(without_file(&folder) + &api));
+    folder.write("weir.toml", &(config_without_services(&folder) + &api));
     let client = Client::new(&folder, port);
     (folder, client)
 }
@@ -232,7 +234,7 @@ fn failed_authentications_are_limited_by_source_counted_and_logged() {
 }
 
 #[test]
-fn a_failed_listener_is_reported_and_retried_while_the_others_serve() {
+fn failed_listeners_are_reported_and_retried_while_the_control_socket_serves() {
     let folder = Folder::new("busy");
     let (port, [http, tcp, metrics]) = (free_port(), folder.ports);
     let api = write_certificate(&folder, port);
@@ -243,7 +245,7 @@ fn a_failed_listener_is_reported_and_retried_while_the_others_serve() {
         let all = s["listeners"].as_array().unwrap().iter();
         all.map(|one| one["key"].as_str().unwrap().to_owned()).collect()
     };
-    // The token file does not exist either.
+    // The listener of the API fails because there is no token file.
     let all = ["api.listen", "health.listen", "health.tcp", "metrics.listen"];
     let status = folder.until(&["status"], |s| failing(s) == all);
     let errors = status["listeners"].to_string();
@@ -266,5 +268,5 @@ fn a_failed_listener_is_reported_and_retried_while_the_others_serve() {
     assert!(folder.get(metrics, "/metrics", "*/*").contains(&format!("{up} 1")));
     let client = Client::new(&folder, port);
     assert_eq!(client.list(Ipv4Addr::LOCALHOST, TOKEN).unwrap(), 200);
-    assert!(slowpath.0.try_wait().unwrap().is_none(), "it has not ended");
+    assert!(slowpath.0.try_wait().unwrap().is_none(), "slowpath still runs");
 }

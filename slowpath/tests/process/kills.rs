@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::Folder;
 use crate::generation;
 
@@ -27,8 +27,8 @@ fn desired(writer: u64, number: u64) -> Value {
     json!({ "annotations": { "number": number.to_string() }, "spec": { "frontends": ports } })
 }
 
-/// Returns the number of the write that left this object. Panics if its fields belong to different
-/// writes.
+/// Returns the number of the write that left this object. Panics if the object does not have the
+/// number of frontends of that write.
 fn number_of(writer: u64, object: &Value) -> u64 {
     let number: u64 = object["annotations"]["number"].as_str().unwrap().parse().unwrap();
     let desired = desired(writer, number);
@@ -78,7 +78,7 @@ fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
 fn acknowledged_writes_survive_a_kill_at_any_time() {
     let kills = std::env::var("KILLS").map_or(KILLS, |text| text.parse().unwrap());
     let folder = Folder::new("api-kills");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let (over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut rng = Rng::with_seed(5);
     std::thread::scope(|scope| {

@@ -54,6 +54,7 @@ impl OwnAddresses {
         own
     }
 
+    /// Runs `ip addr` with a command, `replace` or `del`, for each address.
     fn each(&self, what: &str) {
         for address in self.0 {
             let mut ip = Command::new("ip");
@@ -69,6 +70,7 @@ impl Drop for OwnAddresses {
     }
 }
 
+/// Returns the generation of the tables in the output of `weir status`; 0 before the first commit.
 fn generation(status: &serde_json::Value) -> u64 {
     status["generation"].as_u64().unwrap()
 }
@@ -144,9 +146,9 @@ fn the_configuration_reloads_and_names_keys_that_need_a_restart() {
         Command::new("kill").args(["-HUP", &pid]).status().unwrap()
     };
     assert!(hangup().success());
-    let refused = |s: &serde_json::Value| s["config_file"]["error"].as_str().map(str::to_owned);
-    let status = folder.until(&["status"], |s| refused(s).is_some());
-    let text = refused(&status).unwrap();
+    let file_error = |s: &serde_json::Value| s["config_file"]["error"].as_str().map(str::to_owned);
+    let status = folder.until(&["status"], |s| file_error(s).is_some());
+    let text = file_error(&status).unwrap();
     assert!(text.contains("ingress.device = \"net_null5\"") && text.contains("restart fastpath"));
     assert_eq!(generation(&status), at + 1);
     let shown = folder.weir(&["--socket", &folder.socket(), "status"]);
@@ -154,7 +156,7 @@ fn the_configuration_reloads_and_names_keys_that_need_a_restart() {
     assert!(shown.contains("the configuration was rejected:") && shown.contains("net_null5"));
     folder.write("weir.toml", &other.replace("net_null5", "net_null0"));
     // The timeout is applied now.
-    folder.until(&["status"], |s| refused(s).is_none() && generation(s) == at + 2);
+    folder.until(&["status"], |s| file_error(s).is_none() && generation(s) == at + 2);
     assert!(slowpath.0.try_wait().unwrap().is_none(), "SIGHUP ends no process");
 }
 
@@ -236,21 +238,21 @@ fn the_control_socket_belongs_to_root_or_the_configured_group() {
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!(about(&folder).mode() & 0o7777, 0o600);
     slowpath.kill();
-    let named = |group: &str| {
+    let configure_group = |group: &str| {
         let config = folder.config();
         folder.write("weir.toml", &config.replace("[control]", &format!("[control]\n{group}")));
     };
-    named("group = \"nogroup\"");
+    configure_group("group = \"nogroup\"");
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!((about(&folder).mode() & 0o7777, about(&folder).gid()), (0o660, 65_534));
     slowpath.kill();
-    named("group = \"weir-none\"");
+    configure_group("group = \"weir-none\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(1));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     let message = r#"control.group = \"weir-none\""#;
     assert!(log.contains(message) && log.contains("groupadd"), "{log}");
-    named("group = \"weir\"");
+    configure_group("group = \"weir\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(log.contains("the same group as region.group"), "{log}");
@@ -262,21 +264,21 @@ fn xdp_tables_are_kernel_maps_and_each_plane_takes_over_from_the_other() {
     let dpdk = folder.config();
     let xdp = format!("plane = \"xdp\"\n{}", dpdk.replace("net_null", "wsp-none"));
     let (mut before, mut ids) = (folder.path.join("region/file"), Vec::new());
-    for (config, place) in
+    for (config, location) in
         [(&xdp, folder.maps()), (&dpdk, (&before.clone()).into()), (&xdp, folder.maps())]
     {
         folder.write("weir.toml", config);
         let slowpath = folder.slowpath();
         let status = folder.until(&["status"], |s| generation(s) > 0);
-        assert_eq!(status["region"], place.path().display().to_string());
+        assert_eq!(status["region"], location.path().display().to_string());
         assert!(!before.exists(), "{}", before.display());
         let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
         assert_eq!(log.contains("taken over from the region"), !ids.is_empty());
         let second = folder.slowpath().0.wait().unwrap();
         assert!(!second.success(), "a second writer is rejected, in maps as in a file");
-        ids.push(Region::open(&place).unwrap().tables(1).services().next().map(|(id, _)| id));
+        ids.push(Region::open(&location).unwrap().tables(1).services().next().map(|(id, _)| id));
         drop(slowpath);
-        before = place.path().to_owned();
+        before = location.path().to_owned();
     }
     assert!(ids[0].is_some() && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
 }

@@ -1,5 +1,5 @@
-//! The metrics as one interface: every series is declared, Prometheus reads them, and scrapes
-//! neither stop the control loop nor each other.
+//! Tests of the metrics: every series is declared, Prometheus reads them, and scrapes neither stop
+//! the control loop nor each other.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,6 +17,7 @@ use crate::floods::connect_from;
 use crate::reference::appliance_with_all_features;
 use crate::{check_with_promtool, generation};
 
+/// Value of `Accept` for the OpenMetrics format.
 const OPEN: &str = "application/openmetrics-text; version=1.0.0";
 
 /// Declared metrics without a sample in the test below, each with the reason and the test that
@@ -44,7 +45,7 @@ fn scrape(folder: &Folder, accept: &str) -> String {
 }
 
 #[test]
-fn every_series_is_declared_and_every_metric_has_one() {
+fn every_series_is_declared_and_every_declared_metric_has_a_series() {
     let folder = appliance_with_all_features("metrics-declared");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
@@ -114,7 +115,7 @@ fn requests_are_measured_by_route_and_changes_by_stage() {
     ] {
         assert!(text.contains(&line), "{line} is missing in\n{text}");
     }
-    // The time of the store is recorded after the change reached the next stage.
+    // The duration of the stage `store` is recorded only after the next stage has begun.
     eventually_within(DEFAULT_TIMEOUT, "durations of all stages", || {
         let text = scrape(&folder, OPEN);
         let has = |stage| {
@@ -198,7 +199,7 @@ fn a_real_prometheus_scrapes_every_series() {
         let stored = names.contains(&**name) || names.contains(&*format!("{name}_bucket"));
         assert!(stored, "Prometheus did not store {name}");
     }
-    // What Prometheus knows of types and help texts is what is declared.
+    // Prometheus has read the declared type.
     let metadata = prometheus.ask("/api/v1/targets/metadata?metric=weir_able&limit=1");
     assert_eq!(metadata[0]["type"], "gauge", "{metadata}");
     let exemplars = prometheus.ask(
@@ -245,7 +246,7 @@ fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
         s["services"] == 5_000 && generation(s) > 0
     });
     let before = generation(&status);
-    // As many as one source may have.
+    // As many connections as the listener permits one source.
     let stuck: Vec<TcpStream> = (0..4)
         .map(|_| {
             let mut stream = connect_from(Ipv4Addr::new(127, 9, 0, 2), folder.ports[2]).unwrap();
@@ -266,7 +267,7 @@ fn stuck_scrapers_do_not_delay_changes_with_5000_services() {
             let began = Instant::now();
             (scrape(&folder, OPEN), began.elapsed())
         };
-        // With the scrape below, at most as many as one source may have.
+        // Together with the last scrape of the test no more connections than one source may have.
         let all: Vec<_> = (0..3).map(|_| scope.spawn(timed)).collect();
         // A change while they run: it is in force only if the loop iterates.
         many_services(&folder, 4_999);

@@ -13,7 +13,7 @@ use crate::appliance::{Answer, Folder, Running};
 use crate::bgp::Polling;
 use crate::generation;
 
-/// An appliance with the page on loopback, without TLS unless `api` has it.
+/// An appliance with the page on loopback. It has no TLS unless its section `[api]` configures it.
 struct Site {
     folder: Folder,
     _slowpath: Running,
@@ -87,7 +87,7 @@ impl Site {
     }
 }
 
-/// Asserts that a response leads to the login form.
+/// Asserts that a response redirects to the login form.
 fn assert_login(answer: &Answer) {
     assert_eq!((answer.status, answer.header("location")), (303, Some("/login")), "{answer:?}");
 }
@@ -98,7 +98,7 @@ fn the_page_needs_a_session_and_a_session_only_reads() {
     for path in ["/", "/live", "/flows", "/?service=x"] {
         assert_login(&site.ask(path, &[]));
         assert_login(&site.with_cookie(path, "Cookie: weir-session=00"));
-        // A token is exchanged for a session, and is no session.
+        // A token cannot be used instead of a session, as a bearer token or as a cookie.
         let bearer = format!("Authorization: Bearer {}", token("read"));
         assert_login(&site.ask(path, &["--header", &bearer]));
         assert_login(&site.with_cookie(path, &format!("Cookie: weir-session={}", token("read"))));
@@ -251,13 +251,13 @@ fn with_tls_the_cookie_is_secure() {
     assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/; Secure"), "{cookie}");
     let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
     assert!(site.with_cookie("/", &cookie).body.contains("<bdi>token_file</bdi>"));
-    // A cookie that a page without TLS could have set is none.
+    // The cookie's name without TLS is not accepted: any page without TLS could have set it.
     let plain = cookie.replace("__Host-", "");
     assert_login(&site.with_cookie("/", &plain));
 }
 
 #[test]
-fn hostile_texts_are_shown_and_changes_have_their_time() {
+fn hostile_texts_are_escaped_and_changes_have_their_duration() {
     let site = Site::new("page-texts");
     let cookie = site.session("read");
     let _lcore = Polling::start(&site.folder);

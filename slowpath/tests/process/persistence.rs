@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::appliance::{Folder, Tmpfs};
 use crate::generation;
 
+/// Returns a service of the services file. `last` is the last byte of its address and of its
+/// backend's.
 fn service(name: &str, last: u8) -> String {
     format!(
         "[[service]]\nname = \"{name}\"\nmode = \"nat\"\n\
@@ -63,7 +65,7 @@ fn a_missing_services_file_keeps_its_services_until_it_returns() {
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!(names(&folder.until(&["services"], both)), ["shop/a", "shop/b"]);
 
-    // A backend was removed while slowpath was down.
+    // The service `shop/a` was removed from the file while slowpath was down.
     slowpath.kill();
     folder.write("services.toml", &service("shop/b", 12));
     let mut slowpath = folder.slowpath();
@@ -116,8 +118,8 @@ fn a_damaged_log_is_reported_and_copied_while_the_region_serves() {
     let status = folder.until(&["status"], |s| s["services_file"]["error"].is_string());
     let damage = status["store"]["damage"].as_str().unwrap();
     let log_file = folder.path.join("state/log");
-    let place = format!("{} is damaged at byte ", log_file.display());
-    for part in [&place, "a complete record follows at byte", "then restart slowpath"] {
+    let location = format!("{} is damaged at byte ", log_file.display());
+    for part in [&location, "a complete record follows at byte", "then restart slowpath"] {
         assert!(damage.contains(part), "no {part:?} in {damage}");
         assert!(log(&folder).contains(part), "no {part:?} in {}", log(&folder));
     }
@@ -132,7 +134,7 @@ fn a_damaged_log_is_reported_and_copied_while_the_region_serves() {
     }
     let shown = folder.weir(&["status"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("DAMAGED") && shown.contains(&place), "{shown}");
+    assert!(shown.contains("DAMAGED") && shown.contains(&location), "{shown}");
     let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
     assert!(metrics.contains("weir_store_damaged 1"), "{metrics}");
     assert_eq!(std::fs::read(&log_file).unwrap(), bad);
@@ -196,9 +198,9 @@ fn a_full_disk_rejects_writes_until_space_is_free() {
             all + &service(&format!("s/{n}"), n)
         }),
     );
-    let refused = |s: &Value| s["services_file"]["error"].as_str().map(str::to_owned);
-    let status = folder.until(&["status"], |s| refused(s).is_some());
-    let error = refused(&status).unwrap();
+    let file_error = |s: &Value| s["services_file"]["error"].as_str().map(str::to_owned);
+    let status = folder.until(&["status"], |s| file_error(s).is_some());
+    let error = file_error(&status).unwrap();
     assert!(error.contains("store's disk failed: No space left"), "{error}");
     assert_eq!(generation(&status), at);
     assert_eq!(names(&folder.until(&["services"], |s| s[0]["name"].is_string())), ["shop/a"]);
@@ -206,5 +208,5 @@ fn a_full_disk_rejects_writes_until_space_is_free() {
     assert_eq!(answer.status, 404, "{answer:?}");
     std::fs::remove_file(&filler).unwrap();
     folder.until(&["services"], |s| names(s).len() == 59);
-    folder.until(&["status"], |s| refused(s).is_none());
+    folder.until(&["status"], |s| file_error(s).is_none());
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::appliance::{Folder, Running};
 
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
+/// Subscription of the consumers.
 const FOREIGN: &str = "00000000-0000-0000-0000-0000000000bb";
 /// Maximum duration of one wait: Azure is polled every few seconds, and a wait may take many steps.
 const TIMEOUT: Duration = Duration::from_secs(240);
@@ -18,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(240);
 /// An emulated Azure, with the consumers' subscription and a network in it.
 struct Stage {
     azure: Emulator,
-    _serves: tokio::runtime::Runtime,
+    _runtime: tokio::runtime::Runtime,
 }
 
 /// Returns the id of the consumers' virtual network.
@@ -31,17 +32,17 @@ fn spoke() -> String {
 
 impl Stage {
     fn new() -> Stage {
-        let mut serves = tokio::runtime::Builder::new_multi_thread();
-        let serves = serves.worker_threads(1).enable_all().build().unwrap();
-        let mut world = AzureState::sample();
-        world.groups.push(format!("/subscriptions/{FOREIGN}/resourceGroups/guest"));
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let mut state = AzureState::sample();
+        state.groups.push(format!("/subscriptions/{FOREIGN}/resourceGroups/guest"));
         let subnet = json!({ "name": "endpoints",
             "properties": { "addressPrefix": "10.7.0.0/24" } });
         let properties = json!({
             "addressSpace": { "addressPrefixes": ["10.7.0.0/16"] }, "subnets": [subnet],
         });
-        world.write(&spoke(), json!({ "location": "westeurope", "properties": properties }));
-        Stage { azure: serves.block_on(Emulator::start(world)).unwrap(), _serves: serves }
+        state.write(&spoke(), json!({ "location": "westeurope", "properties": properties }));
+        Stage { azure: runtime.block_on(Emulator::start(state)).unwrap(), _runtime: runtime }
     }
 
     fn slowpath(&self, folder: &Folder) -> Running {
@@ -60,6 +61,7 @@ impl Stage {
         folder
     }
 
+    /// Writes the appliance's configuration.
     fn configure(&self, folder: &Folder, name: &str, owner: &str) {
         let config = folder.config().replace("name = \"weir-p\"", &format!("name = \"{name}\""));
         let (resources, metadata) = (&self.azure.url, &self.azure.imds);
@@ -81,20 +83,21 @@ impl Stage {
                 "status": "Pending", "description": "let us in", "actionsRequired": "None",
             },
         }});
-        self.azure.with(|world| {
-            let mut all = world.resources.iter_mut();
+        self.azure.with(|state| {
+            let mut all = state.resources.iter_mut();
             let service = all.find(|one| one.id.contains("/privateLinkServices/")).unwrap();
             let exists = &mut service.body["properties"]["privateEndpointConnections"];
             exists.as_array_mut().unwrap().push(connection);
         });
     }
 
+    /// Returns whether Azure has a resource whose ID contains `kind`.
     fn exists(&self, kind: &str) -> bool {
-        self.azure.with(|world| world.resources.iter().any(|one| one.id.contains(kind)))
+        self.azure.with(|state| state.resources.iter().any(|one| one.id.contains(kind)))
     }
 }
 
-/// Returns a link whose connections have to be approved by hand.
+/// Returns a `PrivateLinkService` whose connections have to be approved by hand.
 fn link() -> String {
     let spec = json!({
         "load_balancer_ip": "10.1.0.5", "subscription": SUBSCRIPTION, "resource_group": "north",
@@ -120,12 +123,14 @@ fn until(folder: &Folder, args: &[&str], fits: impl Fn(&Value) -> bool) -> Value
     folder.until_within(TIMEOUT, &[&["pls"], args].concat(), fits)
 }
 
+/// Returns the condition of a type.
 fn condition<'v>(shown: &'v Value, aspect: &str) -> Option<&'v Value> {
     let conditions = shown["status"]["conditions"].as_array();
     conditions.into_iter().flatten().find(|condition| condition["type"] == aspect)
 }
 
-fn is(shown: &Value, aspect: &str) -> bool {
+/// Returns whether the condition of this type is true.
+fn is_true(shown: &Value, aspect: &str) -> bool {
     condition(shown, aspect).is_some_and(|condition| condition["status"] == "True")
 }
 
@@ -140,10 +145,10 @@ fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     folder.write("desired/link.yaml", &link());
     let mut slowpath = stage.slowpath(&folder);
     let show = ["show", "shop/web"];
-    let waits = until(&folder, &show, |shown| is(shown, "ConnectionsWaiting"));
+    let waits = until(&folder, &show, |shown| is_true(shown, "ConnectionsWaiting"));
     let connection = waits["status"]["service"]["connections"][0]["name"].as_str().unwrap();
     assert_eq!(folder.weir(&["pls", "show", "shop/web"]).status.code(), Some(1));
-    assert!(!is(&waits, "AzurePrivateLinkServiceAvailable"), "{waits}");
+    assert!(!is_true(&waits, "AzurePrivateLinkServiceAvailable"), "{waits}");
 
     slowpath.kill();
     let _again = stage.slowpath(&folder);
@@ -160,7 +165,7 @@ fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     assert!(table.starts_with("NAME") && table.contains("shop/web"), "{table}");
     let path = "/v1/objects/private-link-services/shop/web?source=file";
     let object = folder.request("GET", path, &[], "").json();
-    assert!(is(&object, "AzurePrivateLinkServiceAvailable"), "{object}");
+    assert!(is_true(&object, "AzurePrivateLinkServiceAvailable"), "{object}");
     assert_eq!(object["finalizers"], json!(["weir.dev/private-link-cleanup"]));
     let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
     assert!(metrics.contains("weir_private_link_available 1"), "{metrics}");
@@ -189,6 +194,7 @@ fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     assert_eq!(folder.request("GET", path, &[], "").status, 404);
 }
 
+/// Creates the link through the API as well, and asserts that the file's object has precedence.
 fn assert_second_object_is_shadowed(folder: &Folder) {
     let path = "/v1/objects/private-link-services/shop/web";
     let put = folder.request("PUT", path, &[("Content-Type", "application/json")], &link());
@@ -211,11 +217,11 @@ fn an_appliance_that_is_not_the_owner_only_observes() {
     until(&folder, &["list"], |rows| rows == &json!([]));
     let path = "/v1/objects/private-link-services/shop/web";
     let wrong = link().replace("westeurope", "West Europe");
-    let refused = folder.request("PUT", path, &[("Content-Type", "application/json")], &wrong);
-    assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("spec.location")));
+    let rejected = folder.request("PUT", path, &[("Content-Type", "application/json")], &wrong);
+    assert_eq!((rejected.status, &rejected.json()["field"]), (422, &json!("spec.location")));
     let put = folder.request("PUT", path, &[("Content-Type", "application/json")], &link());
     assert_eq!(put.status, 201, "{put:?}");
-    let shown = until(&folder, &["show", "shop/web"], |shown| is(shown, "Observed"));
+    let shown = until(&folder, &["show", "shop/web"], |shown| is_true(shown, "Observed"));
     assert!(condition(&shown, "Observed").unwrap()["message"].to_string().contains("weir-a"));
     assert!(folder.weir(&["pls", "pause", "shop/web"]).status.success());
     let spec = |shown: &Value| shown["spec"]["paused"].clone();
@@ -227,8 +233,8 @@ fn an_appliance_that_is_not_the_owner_only_observes() {
     until(&folder, &["list"], |rows| rows == &json!([]));
 }
 
-/// Returns a link with automatic approval; subscription, group and location come from the
-/// configuration.
+/// Returns a `PrivateLinkService` with automatic approval. Its subscription, resource group and
+/// location are those of the configuration.
 fn plain_link() -> String {
     let network = spoke();
     let endpoint = json!({ "subnet": format!("{network}/subnets/endpoints"), "network": network });
@@ -239,15 +245,16 @@ fn plain_link() -> String {
 const SHOW: [&str; 2] = ["show", "shop/web"];
 
 fn available(shown: &Value) -> bool {
-    is(shown, "AzurePrivateLinkServiceAvailable")
+    is_true(shown, "AzurePrivateLinkServiceAvailable")
 }
 
 fn alias(shown: &Value) -> String {
     shown["status"]["service"]["alias"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Returns whether the appliance only observes the link, which `owner` owns.
 fn observes(shown: &Value, owner: &str) -> bool {
-    is(shown, "Observed")
+    is_true(shown, "Observed")
         && condition(shown, "Observed").unwrap()["message"].as_str().unwrap().contains(owner)
 }
 
@@ -258,7 +265,7 @@ fn ownership_moves_by_configuration() {
     folders.iter().for_each(|folder| folder.write("desired/link.yaml", &plain_link()));
     let mut first = stage.slowpath(&folders[0]);
     let owned = until(&folders[0], &SHOW, available);
-    assert!(!is(&owned, "Observed"), "{owned}");
+    assert!(!is_true(&owned, "Observed"), "{owned}");
     // An observer that finds no service checks again only after two minutes, so it is started once
     // there is a service. In the test with a lease, both appliances start together.
     let mut second = stage.slowpath(&folders[1]);
@@ -270,7 +277,7 @@ fn ownership_moves_by_configuration() {
     stage.configure(&folders[1], "weir-2", "owner = \"weir-2\"");
     let _second = stage.slowpath(&folders[1]);
     let taken = until(&folders[1], &SHOW, available);
-    assert!(!is(&taken, "Observed") && alias(&taken) == alias(&owned), "{taken}");
+    assert!(!is_true(&taken, "Observed") && alias(&taken) == alias(&owned), "{taken}");
     let calls = stage.azure.take_calls();
     let written = calls.iter().filter(|call| ["PUT", "DELETE"].contains(&&*call.method));
     let written: Vec<&str> = written.map(|call| call.operation.as_str()).collect();
@@ -284,7 +291,7 @@ fn ownership_by_lease_moves_when_the_owner_is_killed() {
         "/subscriptions/{SUBSCRIPTION}/resourceGroups/north/providers/Microsoft.Network/\
          privateDnsZones/weir.lease"
     );
-    stage.azure.with(|world| world.write(&zone, json!({ "location": "global", "properties": {} })));
+    stage.azure.with(|state| state.write(&zone, json!({ "location": "global", "properties": {} })));
     let names = ["weir-3", "weir-4"];
     let lease = format!("lease_zone = \"{zone}\"\nlease_s = 15");
     let folders = names.map(|name| stage.appliance(name, &lease));
@@ -299,7 +306,8 @@ fn ownership_by_lease_moves_when_the_owner_is_killed() {
     let other = 1 - owner;
     let owned = until(&folders[owner], &SHOW, available);
     running[owner].kill();
-    let taken = until(&folders[other], &SHOW, |shown| available(shown) && !is(shown, "Observed"));
+    let taken =
+        until(&folders[other], &SHOW, |shown| available(shown) && !is_true(shown, "Observed"));
     assert_eq!(alias(&taken), alias(&owned), "it is the same service");
     // The new owner may delete what the other one created.
     remove_the_only_file(&folders[other]);

@@ -71,7 +71,7 @@ const RUN: [(&str, &str); 9] = [
     ("net_e1000_em", "`make nics`: as above"),
     ("net_vmxnet3", "`make nics`: a stopped poll loop and bad frames"),
     ("net_af_packet", "the lab: all of its tests with `plane = \"dpdk\"`"),
-    ("net_ring", "reset, removal and stalls: `tests/scenarios/nic_trouble.rs`"),
+    ("net_ring", "reset, removal and stalls: `tests/scenarios/nic_faults.rs`"),
     ("net_pcap", "cases and agreement of the planes"),
     ("net_memif", "benchmarks"),
     ("net_null", "benchmarks, bursts"),
@@ -285,8 +285,8 @@ fn the_reference_of_the_api_is_current() {
                     names.push(format!("`{name}`"));
                 }
                 let about = parameter["description"].as_str().unwrap_or_default();
-                let place = parameter["in"].as_str().unwrap();
-                parameters.entry((name.to_owned(), place)).or_insert_with(|| about.to_owned());
+                let location = parameter["in"].as_str().unwrap();
+                parameters.entry((name.to_owned(), location)).or_insert_with(|| about.to_owned());
             }
             let (method, names) = (method.to_uppercase(), names.join(", "));
             let summary = cell(operation["summary"].as_str().unwrap());
@@ -302,8 +302,8 @@ fn the_reference_of_the_api_is_current() {
         writeln!(page, "| {method} | `{path}` | {} |", call.role).unwrap();
     }
     page += "\n## Parameters\n\n| name | in | meaning |\n|---|---|---|\n";
-    for ((name, place), about) in &parameters {
-        writeln!(page, "| `{name}` | {place} | {} |", cell(about)).unwrap();
+    for ((name, location), about) in &parameters {
+        writeln!(page, "| `{name}` | {location} | {} |", cell(about)).unwrap();
     }
     assert_current("api.md", &page);
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::{Answer, Folder};
 use crate::command::with_an_lcore;
 use crate::generation;
@@ -47,12 +47,13 @@ fn assert_applied(folder: &Folder) {
     });
 }
 
+/// Returns the output of `weir`, with its errors.
 fn shown(folder: &Folder, args: &[&str]) -> String {
     let out = folder.weir(args);
     String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
 }
 
-/// Returns an appliance with these services in force.
+/// Returns the folder of an appliance with this services file.
 fn with_services(name: &str, text: &str) -> Folder {
     let folder = Folder::new(name);
     folder.write("services.toml", text);
@@ -115,7 +116,7 @@ fn an_empty_commented_out_or_truncated_file_removes_no_service() {
 }
 
 #[test]
-fn a_non_regular_or_vanished_file_in_a_folder_changes_nothing() {
+fn a_non_regular_file_or_a_large_removal_in_a_folder_changes_nothing() {
     let files = [("a.toml", text(1, 8)), ("b.toml", text(21, 2))];
     let (folder, services) = with_folder("removal-folder", &files);
     let _slowpath = folder.slowpath();
@@ -209,28 +210,29 @@ fn the_removal_limit_is_reloaded_at_run_time() {
     let folder = with_services("removal-share", &text(1, 10));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| status["services"] == 10);
-    let share = |percent: u8, taken: usize| {
+    let set_limit = |percent: u8, times: usize| {
         let config = folder.config();
         let control = "[control]\n";
         assert!(config.contains(control));
         let changed = format!("{control}max_removal_percent = {percent}\n");
         folder.write("weir.toml", &config.replace(control, &changed));
-        let is_taken = |_: &Value| {
+        let is_applied = |_: &Value| {
             let log = fs::read_to_string(folder.path.join("log")).unwrap();
-            log.matches("configuration applied").count() == taken
+            log.matches("configuration applied").count() == times
         };
-        folder.until(&["status"], is_taken);
+        folder.until(&["status"], is_applied);
     };
-    share(0, 1);
+    set_limit(0, 1);
     folder.write("services.toml", &text(1, 9));
     assert_held(&folder, "more than the 0 % of control.max_removal_percent");
     folder.write("services.toml", &text(1, 10));
     assert_applied(&folder);
-    share(80, 2);
+    set_limit(80, 2);
     folder.write("services.toml", &text(1, 2));
     folder.until(&["status"], |status| status["services"] == 2);
 }
 
+/// Sends a request below `/v1/sources`.
 fn request(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
     folder.request(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
 }
@@ -246,7 +248,7 @@ fn session(folder: &Folder, objects: &Value) -> String {
 #[test]
 fn a_session_that_lost_its_services_is_held_but_single_deletes_are_applied() {
     let folder = Folder::new("removal-session");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |_| true);
     let service = |n: usize| {

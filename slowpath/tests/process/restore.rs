@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::{Folder, Running, Tmpfs, weir};
 use crate::generation;
 
@@ -17,7 +17,7 @@ const NOBODY: u32 = 65_534;
 /// Number of objects of the large store.
 const MANY: usize = 10_000;
 /// System calls before which the commands are killed: those by which they change something, and
-/// those between them.
+/// some between those.
 const KILLED_AT: [&str; 25] = [
     "openat",
     "chown",
@@ -45,7 +45,7 @@ const KILLED_AT: [&str; 25] = [
     "sendmsg",
     "flock",
 ];
-/// All system calls of Linux that change files or send.
+/// System calls of Linux that change files or send data, except `openat` and `open`.
 const CHANGES: [&str; 48] = [
     "chmod",
     "chown",
@@ -97,15 +97,15 @@ const CHANGES: [&str; 48] = [
     "writev",
 ];
 
-/// A machine whose configuration file is that of every other one: its paths and ports are in the
-/// environment, and its name and address are "auto".
-struct MachineOfSet {
+/// A machine with the configuration file that all machines of a test share: its paths and ports are
+/// in the environment, and its name and addresses are "auto".
+struct Machine {
     folder: Folder,
     name: &'static str,
 }
 
-impl MachineOfSet {
-    fn new(name: &'static str, address: &str) -> MachineOfSet {
+impl Machine {
+    fn new(name: &'static str, address: &str) -> Machine {
         let folder = Folder::new(&format!("restore-{name}"));
         for file in ["weir.toml", "services.toml"] {
             std::fs::remove_file(folder.path.join(file)).unwrap();
@@ -115,9 +115,10 @@ impl MachineOfSet {
              address = [\"{address}/24\"]\n"
         );
         folder.write("auto.toml", &values);
-        MachineOfSet { folder, name }
+        Machine { folder, name }
     }
 
+    /// Returns the configuration that all machines share, with further lines.
     fn configuration(more: &str) -> String {
         format!(
             "name = \"auto\"\n[fastpath]\nhugepages = false\nlcores = [1]\n[region]\n\
@@ -126,6 +127,7 @@ impl MachineOfSet {
         )
     }
 
+    /// Returns the environment variables with the machine's own settings.
     fn environment(&self) -> Vec<(&'static str, String)> {
         let path = |name: &str| self.folder.path.join(name).display().to_string();
         let [http, tcp, metrics] = self.folder.ports;
@@ -165,8 +167,8 @@ impl MachineOfSet {
     }
 }
 
-/// Returns kind, name, source and spec of all desired objects in the store. `weir get` shows the
-/// view of the control loop, which follows.
+/// Returns kind, name, source and spec of all desired objects in the store. `weir get` would show
+/// those of the control loop, which lag behind the store.
 fn objects(folder: &Folder) -> Vec<[Value; 4]> {
     let all = folder.request("GET", "/v1/backup", &[], "").json();
     let parts = |object: &Value| ["kind", "name", "source", "spec"].map(|key| object[key].clone());
@@ -206,6 +208,7 @@ fn add(folder: &Folder, name: &str) {
     run(folder, &[&["service", "add", name][..], &frontend, &["--wait", "0"]].concat(), 0);
 }
 
+/// Returns a services file with one service.
 fn service_file(name: &str, address: &str) -> String {
     format!(
         "[[service]]\nname = \"{name}\"\nmode = \"nat\"\n\
@@ -222,9 +225,9 @@ fn names(folder: &Path) -> BTreeSet<String> {
 
 #[test]
 fn a_backup_makes_another_machine_the_same_appliance_under_its_own_name() {
-    let a = MachineOfSet::new("a", "10.97.1.10");
+    let a = Machine::new("a", "10.97.1.10");
     let secrets = format!("[bgp]\nsecrets = \"{}\"\n", path(&a.folder, "bgp"));
-    a.folder.write("weir.toml", &MachineOfSet::configuration(&secrets));
+    a.folder.write("weir.toml", &Machine::configuration(&secrets));
     std::fs::set_permissions(a.folder.path.join("weir.toml"), PermissionsExt::from_mode(0o640))
         .unwrap();
     std::fs::create_dir_all(a.folder.path.join("services")).unwrap();
@@ -267,8 +270,8 @@ fn a_backup_makes_another_machine_the_same_appliance_under_its_own_name() {
     assert_eq!(std::fs::metadata(&backup).unwrap().mode() & 0o7777, 0o600);
     drop(slowpath);
 
-    // Nothing is there but the values of the machine. slowpath cannot run without a configuration.
-    let b = MachineOfSet::new("b", "10.97.1.99");
+    // The other machine has the file with its own values only, so slowpath cannot run there yet.
+    let b = Machine::new("b", "10.97.1.99");
     let only = |what: &'static str| ["restore", &backup, "--wait", "0", "--only", what];
     let (text, _) = b.run(&[&only("configuration")[..], &["--dry-run"]].concat(), 0);
     assert!(text.contains("services/one.toml: would be created"), "{text}");
@@ -309,7 +312,7 @@ fn a_backup_makes_another_machine_the_same_appliance_under_its_own_name() {
     assert!(error.contains("the backup contains it from the sources `api` and `file`"), "{error}");
     b.run(&["restore", &both, "--dry-run"], 0);
 
-    // The path of the secret is that of the backup. A missing one is named.
+    // A secret is not in the backup, only its path: the restore names a file that does not exist.
     std::fs::remove_file(a.folder.path.join("bgp/router/password")).unwrap();
     let (text, _) = b.run(&["restore", &backup, "--dry-run"], 0);
     let missing = format!("missing: {}", path(&a.folder, "bgp/router/password"));
@@ -323,8 +326,8 @@ fn a_backup_makes_another_machine_the_same_appliance_under_its_own_name() {
 
 #[test]
 fn an_empty_directory_of_services_is_restored() {
-    let (a, b) = (MachineOfSet::new("e", "10.97.1.10"), MachineOfSet::new("f", "10.97.1.99"));
-    a.folder.write("weir.toml", &MachineOfSet::configuration(""));
+    let (a, b) = (Machine::new("e", "10.97.1.10"), Machine::new("f", "10.97.1.99"));
+    a.folder.write("weir.toml", &Machine::configuration(""));
     std::fs::create_dir(a.folder.path.join("services")).unwrap();
     let backup = path(&a.folder, "backup");
     let (text, _) = a.run(&["backup", &backup, "--only", "configuration"], 0);
@@ -371,7 +374,7 @@ fn values_of_another_machine_are_named_and_restored_only_on_request() {
 }
 
 #[test]
-fn what_is_not_valid_here_restores_nothing() {
+fn rejected_backups_and_restores_change_nothing() {
     let folder = Folder::new("restore-invalid");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -411,7 +414,7 @@ fn what_is_not_valid_here_restores_nothing() {
     assert!(error.contains("there is no directory /nowhere; create it"), "{error}");
     assert_eq!(read(&folder, "weir.toml"), changed);
 
-    // Damage, and another file.
+    // A damaged backup, an incomplete one, and a file that is no backup.
     let bytes = std::fs::read(&backup).unwrap();
     let mut damaged = bytes.clone();
     damaged[bytes.len() / 3] ^= 1;
@@ -445,7 +448,7 @@ fn what_is_not_valid_here_restores_nothing() {
 #[test]
 fn the_api_stores_a_list_as_a_whole_or_not_at_all() {
     let folder = Folder::new("restore-list");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let list = |body: &str, query: &str| {
@@ -506,7 +509,7 @@ fn a_full_disk_leaves_no_backup_and_no_half_restore() {
     std::fs::write(files.0.join("services.toml"), service_file("file/old", "203.0.113.1")).unwrap();
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
-    // Longer than a page, which a full file system in memory may still have in a file.
+    // Longer than a page: on a full tmpfs, the last page of a file may have space left.
     let body = json!({ "annotations": { "text": "x".repeat(9_000) }, "spec": {} });
     let json = [("Content-Type", "application/json")];
     folder.request("PUT", "/v1/objects/services/shop/web", &json, &body.to_string());
@@ -522,7 +525,7 @@ fn a_full_disk_leaves_no_backup_and_no_half_restore() {
     program.args(["--config", &path(&folder, "weir.toml"), "backup", "-"]).stdout(full);
     assert!(exits(&program.output().unwrap(), 2).1.contains("the backup is incomplete"));
 
-    // The disk of the services file, beside that of the configuration file.
+    // The disk of the services file is full, that of the configuration file is not.
     let changed = service_file("file/new", "203.0.113.2");
     std::fs::write(files.0.join("services.toml"), &changed).unwrap();
     folder.write("weir.toml", &(config.clone() + "\n# changed\n"));
@@ -594,7 +597,7 @@ fn members_of_the_control_group_back_up_and_restore_objects_alone() {
 #[test]
 fn a_store_with_ten_thousand_objects_is_restored_and_read_without_slowpath() {
     let folder = Folder::new("restore-many");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let service = |number: usize| {
@@ -670,9 +673,9 @@ fn killed(folder: &Folder, call: &str, at: usize, args: &[&str]) -> bool {
     signal == Some(9)
 }
 
-/// Runs `weir`, which must succeed, and asserts that it is killed at each of the system calls by
-/// which it changes something.
-fn assert_all_changes_are_known(folder: &Folder, args: &[&str]) {
+/// Runs `weir`, which must succeed, and asserts that [`KILLED_AT`] has all of its system calls that
+/// are in [`CHANGES`].
+fn assert_all_changes_are_in_killed_at(folder: &Folder, args: &[&str]) {
     let trace = path(folder, "trace");
     let mut program = strace(&trace, &[]);
     program.args(["--config", &path(folder, "weir.toml")]).args(args);
@@ -715,7 +718,7 @@ fn a_restore_killed_at_any_system_call_is_completed_or_undone() {
     let restore = ["restore", &backup, "--wait", "0"];
     let (mut kills, mut interrupted) = (0, 0);
     reset();
-    assert_all_changes_are_known(&folder, &restore);
+    assert_all_changes_are_in_killed_at(&folder, &restore);
     for call in KILLED_AT {
         for at in 1.. {
             reset();
@@ -724,8 +727,8 @@ fn a_restore_killed_at_any_system_call_is_completed_or_undone() {
                 break;
             }
             kills += 1;
-            let is_noted = folder.path.join(".weir-restore/journal.json").exists();
-            if is_noted {
+            let has_journal = folder.path.join(".weir-restore/journal.json").exists();
+            if has_journal {
                 interrupted += 1;
                 let (_, error) = run(&folder, &["status"], 1);
                 assert!(error.contains("`weir restore --undo`"), "{call} {at}: {error}");
@@ -735,7 +738,7 @@ fn a_restore_killed_at_any_system_call_is_completed_or_undone() {
                 let state = state(&folder);
                 assert!(state == old || state == new, "{call} {at}: {state:?}");
             }
-            if is_noted && at % 2 == 0 {
+            if has_journal && at % 2 == 0 {
                 run(&folder, &["restore", "--undo"], 0);
                 assert_eq!(state(&folder).0, old.0, "{call} {at}");
                 assert_eq!(names(&folder.path), entries, "{call} {at}");
@@ -758,15 +761,15 @@ fn an_interrupted_restore_is_undone_in_any_directory_and_keeps_corrections() {
     folder.write("weir.toml", &old);
     folder.write("services.toml", &(service_file("default/web", "203.0.113.1") + "# old\n"));
     let services = read(&folder, "services.toml");
-    let note = folder.path.join(".weir-restore/journal.json");
+    let journal = folder.path.join(".weir-restore/journal.json");
     // Killed before the second file is moved to its path; the first renames are those of copies and
-    // of the note.
+    // of the journal.
     let interrupt = || {
         for at in 1.. {
             let mut program = with_fault("rename", &format!("signal=SIGKILL:when={at}"));
             program.args(["--config", "weir.toml", "restore", &backup]).current_dir(&folder.path);
             output(program);
-            if note.exists() && read(&folder, "weir.toml") != old {
+            if journal.exists() && read(&folder, "weir.toml") != old {
                 return;
             }
             assert!(at < 20, "the restore does not replace two files one after the other");
@@ -783,7 +786,7 @@ fn an_interrupted_restore_is_undone_in_any_directory_and_keeps_corrections() {
         (read(&folder, "weir.toml"), read(&folder, "services.toml")),
         (old.clone(), services)
     );
-    assert!(!note.exists());
+    assert!(!journal.exists());
 
     interrupt();
     let corrected = read(&folder, "weir.toml") + "# a correction\n";
@@ -828,15 +831,15 @@ fn what_a_restore_reports_after_a_failed_sync_is_true() {
             program.args(["restore", &backup, "--wait", "0"]);
             let out = output(program);
             let error = String::from_utf8_lossy(&out.stderr).into_owned();
-            let is_noted = folder.path.join(".weir-restore/journal.json").exists();
+            let has_journal = folder.path.join(".weir-restore/journal.json").exists();
             let outcome = match out.status.code() {
                 Some(0) if error.is_empty() => break,
                 Some(0) => {
-                    assert!(error.contains("warning: ") && !is_noted, "{at}{end}: {error}");
+                    assert!(error.contains("warning: ") && !has_journal, "{at}{end}: {error}");
                     assert_eq!(state(), new, "{at}{end}: {error}");
                     "restored with a warning"
                 }
-                Some(2) if is_noted => {
+                Some(2) if has_journal => {
                     assert!(
                         error.contains("some files of the configuration may be new"),
                         "{error}"
@@ -891,7 +894,7 @@ fn a_backup_killed_at_any_system_call_is_whole_or_absent() {
         let mut backup = vec!["backup", target.as_str()];
         backup.extend(force.then_some("--force"));
         let _ = std::fs::remove_file(&target);
-        assert_all_changes_are_known(&folder, &backup);
+        assert_all_changes_are_in_killed_at(&folder, &backup);
         for call in KILLED_AT {
             for at in 1.. {
                 let _ = std::fs::remove_file(&target);
@@ -921,7 +924,7 @@ fn a_backup_killed_at_any_system_call_is_whole_or_absent() {
 #[test]
 fn objects_are_restored_all_or_none_when_slowpath_is_killed() {
     let folder = Folder::new("restore-slowpath-kill");
-    folder.write("weir.toml", &without_file(&folder));
+    folder.write("weir.toml", &config_without_services(&folder));
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let count = 400;
@@ -939,7 +942,7 @@ fn objects_are_restored_all_or_none_when_slowpath_is_killed() {
         let body = list(round);
         let acknowledged = std::thread::scope(|scope| {
             let sent = scope.spawn(|| folder.try_request("POST", "/v1/restore", &json, &body));
-            // Around the moment of the write, which the rounds approach from both sides.
+            // Adjusted after each round, so that kills come shortly before and after the write.
             std::thread::sleep(delay);
             slowpath.kill();
             sent.join().unwrap().is_ok_and(|answer| answer.status == 200)

@@ -12,12 +12,13 @@ use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 
-use crate::api::{without_file, write_certificate};
+use crate::api::{config_without_services, write_certificate};
 use crate::appliance::{Folder, Running};
 use crate::floods::{Client, metric};
 use crate::generation;
 
 const FIRST: &str = "first-0123456789abcdef";
+/// Source address of the client that follows the credentials.
 const HOME: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// Starts an appliance with an API over TLS, with more lines in its section.
@@ -25,7 +26,7 @@ fn start(name: &str, more: &str) -> (Folder, Running, Client) {
     let (folder, port) = (Folder::new(name), free_port());
     folder.write("token", FIRST);
     let api = write_certificate(&folder, port);
-    folder.write("weir.toml", &(without_file(&folder) + &api + more));
+    folder.write("weir.toml", &(config_without_services(&folder) + &api + more));
     let slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let client = Client::new(&folder, port);
@@ -33,12 +34,12 @@ fn start(name: &str, more: &str) -> (Folder, Running, Client) {
     (folder, slowpath, client)
 }
 
-/// Replaces the certificate by one that is valid until the start of this year.
-fn write_pair(folder: &Folder, until: i32) {
+/// Replaces the certificate and its key by a pair that expires at the start of a year.
+fn write_pair(folder: &Folder, expiry_year: i32) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     params.not_before = date_time_ymd(2019, 1, 1);
-    params.not_after = date_time_ymd(until, 1, 1);
+    params.not_after = date_time_ymd(expiry_year, 1, 1);
     folder.write("cert.pem", &params.self_signed(&key).unwrap().pem());
     folder.write("key.pem", &key.serialize_pem());
 }

@@ -1,12 +1,12 @@
-//! Tests of the API generated from its OpenAPI document (schemathesis): no request causes a server
-//! error, and every response conforms to the document.
+//! Test of the API by schemathesis, which generates requests from the OpenAPI document: none causes
+//! a server error, and every response conforms to the document.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::Folder;
 use crate::generation;
 use patience::ports::free_port;
@@ -56,7 +56,7 @@ fn responses_match_the_openapi_document() {
     // Keeps the first policy in force whatever policies are generated: no connections to foreign
     // neighbors are opened, and the BGP documents have rows.
     let api = api + "[bgp]\non_conflict = \"keep\"\n";
-    folder.write("weir.toml", &(without_file(&folder) + &api));
+    folder.write("weir.toml", &(config_without_services(&folder) + &api));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let neighbor = json!({ "address": "127.0.0.1", "port": free_port(), "asn": 65002 });

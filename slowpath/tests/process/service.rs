@@ -13,7 +13,7 @@ use crate::stall::Ext4;
 
 /// Upper bound of any wait.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The watchdog's timeout; beats are due four times as often.
+/// The watchdog's timeout. slowpath sends `WATCHDOG=1`, a beat, four times as often.
 const WATCHDOG: Duration = Duration::from_secs(1);
 /// Debian's user and group without privileges.
 const NOBODY: u32 = 65_534;
@@ -75,6 +75,7 @@ impl Manager {
     }
 }
 
+/// Sends a signal, given as for `kill`: `-HUP`.
 fn signal(slowpath: &Running, signal: &str) {
     let pid = slowpath.0.id().to_string();
     assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
@@ -112,7 +113,7 @@ fn readiness_reload_and_shutdown_are_reported() {
     signal(&slowpath, "-HUP");
     manager.wait_for("RELOADING=1");
     manager.wait_for("READY=1");
-    // A rejected file ends it too.
+    // A reload with a rejected file ends too.
     folder.until(&["status"], |status| status["services_file"]["error"].is_string());
 
     signal(&slowpath, "-TERM");
@@ -182,12 +183,13 @@ fn slowpath_runs_as_another_user_and_as_root_on_the_same_files() {
     };
     let process = format!("/proc/{}", slowpath.0.id());
     let status = std::fs::read_to_string(format!("{process}/status")).unwrap();
-    // Without the capability to reach files, which it needs only to open the region: each thread.
+    // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN. Each thread has dropped CAP_DAC_READ_SEARCH, which is
+    // needed only to open the region.
     let granted = 1 << 10 | 1 << 12;
     for set in ["CapEff:", "CapPrm:", "CapAmb:"] {
         assert_eq!(capabilities(&status, set), granted, "{set} {status}");
     }
-    let mut without = 0;
+    let mut without_capabilities = 0;
     for thread in std::fs::read_dir(format!("{process}/task")).unwrap() {
         // A thread may end meanwhile.
         let Ok(status) = std::fs::read_to_string(thread.unwrap().path().join("status")) else {
@@ -196,9 +198,9 @@ fn slowpath_runs_as_another_user_and_as_root_on_the_same_files() {
         for set in ["CapEff:", "CapPrm:", "CapAmb:"] {
             assert_eq!(capabilities(&status, set) & !granted, 0, "{set} {status}");
         }
-        without += u32::from(capabilities(&status, "CapPrm:") == 0);
+        without_capabilities += u32::from(capabilities(&status, "CapPrm:") == 0);
     }
-    assert_eq!(without, 2, "the threads of the log and of the history have none");
+    assert_eq!(without_capabilities, 2, "the threads of the log and of the event history");
     slowpath.kill();
 
     // As root, by hand, and then as the user again.

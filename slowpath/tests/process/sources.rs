@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use patience::{check, eventually};
 use serde_json::{Value, json};
 
-use crate::api::without_file;
+use crate::api::config_without_services;
 use crate::appliance::{Answer, Folder, Running};
 use crate::generation;
 
@@ -21,12 +21,14 @@ fn appliance(name: &str, sources: &[&str]) -> Folder {
     folder
 }
 
+/// Writes a configuration with these sources, as for `appliance`.
 fn configure(folder: &Folder, sources: &[&str]) {
     let sources: String =
         sources.iter().map(|rest| format!("[[source]]\nname = {rest}\n")).collect();
-    folder.write("weir.toml", &(without_file(folder) + &sources));
+    folder.write("weir.toml", &(config_without_services(folder) + &sources));
 }
 
+/// Starts slowpath, and waits until it responds.
 fn start(folder: &Folder) -> Running {
     let running = folder.slowpath();
     folder.until(&["status"], |_| true);
@@ -37,8 +39,8 @@ fn start(folder: &Folder) -> Running {
 /// terminating.
 fn web(name: &str, frontend: &str, hosts: &[(u8, bool)]) -> Value {
     let frontend = json!({ "address": frontend, "port": 80, "protocol": "tcp" });
-    let endpoint = |(host, leaves): &(u8, bool)| {
-        let state = if *leaves { "terminating" } else { "active" };
+    let endpoint = |(host, is_terminating): &(u8, bool)| {
+        let state = if *is_terminating { "terminating" } else { "active" };
         let address = format!("10.97.2.{host}");
         json!({ "address": address, "port": 80, "protocol": "tcp", "state": state })
     };
@@ -50,6 +52,7 @@ fn web(name: &str, frontend: &str, hosts: &[(u8, bool)]) -> Value {
     ])
 }
 
+/// Sends a request below `/v1/sources`.
 fn request(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
     folder.request(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
 }
@@ -72,6 +75,7 @@ fn commit(folder: &Folder, path: &str) -> Value {
     answer.json()
 }
 
+/// Returns the report of a source.
 fn report(folder: &Folder, source: &str) -> Value {
     folder.request("GET", &format!("/v1/sources/{source}"), &[], "").json()
 }
@@ -100,6 +104,7 @@ fn serves(folder: &Folder, frontend: &str, hosts: &[u8]) {
     folder.until(&["maps", "dump", "--no-ids"], |dump| selected_hosts(dump, frontend) == hosts);
 }
 
+/// Waits until the region's dump has no line of a frontend.
 fn no_frontend(folder: &Folder, frontend: &str) {
     folder.until(&["maps", "dump", "--no-ids"], |dump| {
         dump.is_array() && !dump.to_string().contains(frontend)

@@ -36,10 +36,11 @@ fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     eventually_within(TIMEOUT, what, look)
 }
 
-/// A file system of the test that can be frozen.
+/// A file system of the test that can be frozen: writes to it then block in the kernel.
 pub struct Ext4(PathBuf);
 
 impl Ext4 {
+    /// Creates the file system in a file, and mounts it at a path below the folder.
     pub fn mount(folder: &Folder, at: &str) -> Ext4 {
         let (image, at) = (folder.path.join("image"), folder.path.join(at));
         std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
@@ -94,7 +95,7 @@ impl Lcore {
         Lcore { region, stop, thread: Some(thread) }
     }
 
-    fn link(&self, up: bool) {
+    fn set_egress_link(&self, up: bool) {
         self.region.lcores()[0].set_link(1, up);
     }
 }
@@ -106,8 +107,8 @@ impl Drop for Lcore {
     }
 }
 
-/// Starts a slowpath that is able, and an lcore for it.
-fn able(folder: &Folder) -> (Running, Lcore) {
+/// Starts slowpath and an lcore, and waits until the appliance is able.
+fn start_able(folder: &Folder) -> (Running, Lcore) {
     let slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let lcore = Lcore::start(&folder.path.join("region/file"));
@@ -117,7 +118,7 @@ fn able(folder: &Folder) -> (Running, Lcore) {
 
 #[track_caller]
 fn until_able(folder: &Folder) {
-    until("health by 200", || {
+    until("a health response with 200", || {
         let answer = health(folder);
         check(answer.contains(" 200 "), || answer)
     });
@@ -156,10 +157,12 @@ fn recovers(folder: &Folder) {
     assert_eq!(status(folder).0, Some(0));
 }
 
-fn refused(status: &Value) -> String {
+/// Returns the error of the services file in the output of `weir status`; empty without one.
+fn services_error(status: &Value) -> String {
     status["services_file"]["error"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Writes a service through the API.
 fn put(folder: &Folder, name: &str) -> Answer {
     let frontend = json!({ "address": "203.0.113.9", "port": 1000, "protocol": "udp" });
     let body = json!({ "spec": { "frontends": [frontend] } }).to_string();
@@ -167,23 +170,24 @@ fn put(folder: &Folder, name: &str) -> Answer {
     folder.request("PUT", &path, &[("Content-Type", "application/json")], &body)
 }
 
+/// Returns whether a service of the API exists.
 fn exists(folder: &Folder, name: &str) -> bool {
     folder.request("GET", &format!("/v1/objects/services/{name}"), &[], "").status == 200
 }
 
 #[track_caller]
-fn assert_unavailable(answer: &Answer, sort: &str, part: &str) {
+fn assert_unavailable(answer: &Answer, problem_type: &str, part: &str) {
     assert_eq!(answer.status, 503, "{answer:?}");
-    assert_eq!(answer.json()["type"], format!("urn:weir:{sort}"), "{answer:?}");
+    assert_eq!(answer.json()["type"], format!("urn:weir:{problem_type}"), "{answer:?}");
     assert!(answer.body.contains(part) && answer.body.contains("control.state"), "{answer:?}");
 }
 
 /// Waits until the service `default/web` has this number of backends.
-fn backends(folder: &Folder, many: usize) {
+fn wait_for_backends(folder: &Folder, count: usize) {
     folder.until(&["services"], |services| {
         let mut all = services.as_array().into_iter().flatten();
         let web = all.find(|service| service["name"] == "default/web");
-        web.is_some_and(|web| web["backends"].as_array().is_some_and(|b| b.len() == many))
+        web.is_some_and(|web| web["backends"].as_array().is_some_and(|b| b.len() == count))
     });
 }
 
@@ -200,13 +204,13 @@ fn ends(slowpath: &mut Running, code: i32) {
 fn a_frozen_disk_fails_writes_but_not_health_checks() {
     let folder = Folder::new("frozen");
     let disk = Ext4::mount(&folder, "state");
-    let (mut slowpath, lcore) = able(&folder);
+    let (mut slowpath, lcore) = start_able(&folder);
     assert_eq!(put(&folder, "a").status, 201);
 
     disk.freeze();
     // The loop submits the services to the store, reports that the write takes long, and continues.
     folder.services(&["10.97.2.11", "10.97.2.12", "10.97.2.13"]);
-    folder.until(&["status"], |s| refused(s).contains("has not responded"));
+    folder.until(&["status"], |s| services_error(s).contains("has not responded"));
     let begun = Instant::now();
     while begun.elapsed() < STALL + Duration::from_secs(2) {
         let answer = health(&folder);
@@ -218,14 +222,14 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
     assert_unavailable(&put(&folder, "b"), "store", "does not respond");
     assert!(!exists(&folder, "b") && exists(&folder, "a"), "reads still work");
     // The lcores' status still counts.
-    lcore.link(false);
+    lcore.set_egress_link(false);
     fails(&folder, "the link of egress is down");
-    lcore.link(true);
+    lcore.set_egress_link(true);
     recovers(&folder);
 
     disk.thaw();
-    backends(&folder, 3);
-    folder.until(&["status"], |s| refused(s).is_empty());
+    wait_for_backends(&folder, 3);
+    folder.until(&["status"], |s| services_error(s).is_empty());
     assert!(!exists(&folder, "b"), "the write was reported as not made");
     assert_eq!(put(&folder, "b").status, 201);
 
@@ -245,7 +249,7 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
 fn sigterm_with_a_frozen_disk_exits_and_loses_no_acknowledged_write() {
     let folder = Folder::new("frozen-end");
     let disk = Ext4::mount(&folder, "state");
-    let (mut slowpath, lcore) = able(&folder);
+    let (mut slowpath, lcore) = start_able(&folder);
     assert_eq!(put(&folder, "a").status, 201);
     disk.freeze();
     assert_unavailable(&put(&folder, "b"), "store-timeout", "may still be made");
@@ -265,35 +269,35 @@ fn sigterm_with_a_frozen_disk_exits_and_loses_no_acknowledged_write() {
     disk.thaw();
     ends(&mut slowpath, 0);
     drop(lcore);
-    let (_again, _lcore) = able(&folder);
+    let (_again, _lcore) = start_able(&folder);
     assert!(exists(&folder, "a"), "the write was acknowledged");
 }
 
 #[test]
 fn a_fifo_as_services_file_is_reported_and_blocks_nothing() {
     let folder = Folder::new("fifo");
-    let (mut slowpath, lcore) = able(&folder);
+    let (mut slowpath, lcore) = start_able(&folder);
     let services = folder.path.join("services.toml");
     let fifo = folder.path.join("fifo");
     run("mkfifo", &[&fifo.display().to_string()]);
     std::fs::rename(&fifo, &services).unwrap();
-    let error = refused(&folder.until(&["status"], |s| !refused(s).is_empty()));
+    let error = services_error(&folder.until(&["status"], |s| !services_error(s).is_empty()));
     let path = services.display().to_string();
     assert!(error.contains(&path) && error.contains("is a FIFO, not a regular file"), "{error}");
     assert!(health(&folder).contains(" 200 "), "the previous services stay in force");
-    backends(&folder, 2);
-    lcore.link(false);
+    wait_for_backends(&folder, 2);
+    lcore.set_egress_link(false);
     fails(&folder, "the link of egress is down");
-    lcore.link(true);
+    lcore.set_egress_link(true);
     recovers(&folder);
     slowpath.terminate();
     ends(&mut slowpath, 0);
 
     // A new process reports the FIFO too.
     let mut again = folder.slowpath();
-    folder.until(&["status"], |s| refused(s).contains("is a FIFO"));
+    folder.until(&["status"], |s| services_error(s).contains("is a FIFO"));
     folder.services(&["10.97.2.11"]);
-    backends(&folder, 1);
+    wait_for_backends(&folder, 1);
     again.terminate();
     ends(&mut again, 0);
 }
@@ -303,7 +307,7 @@ fn a_stalled_loop_fails_health_until_it_continues() {
     let folder = Folder::new("stalled");
     // Here the region's own file hangs: the loop's next write to it does not return.
     let disk = Ext4::mount(&folder, "region");
-    let (mut slowpath, lcore) = able(&folder);
+    let (mut slowpath, lcore) = start_able(&folder);
     disk.freeze();
     folder.services(&["10.97.2.11", "10.97.2.12", "10.97.2.13"]);
     fails(&folder, "the control loop is stalled");
@@ -312,7 +316,7 @@ fn a_stalled_loop_fails_health_until_it_continues() {
     assert!(metrics.contains("\nweir_able 0.0\n"), "{metrics}");
     disk.thaw();
     recovers(&folder);
-    backends(&folder, 3);
+    wait_for_backends(&folder, 3);
     drop(lcore);
     slowpath.terminate();
     ends(&mut slowpath, 0);

@@ -1,5 +1,5 @@
-//! Tests of the export to an OpenTelemetry collector, which a thread of the test stands for. It
-//! decodes the messages with the crate `opentelemetry-proto`.
+//! Tests of the export to an OpenTelemetry collector, emulated by a thread of the test. It decodes
+//! the messages with the crate `opentelemetry-proto`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,12 +26,13 @@ use crate::generation;
 use crate::reference::appliance_with_all_features;
 
 const SECRET: &str = "Bearer very-secret-word";
-/// How long attempts of a batch of spans and requests of metrics may take until both are lost.
+/// Maximum time until spans and metrics that the collector does not accept are lost: a batch of
+/// spans is sent several times before that.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What the collector does with a request.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Answers {
+enum Behavior {
     Accept,
     /// Rejects two spans or points of each request.
     RejectTwo,
@@ -49,39 +50,43 @@ struct Received {
 
 struct Collector {
     port: u16,
-    answers: Arc<Mutex<Answers>>,
+    behavior: Arc<Mutex<Behavior>>,
     received: Arc<Mutex<Received>>,
 }
 
 impl Collector {
-    fn start(answers: Answers) -> Collector {
+    fn start(behavior: Behavior) -> Collector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (answers, received) = (Arc::new(Mutex::new(answers)), Arc::default());
-        let collector = Collector { port, answers, received };
-        let (answers, received) = (Arc::clone(&collector.answers), Arc::clone(&collector.received));
+        let (behavior, received) = (Arc::new(Mutex::new(behavior)), Arc::default());
+        let collector = Collector { port, behavior, received };
+        let (behavior, received) =
+            (Arc::clone(&collector.behavior), Arc::clone(&collector.received));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (answers, received) = (Arc::clone(&answers), Arc::clone(&received));
-                std::thread::spawn(move || serve(stream, &answers, &received));
+                let (behavior, received) = (Arc::clone(&behavior), Arc::clone(&received));
+                std::thread::spawn(move || serve(stream, &behavior, &received));
             }
         });
         collector
     }
 
-    fn set(&self, answers: Answers) {
-        *self.answers.lock().unwrap() = answers;
+    fn set(&self, behavior: Behavior) {
+        *self.behavior.lock().unwrap() = behavior;
     }
 
+    /// Returns the number of requests to a path.
     fn count(&self, path: &str) -> usize {
         self.received.lock().unwrap().requests.iter().filter(|one| one.0 == path).count()
     }
 
+    /// Returns the bodies of all requests to a path.
     fn bodies(&self, path: &str) -> Vec<Vec<u8>> {
         let received = self.received.lock().unwrap();
         received.requests.iter().filter(|one| one.0 == path).map(|one| one.2.clone()).collect()
     }
 
+    /// Returns the spans of all requests.
     fn spans(&self) -> Vec<Span> {
         let mut spans = Vec::new();
         for body in self.bodies("/v1/traces") {
@@ -106,8 +111,8 @@ impl Collector {
     }
 }
 
-/// Reads requests of a connection, and answers them.
-fn serve(stream: TcpStream, answers: &Mutex<Answers>, received: &Mutex<Received>) -> Option<()> {
+/// Reads requests from a connection, and responds as `behavior` says.
+fn serve(stream: TcpStream, behavior: &Mutex<Behavior>, received: &Mutex<Received>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
@@ -124,12 +129,12 @@ fn serve(stream: TcpStream, answers: &Mutex<Answers>, received: &Mutex<Received>
         let path = head.split(' ').nth(1)?.to_owned();
         received.lock().unwrap().requests.push((path, head, body));
         // Partial success: field 1, a message of 7 bytes, in which field 1 is 2 and field 2 "old".
-        let (status, body): (_, &[u8]) = match *answers.lock().unwrap() {
-            Answers::Accept => ("200 OK", b""),
-            Answers::RejectTwo => ("200 OK", b"\x0a\x07\x08\x02\x12\x03old"),
-            Answers::Unavailable => ("503 Service Unavailable", b""),
-            Answers::Garbage => ("200 OK", b"<html>It works!</html>"),
-            Answers::Never => {
+        let (status, body): (_, &[u8]) = match *behavior.lock().unwrap() {
+            Behavior::Accept => ("200 OK", b""),
+            Behavior::RejectTwo => ("200 OK", b"\x0a\x07\x08\x02\x12\x03old"),
+            Behavior::Unavailable => ("503 Service Unavailable", b""),
+            Behavior::Garbage => ("200 OK", b"<html>It works!</html>"),
+            Behavior::Never => {
                 // Until the client closes the connection.
                 let _ = reader.read(&mut [0]);
                 return None;
@@ -140,7 +145,7 @@ fn serve(stream: TcpStream, answers: &Mutex<Answers>, received: &Mutex<Received>
     }
 }
 
-/// Returns attributes with texts and numbers as texts.
+/// Returns the values of attributes by key. Numbers are returned as texts.
 fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     let text = |one: &KeyValue| match one.value.as_ref()?.value.as_ref()? {
         any_value::Value::StringValue(text) => Some(text.clone()),
@@ -177,6 +182,7 @@ fn value(text: &str, series: &str) -> f64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{series} in\n{text}"))
 }
 
+/// Returns the number of lost spans (`traces`) or points (`metrics`).
 fn lost(folder: &Folder, signal: &str) -> f64 {
     value(&scrape(folder), &format!("weir_telemetry_lost_total{{signal=\"{signal}\"}}"))
 }
@@ -206,7 +212,7 @@ fn until_count(folder: &Folder, kind: &str, count: usize) {
         let found = events(folder, kind);
         let is_reported = found.len() >= count;
         if !is_reported {
-            // Spans are needed for a request of traces.
+            // Each request makes a span, without which no traces are exported.
             folder.request("GET", "/v1/objects/services", &[], "");
         }
         patience::check(is_reported, || format!("{found:?}"))
@@ -220,7 +226,7 @@ fn until_reported(folder: &Folder, kind: &str, error: &str) {
         let has = |signal| found.iter().any(|one| one.0 == signal && one.1.contains(error));
         let is_reported = has("traces") && has("metrics");
         if !is_reported {
-            // Spans are needed for a request of traces.
+            // Each request makes a span, without which no traces are exported.
             folder.request("GET", "/v1/objects/services", &[], "");
         }
         patience::check(is_reported, || format!("{found:?}"))
@@ -228,7 +234,7 @@ fn until_reported(folder: &Folder, kind: &str, error: &str) {
 }
 
 /// Sends SIGINT, and returns how long the process took to end.
-fn terminate(slowpath: &mut Running) -> Duration {
+fn interrupt(slowpath: &mut Running) -> Duration {
     let began = Instant::now();
     let id = slowpath.0.id().to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
@@ -237,7 +243,7 @@ fn terminate(slowpath: &mut Running) -> Duration {
 }
 
 /// Returns the span `change` of content of the services file that led to a generation after
-/// `before`, and its stages in the order of their begin.
+/// `before`, and its stages in the order in which they began.
 fn change(spans: &[Span], before: u64) -> Option<(Span, Vec<Span>)> {
     spans.iter().filter(|span| span.name == "change").find_map(|parent| {
         let generation: u64 = texts(&parent.attributes).get("weir.generation")?.parse().ok()?;
@@ -259,7 +265,7 @@ fn commits(metrics: &BTreeMap<String, Metric>) -> HistogramDataPoint {
 
 #[test]
 fn a_collector_gets_the_stages_of_a_change_and_the_values_of_a_scrape() {
-    let collector = Collector::start(Answers::Accept);
+    let collector = Collector::start(Behavior::Accept);
     let folder = appliance_with_all_features("telemetry");
     configure(&folder, &collector);
     let mut slowpath = folder.slowpath();
@@ -302,7 +308,7 @@ fn a_collector_gets_the_stages_of_a_change_and_the_values_of_a_scrape() {
         ("weir_table_entries", "table", "services"),
         ("weir_drops_total", "reason", "no_route"),
     ];
-    let (resource, metrics) = eventually_within(DEFAULT_TIMEOUT, "metrics of now", || {
+    let (resource, metrics) = eventually_within(DEFAULT_TIMEOUT, "current metrics", || {
         let (resource, metrics) = collector.metrics().ok_or("no metrics")?;
         let commits = commits(&metrics);
         let series = "weir_change_stage_duration_seconds_count{stage=\"commit\"}";
@@ -355,7 +361,7 @@ fn a_collector_gets_the_stages_of_a_change_and_the_values_of_a_scrape() {
 
     // A request that ends just before the process is exported too.
     put(&folder, 1);
-    terminate(&mut slowpath);
+    interrupt(&mut slowpath);
     let last =
         collector.spans().into_iter().any(|span| span.name == "PUT /v1/objects/{kind}/{*name}");
     assert!(last, "the last export");
@@ -373,7 +379,7 @@ fn a_collector_gets_the_stages_of_a_change_and_the_values_of_a_scrape() {
 
 #[test]
 fn calls_of_a_cloud_are_spans_with_their_outcome() {
-    let collector = Collector::start(Answers::Accept);
+    let collector = Collector::start(Behavior::Accept);
     let cloud = Cloud::new("telemetry-cloud", "mode = \"routes\"\ncluster = \"north\"");
     configure(&cloud.folder, &collector);
     let fault = Fault::Refuse { status: 403, code: "UnauthorizedOperation".to_owned() };
@@ -400,7 +406,7 @@ fn calls_of_a_cloud_are_spans_with_their_outcome() {
 
 #[test]
 fn a_collector_that_never_answers_delays_nothing_and_losses_are_counted() {
-    let collector = Collector::start(Answers::Never);
+    let collector = Collector::start(Behavior::Never);
     let folder = Folder::new("telemetry-never");
     configure(&folder, &collector);
     let mut slowpath = folder.slowpath();
@@ -421,7 +427,7 @@ fn a_collector_that_never_answers_delays_nothing_and_losses_are_counted() {
                 &text,
                 &format!("weir_change_stage_duration_seconds_count{{stage=\"{stage}\"}}"),
             );
-            // 2.62144 s is the bound of a bucket, see `Stages`.
+            // 2.62144 s is the bound of a bucket (slowpath/src/measurements/stages.rs).
             let short = value(
                 &text,
                 &format!(
@@ -440,13 +446,13 @@ fn a_collector_that_never_answers_delays_nothing_and_losses_are_counted() {
     let failed = events(&folder, "telemetry_failed");
     assert_eq!(failed.len(), 2, "once for each signal: {failed:?}");
     // The last export takes 2 s at most.
-    let took = terminate(&mut slowpath);
+    let took = interrupt(&mut slowpath);
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[test]
 fn errors_and_garbage_are_reported_once_until_the_collector_recovers() {
-    let collector = Collector::start(Answers::Unavailable);
+    let collector = Collector::start(Behavior::Unavailable);
     let folder = Folder::new("telemetry-errors");
     configure(&folder, &collector);
     let _slowpath = folder.slowpath();
@@ -458,15 +464,15 @@ fn errors_and_garbage_are_reported_once_until_the_collector_recovers() {
         patience::check(lost.0 > 0.0 && lost.1 > 100.0, || format!("{lost:?}"))
     });
     assert_eq!(events(&folder, "telemetry_failed").len(), 2);
-    collector.set(Answers::Accept);
+    collector.set(Behavior::Accept);
     until_reported(&folder, "telemetry_recovered", "");
-    collector.set(Answers::Garbage);
+    collector.set(Behavior::Garbage);
     until_reported(&folder, "telemetry_failed", "not one of OTLP");
-    collector.set(Answers::Accept);
+    collector.set(Behavior::Accept);
     until_count(&folder, "telemetry_recovered", 4);
     let before = (lost(&folder, "traces"), lost(&folder, "metrics"));
     let requests = collector.count("/v1/metrics");
-    collector.set(Answers::RejectTwo);
+    collector.set(Behavior::RejectTwo);
     eventually_within(DEFAULT_TIMEOUT, "a partial success", || {
         folder.request("GET", "/v1/objects/services", &[], "");
         let requests = collector.count("/v1/metrics") - requests;
@@ -476,7 +482,7 @@ fn errors_and_garbage_are_reported_once_until_the_collector_recovers() {
     });
     until_reported(&folder, "telemetry_failed", "2 items of a request rejected: old");
     // A file of headers that cannot be used.
-    collector.set(Answers::Accept);
+    collector.set(Behavior::Accept);
     until_count(&folder, "telemetry_recovered", 6);
     folder.write("headers", "no header");
     until_reported(&folder, "telemetry_failed", "headers:1: not a header");

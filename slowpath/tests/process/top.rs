@@ -70,14 +70,14 @@ impl Tmux {
     }
 
     /// Presses a key, and waits until the screen contains all texts.
-    fn after(&self, key: &str, texts: &[&str]) -> String {
+    fn press_until(&self, key: &str, texts: &[&str]) -> String {
         self.press(&[key]);
         self.shows(texts)
     }
 
     /// Waits for the shell's prompt at the end of the screen, and asserts that the terminal is as
-    /// it was.
-    fn is_restored(&self) {
+    /// it was before `weir top`. Clears the screen.
+    fn assert_restored(&self) {
         self.until("the shell's prompt", |screen| screen.trim_end().ends_with("ready>"));
         let flags = self.run(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]);
         assert_eq!(flags.trim(), "0 1");
@@ -129,7 +129,7 @@ fn every_view_is_shown_and_the_terminal_is_restored() {
     tmux.type_line("weir top; echo code-$?");
     let text = tmux.shows(&["no slowpath listens", "code-2"]);
     assert!(!text.contains("1 overview"), "{text}");
-    tmux.is_restored();
+    tmux.assert_restored();
 
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
@@ -137,24 +137,24 @@ fn every_view_is_shown_and_the_terminal_is_restored() {
     let text = tmux.shows(&["weir-p", "UNABLE to serve", "1 overview", "8 cloud", "q quit"]);
     assert_eq!(text.lines().count(), 24, "{text}");
     for (key, texts) in VIEWS {
-        tmux.after(key, texts);
+        tmux.press_until(key, texts);
     }
-    tmux.after("?", &["Shift-Tab", "client=, frontend="]);
+    tmux.press_until("?", &["Shift-Tab", "client=, frontend="]);
     // A service, its backend, and back; by the name of the view.
     for key in ["Escape", ":", "s", "e", "Enter"] {
         tmux.press(&[key]);
     }
     tmux.shows(&["services  ", "default/web"]);
-    tmux.after("Enter", &["services > default/web", "203.0.113.1:80/tcp", "10.97.2.12:80"]);
+    tmux.press_until("Enter", &["services > default/web", "203.0.113.1:80/tcp", "10.97.2.12:80"]);
     tmux.press(&["Down"]);
-    tmux.after("Enter", &["default/web > 10.97.2.1", "next hop", "no flow"]);
-    tmux.after("Escape", &["203.0.113.1:80/tcp", "of 2"]);
-    tmux.after("Escape", &["1 of 1"]);
+    tmux.press_until("Enter", &["default/web > 10.97.2.1", "next hop", "no flow"]);
+    tmux.press_until("Escape", &["203.0.113.1:80/tcp", "of 2"]);
+    tmux.press_until("Escape", &["1 of 1"]);
     tmux.press(&["/", "x", "y", "z"]);
     tmux.shows(&["none of 1 rows matches", "/xyz"]);
     tmux.press(&["Escape"]);
     tmux.shows(&["1 of 1"]);
-    tmux.after("p", &["PAUSED", "paused: data of"]);
+    tmux.press_until("p", &["PAUSED", "paused: data of"]);
     tmux.press(&["p"]);
     tmux.until("no pause", |screen| !screen.contains("PAUSED"));
 
@@ -175,17 +175,17 @@ fn every_view_is_shown_and_the_terminal_is_restored() {
     // Suspended and continued, by key and by signal.
     tmux.press(&["C-z"]);
     tmux.until("the shell", |screen| screen.trim_end().ends_with("ready>"));
-    tmux.is_restored();
+    tmux.assert_restored();
     tmux.type_line("fg");
     tmux.shows(&["default/web", "q quit"]);
     let pid = tmux.child();
     signal("TSTP", &pid);
     tmux.until("the shell", |screen| screen.trim_end().ends_with("ready>"));
-    tmux.is_restored();
+    tmux.assert_restored();
     tmux.type_line("fg");
     tmux.shows(&["default/web", "q quit"]);
     tmux.press(&["q"]);
-    tmux.is_restored();
+    tmux.assert_restored();
 }
 
 fn signal(name: &str, pid: &str) {
@@ -203,18 +203,18 @@ fn signals_and_control_c_restore_the_terminal() {
         tmux.type_line("weir top backends");
         tmux.shows(&["10.97.2.11:80", "q quit"]);
         signal(name, &tmux.child());
-        tmux.is_restored();
+        tmux.assert_restored();
     }
     tmux.type_line("weir top; echo code-$?");
     tmux.shows(&["default/web", "q quit"]);
     tmux.press(&["C-c"]);
-    tmux.is_restored();
+    tmux.assert_restored();
     // `q` is success.
     tmux.type_line("weir top; echo code-$?");
     tmux.shows(&["default/web", "q quit"]);
     tmux.press(&["q"]);
     tmux.shows(&["code-0"]);
-    tmux.is_restored();
+    tmux.assert_restored();
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn terminals_without_colors_characters_or_cursor_are_served() {
         assert_eq!(colors(&tmux), colored, "{environment}: {text}");
         assert_eq!(text.contains(['▼', '▁', '…']), !ascii, "{environment}: {text}");
         tmux.press(&["q"]);
-        tmux.is_restored();
+        tmux.assert_restored();
         tmux.type_line("unset NO_COLOR; export TERM=xterm-256color LC_ALL=C.UTF-8");
     }
     // Text, without an escape sequence: on a terminal that cannot position, with --once, and as a

@@ -27,8 +27,8 @@ mod view;
 #[derive(Parser)]
 #[command(name = "demo")]
 struct Arguments {
-    /// Set the number of requests through each gateway; the same number again uses long-lived
-    /// connections and servers without a service.
+    /// Set the number of requests through each gateway; about as many again are made on long-lived
+    /// connections and to servers without a service.
     #[arg(long, default_value_t = 4_000)]
     requests: u64,
     /// Print plain lines even on a terminal, in place of the live view of weir top.

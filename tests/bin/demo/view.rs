@@ -23,14 +23,14 @@ pub struct View {
     started: bool,
     /// Configuration of the lab's appliance.
     config: PathBuf,
-    /// File with the present step, which `weir top` shows.
+    /// File with the current step, which `weir top` shows.
     caption: PathBuf,
     /// Names of the backends' hosts by address.
     names: BTreeMap<String, String>,
 }
 
 impl View {
-    /// Creates a view. If `live`, it is `weir top`, otherwise each progress is a plain line.
+    /// Creates a view: `weir top` if `live`, otherwise a plain line for each report of progress.
     pub fn new(live: bool, lab: &Lab) -> Self {
         let names = lab.hosts.iter().map(|host| (host.address.to_string(), host.name.clone()));
         let (config, caption) = (lab.folder.file("weir.toml"), lab.folder.file("step"));

@@ -15,7 +15,7 @@ use tests::lab::traffic::Traffic;
 use tests::lab::weir::Weir;
 use tests::lab::{LabError, Result};
 
-/// Pause of a client's workers after each request: traffic enough to watch, for little CPU time.
+/// Pause of a client's workers after each request: enough traffic to watch, with little CPU time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Interval at which the daemons are checked and the clients' results are published.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

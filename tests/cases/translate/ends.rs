@@ -4,7 +4,7 @@ use super::super::addresses::*;
 use super::super::{Step, arrives};
 use crate::frames::{Frame, Ip, error, flags, tcp};
 
-/// The addresses of one of the two translation directions.
+/// The addresses of the flows of one translation direction, NAT46 or NAT64.
 #[derive(Clone, Copy)]
 pub(super) struct Ends {
     pub(super) client: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Ends {
 }
 
 /// IPv4 clients, IPv6 backends.
-pub(super) const W46: Ends = Ends {
+pub(super) const NAT46: Ends = Ends {
     client: CLIENT,
     frontend: FRONTEND,
     any: "203.0.113.20",
@@ -35,7 +35,7 @@ pub(super) const W46: Ends = Ends {
 };
 
 /// IPv6 clients, IPv4 backends.
-pub(super) const W64: Ends = Ends {
+pub(super) const NAT64: Ends = Ends {
     client: CLIENT6,
     frontend: FRONTEND6,
     any: "2001:db8:f::20",
@@ -47,7 +47,7 @@ pub(super) const W64: Ends = Ends {
 };
 
 /// Returns the address without its port.
-pub(super) fn alone(end: &str) -> String {
+pub(super) fn address_of(end: &str) -> String {
     crate::frames::end(end).ip().to_string()
 }
 
@@ -80,7 +80,7 @@ impl Ends {
 
     pub(super) fn request(&self) -> Ip {
         let segment = tcp(self.client, self.frontend, flags::PSH | flags::ACK);
-        segment.numbers(7_001, 9_001).load(b"GET / HTTP/1.1\r\n")
+        segment.numbers(7_001, 9_001).payload(b"GET / HTTP/1.1\r\n")
     }
 
     pub(super) fn syn_ack(&self) -> Ip {
@@ -90,7 +90,7 @@ impl Ends {
 
     pub(super) fn response(&self) -> Ip {
         let segment = tcp(self.frontend, self.client, flags::PSH | flags::ACK);
-        segment.numbers(9_001, 7_017).load(b"HTTP/1.1 200 OK\r\n")
+        segment.numbers(9_001, 7_017).payload(b"HTTP/1.1 200 OK\r\n")
     }
 
     /// Returns the client's packet with the addresses of the backend's side, and the same TTL.
@@ -108,6 +108,7 @@ impl Ends {
         self.forward_by(|ip| from_gateway(1, ip), ip)
     }
 
+    /// As [`Ends::forward`], for a packet that arrives in the frame that `by` builds.
     pub(super) fn forward_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
         let out = written(self.beyond(ip.clone()).hop());
         arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
@@ -118,6 +119,7 @@ impl Ends {
         self.back_by(|ip| to_gateway(1, ip), ip)
     }
 
+    /// As [`Ends::back`], for an answer that leaves in the frame that `by` builds.
     pub(super) fn back_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
         // The outer header has the traffic class of the inner packet.
         let frame = by(written(ip.clone().hop())).with(|outer| outer.tos(ip.tos));
@@ -145,7 +147,7 @@ impl Ends {
         let about = written(self.beyond(self.request()).hop());
         let plain = error(from, self.nat, (was.0, was.1), was.2, about).quoting(1_000);
         let quote = quoted(self.request().hop());
-        let (from, to) = (alone(self.frontend), alone(self.client));
+        let (from, to) = (address_of(self.frontend), address_of(self.client));
         let inner = error(&from, &to, (is.0, is.1), is.2, quote).quoting(1_000);
         let frame = to_gateway(1, written(inner.hop()));
         arrives(EGRESS, from_backend(11, plain)).leaves(INGRESS, frame, "answer")
@@ -154,7 +156,7 @@ impl Ends {
     /// A step with an error from a router on the client's side about an answer, and its translation
     /// for the backend; `was` and `is` as for [`Ends::error_back`].
     pub(super) fn error_forward(&self, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
-        let (at, to) = (alone(self.frontend), alone(self.backend));
+        let (at, to) = (address_of(self.frontend), address_of(self.backend));
         let about = written(self.response().hop());
         let inner = error(self.routers[0], &at, (was.0, was.1), was.2, about).quoting(1_000);
         let quote = quoted(self.behind(self.response()).hop());

@@ -4,8 +4,8 @@
 use super::super::addresses::*;
 use super::super::setups::{aws_translated, plain_translated};
 use super::super::{Case, Step, arrives, case};
-use super::ends::{Ends, W46, W64, alone, quoted, written};
-use crate::frames::{Frame, Ip, echo, error, flags, tcp};
+use super::ends::{Ends, NAT46, NAT64, address_of, quoted, written};
+use crate::frames::{Frame, Ip, echo_request, error, flags, tcp};
 use tables::reason::DropReason;
 
 /// ICMP errors of one family and their translation: type, code and the second word of the header.
@@ -47,7 +47,7 @@ fn errors() -> Vec<Case> {
         steps
     };
     let port_unreachable = |ends: Ends, was: (u8, u8), is: (u8, u8)| {
-        let own = alone(ends.backend);
+        let own = address_of(ends.backend);
         let reported = ends.error_back(&own, (was.0, was.1, 0), (is.0, is.1, 0));
         vec![ends.forward(ends.syn()), reported]
     };
@@ -56,35 +56,35 @@ fn errors() -> Vec<Case> {
             "Errors of IPv6 routers about a translated request reach the IPv4 client from the \
              frontend as ICMPv4.",
             aws_translated(),
-            about_requests(W46),
+            about_requests(NAT46),
         ),
         case(
             "Errors of IPv4 routers about a translated request reach the IPv6 client from the \
              frontend as ICMPv6.",
             aws_translated(),
-            about_requests(W64),
+            about_requests(NAT64),
         ),
         case(
             "Errors of the IPv4 client's side about an answer reach the IPv6 backend.",
             aws_translated(),
-            about_answers(W46),
+            about_answers(NAT46),
         ),
         case(
             "Errors of the IPv6 client's side about an answer reach the IPv4 backend.",
             aws_translated(),
-            about_answers(W64),
+            about_answers(NAT64),
         ),
         case(
             "A port-unreachable of an IPv6 backend reaches the IPv4 client from the frontend's \
              address.",
             aws_translated(),
-            port_unreachable(W46, (1, 4), (3, 3)),
+            port_unreachable(NAT46, (1, 4), (3, 3)),
         ),
         case(
             "A port-unreachable of an IPv4 backend reaches the IPv6 client from the frontend's \
              address.",
             aws_translated(),
-            port_unreachable(W64, (3, 3), (1, 4)),
+            port_unreachable(NAT64, (3, 3), (1, 4)),
         ),
     ]
 }
@@ -92,15 +92,15 @@ fn errors() -> Vec<Case> {
 /// Cases of an error that quotes only 8 bytes after the IP header, as RFC 792 permits, and of an
 /// error about a ping.
 fn quotes() -> Vec<Case> {
-    let about = written(W64.beyond(W64.request()).hop());
+    let about = written(NAT64.beyond(NAT64.request()).hop());
     let plain = error("10.9.9.9", OUR_NAT, (11, 0), 0, about).quoting(28);
-    let translated = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, W64.request().hop());
+    let translated = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, NAT64.request().hop());
     let translated = translated.quoting(48);
     let pinged = |six: bool| match six {
-        true => echo(OUR_NAT6, "fd00:2::12", true).from_port(NAT_1).load(b"ping").hop(),
-        false => echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping").hop(),
+        true => echo_request(OUR_NAT6, "fd00:2::12").from_port(NAT_1).payload(b"ping").hop(),
+        false => echo_request("198.51.100.7", "203.0.113.20").from_port(77).payload(b"ping").hop(),
     };
-    let ping = echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping");
+    let ping = echo_request("198.51.100.7", "203.0.113.20").from_port(77).payload(b"ping");
     let plain6 = error("fd00:2::12", OUR_NAT6, (1, 4), 0, pinged(true)).quoting(1_000);
     let translated4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
     vec![
@@ -109,7 +109,7 @@ fn quotes() -> Vec<Case> {
              in IPv6.",
             aws_translated(),
             vec![
-                W64.forward(W64.syn()),
+                NAT64.forward(NAT64.syn()),
                 arrives(EGRESS, from_backend(11, plain)).leaves(
                     INGRESS,
                     to_gateway(1, translated.hop()),
@@ -121,7 +121,7 @@ fn quotes() -> Vec<Case> {
             "An error about a translated ping quotes the client's ping.",
             aws_translated(),
             vec![
-                W46.any_forward(ping),
+                NAT46.any_forward(ping),
                 arrives(EGRESS, from_backend(12, plain6)).leaves(
                     INGRESS,
                     to_gateway(1, written(translated4.quoting(1_000).hop())),
@@ -160,7 +160,7 @@ impl Ends {
     /// A step with an answer that is too big; the error to its backend reports `mtu`.
     fn too_big(&self, len: usize, mtu: u32) -> Step {
         let (is, quotes) = if self.six { ((3, 4), 548) } else { ((2, 0), 1_232) };
-        let reported = error(self.nat, &alone(self.backend), is, mtu, self.sent(len));
+        let reported = error(self.nat, &address_of(self.backend), is, mtu, self.sent(len));
         let reported = Frame::new(OUT_MAC, backend_mac(11), reported.quoting(quotes).tos(0xc0));
         arrives(EGRESS, from_backend(11, self.sent(len))).answered(
             EGRESS,
@@ -171,7 +171,7 @@ impl Ends {
 }
 
 fn sizes() -> Vec<Case> {
-    let needed = error("203.0.113.10", "198.51.100.7", (3, 4), 8_981, W46.big(8_982));
+    let needed = error("203.0.113.10", "198.51.100.7", (3, 4), 8_981, NAT46.big(8_982));
     let needed = to_router(needed.quoting(548).tos(0xc0));
     vec![
         case(
@@ -179,9 +179,9 @@ fn sizes() -> Vec<Case> {
              with the size that fits in IPv4.",
             plain_translated(),
             vec![
-                W46.forward_by(from_router, W46.syn()),
-                W46.forward_by(from_router, W46.big(8_981)),
-                arrives(INGRESS, from_router(W46.big(8_982))).answered(
+                NAT46.forward_by(from_router, NAT46.syn()),
+                NAT46.forward_by(from_router, NAT46.big(8_981)),
+                arrives(INGRESS, from_router(NAT46.big(8_982))).answered(
                     INGRESS,
                     needed,
                     DropReason::TooBigAnswered,
@@ -193,22 +193,22 @@ fn sizes() -> Vec<Case> {
              IPv6 header is answered with an error.",
             plain_translated(),
             vec![
-                W64.forward_by(from_router, W64.syn()),
-                W64.back_by(to_router, W64.received(9_001)),
-                W64.too_big(8_982, 8_981),
+                NAT64.forward_by(from_router, NAT64.syn()),
+                NAT64.back_by(to_router, NAT64.received(9_001)),
+                NAT64.too_big(8_982, 8_981),
             ],
         ),
         case(
             "An answer of 8,480 bytes becomes one of 8,500 for the gateway; a longer one is \
              answered with an error.",
             aws_translated(),
-            vec![W64.forward(W64.syn()), W64.fits(8_480, 8_500), W64.too_big(8_481, 8_480)],
+            vec![NAT64.forward(NAT64.syn()), NAT64.fits(8_480, 8_500), NAT64.too_big(8_481, 8_480)],
         ),
         case(
             "An answer of 8,520 bytes becomes one of 8,500 over IPv4; a longer one is answered \
              with an error.",
             aws_translated(),
-            vec![W46.forward(W46.syn()), W46.fits(8_520, 8_500), W46.too_big(8_521, 8_520)],
+            vec![NAT46.forward(NAT46.syn()), NAT46.fits(8_520, 8_500), NAT46.too_big(8_521, 8_520)],
         ),
     ]
 }

@@ -32,7 +32,7 @@ struct Arguments {
     /// Stop the clock; advance it by `POST /_weir/advance`
     #[arg(long)]
     stopped: bool,
-    /// Probe the pools' members over HTTP, and use the results as their health
+    /// Probe the pools' members over HTTP or TCP, and use the results as their health
     #[arg(long)]
     probe: bool,
 }

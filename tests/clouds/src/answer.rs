@@ -100,14 +100,15 @@ pub fn need<'a>(members: &'a Members, name: &str) -> Result<&'a str, ServiceErro
     )
 }
 
-/// Returns the values of `prefix.1suffix`, `prefix.2suffix` and so on.
+/// Returns the values of the members `{prefix}.1{suffix}`, `{prefix}.2{suffix}` and so on, up to
+/// the first number without a member.
 pub fn list<'a>(members: &'a Members, prefix: &str, suffix: &str) -> Vec<&'a str> {
     let nth = |n: usize| get(members, &format!("{prefix}.{n}{suffix}"));
     (1..).map_while(nth).collect()
 }
 
-/// Returns a page of at most `size` items starting at `token`, and the next token. A token is a
-/// position.
+/// Returns a page of at most `size` items that starts at `token`, and the token of the next page.
+/// A token is `at-` and the index of the page's first item; without one the page is the first.
 pub fn page<T>(
     mut all: Vec<T>,
     token: Option<&str>,

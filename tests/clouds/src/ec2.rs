@@ -91,8 +91,8 @@ fn instances(cloud: &AwsState, request: &Members) -> Result<String, ServiceError
             "instance-state-name" => Some(instance.state.as_str()),
             _ => None,
         };
-        let meant = ids.is_empty() || ids.contains(&instance.id.as_str());
-        if meant && matches_filters(&filters, &instance.tags, value)? {
+        let selected = ids.is_empty() || ids.contains(&instance.id.as_str());
+        if selected && matches_filters(&filters, &instance.tags, value)? {
             found.push(instance.clone());
         }
     }
@@ -164,8 +164,8 @@ fn security_groups(cloud: &AwsState, request: &Members) -> Result<String, Servic
     if let Some(id) = ids.iter().find(|id| !exists(id)) {
         return fail("InvalidGroup.NotFound", format!("The security group '{id}' does not exist"));
     }
-    let meant = cloud.security_groups.iter().filter(|g| ids.contains(&g.id.as_str()));
-    let found: Vec<_> = meant.cloned().collect();
+    let selected = cloud.security_groups.iter().filter(|g| ids.contains(&g.id.as_str()));
+    let found: Vec<_> = selected.cloned().collect();
     list_page(cloud, request, &found, "securityGroupInfo", |group| {
         let rules = group.ingress.iter().map(|(protocol, ports, prefix)| {
             let ports = ports.map(|(a, b)| element("fromPort", a) + &element("toPort", b));

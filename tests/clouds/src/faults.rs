@@ -3,6 +3,9 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+/// Characters with a meaning in XML and JSON.
+const MARKUP: &[u8] = b"<>&/\"{}:0-";
+
 /// What happens to a call instead of its normal response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -14,7 +17,7 @@ pub enum Fault {
         /// Error code of the cloud.
         code: String,
     },
-    /// This status, with a page as from a proxy.
+    /// This status, with an HTML page as a proxy returns it.
     Status(u16),
     /// No response.
     Hang,
@@ -25,7 +28,7 @@ pub enum Fault {
     Body(String),
     /// The response with random bytes changed, removed and duplicated.
     Garble,
-    /// The response truncated to this number of bytes, with a matching length.
+    /// The response truncated to this number of bytes, with a matching `Content-Length`.
     Shorten(usize),
 }
 
@@ -37,11 +40,11 @@ pub struct Rule {
     pub operation: String,
     /// The fault.
     pub fault: Fault,
-    /// Number of calls; `None` for all.
+    /// Number of further calls to which the fault applies; `None` for all.
     #[serde(default)]
     pub times: Option<u32>,
-    /// Probability of the fault for each call, decided by the emulator's own generator
-    /// ([`Faults::rng`]).
+    /// Probability of the fault for each call, from 0 to 1, decided by the emulator's own random
+    /// generator ([`Faults::rng`]).
     #[serde(default = "always")]
     pub chance: f64,
     /// Requested delay: AWS's header `x-amz-retry-after` in milliseconds, Azure's `Retry-After` in
@@ -98,10 +101,10 @@ impl Faults {
     pub fn rule(&mut self, operation: &str) -> Option<Rule> {
         for rule in &mut self.rules {
             let start = rule.operation.strip_suffix('*');
-            let meant = rule.operation == operation
+            let matches = rule.operation == operation
                 || start.is_some_and(|start| operation.starts_with(start))
                 || (rule.operation.starts_with('/') && operation.starts_with(&rule.operation));
-            if !meant || rule.times == Some(0) {
+            if !matches || rule.times == Some(0) {
                 continue;
             }
             if self.rng.f64() >= rule.chance {
@@ -113,6 +116,11 @@ impl Faults {
         None
     }
 
+    /// Cuts a text as `Fault::Shorten` does, at the end of a character.
+    pub fn shorten(text: &mut String, len: usize) {
+        text.truncate(text.floor_char_boundary(len));
+    }
+
     /// Garbles a text as `Fault::Garble` does.
     pub fn garble(&mut self, text: &str) -> String {
         let mut bytes = text.as_bytes().to_vec();
@@ -122,7 +130,7 @@ impl Faults {
             match (self.rng.u8(..4), at < bytes.len()) {
                 (_, false) => bytes.push(byte),
                 (0, _) => bytes[at] = byte,
-                (1, _) => bytes[at] = b"<>&/\"{}:0-"[usize::from(byte) % 11],
+                (1, _) => bytes[at] = MARKUP[usize::from(byte) % MARKUP.len()],
                 (2, _) => drop(bytes.drain(at..(at + usize::from(byte) % 20).min(bytes.len()))),
                 _ => {
                     let piece = bytes[at..(at + usize::from(byte)).min(bytes.len())].to_vec();

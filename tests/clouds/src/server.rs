@@ -100,8 +100,9 @@ impl Emulator {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// Probes all targets once over HTTP, as their groups require. The results become those of the
-    /// targets' next emulated probes.
+    /// Probes all targets once over HTTP, with the health check port, path and timeout of their
+    /// groups (the health check protocol is not considered). The result applies to the target's
+    /// emulated probes from now on.
     pub async fn probe(&self) {
         let targets = self.with(|cloud| {
             let mut found = Vec::new();
@@ -207,7 +208,7 @@ async fn serve(State(emulator): State<Emulator>, request: Request) -> Response {
                 Err(error) => (error.status, format.error(&error)),
             };
             if let Some((Fault::Shorten(to), _)) = other {
-                text.truncate(to.min(text.len()));
+                Faults::shorten(&mut text, to);
             }
             if let Some((Fault::Garble, _)) = other {
                 text = emulator.lock().faults.garble(&text);

@@ -15,7 +15,7 @@ pub type StringMap = BTreeMap<String, String>;
 /// One region of an account. All of it can be read and set, also over HTTP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AwsState {
-    /// Current time; changed by `advance` only.
+    /// Time since the emulator's start; changed by `advance` only.
     pub now: Duration,
     /// Region, `eu-central-1` for instance.
     pub region: String,
@@ -23,9 +23,9 @@ pub struct AwsState {
     pub account: String,
     /// Access keys and their secrets.
     pub keys: StringMap,
-    /// Maximum length of a page of any list.
+    /// Maximum length of a page of any list; `None` for no limit.
     pub page: Option<usize>,
-    /// Initial probe result of new targets.
+    /// True if the probes of new targets succeed.
     pub good: bool,
     /// Target groups.
     pub groups: Vec<Group>,
@@ -143,11 +143,11 @@ pub struct SecurityGroup {
     /// Group id: `sg-...`.
     pub id: String,
     /// Inbound rules.
-    pub ingress: Vec<Rule>,
+    pub ingress: Vec<IngressRule>,
 }
 
 /// A rule: protocol, first and last port (`None` for all), prefix.
-pub type Rule = (String, Option<(u16, u16)>, String);
+pub type IngressRule = (String, Option<(u16, u16)>, String);
 
 /// A route table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -173,7 +173,7 @@ pub struct Scaling {
     pub instances: StringMap,
     /// Lifecycle hooks: name, transition, heartbeat and global timeout (seconds).
     pub hooks: Vec<(String, String, u64, u64)>,
-    /// Heartbeat deadlines by instance.
+    /// Heartbeat deadlines by instance, as times since the emulator's start.
     pub deadlines: BTreeMap<String, Duration>,
 }
 
@@ -194,7 +194,7 @@ pub struct Command {
     pub output: String,
     /// Standard error.
     pub errors: String,
-    /// Time before which the invocation is not visible.
+    /// Time before which the invocation is not visible, since the emulator's start.
     pub visible: Duration,
 }
 

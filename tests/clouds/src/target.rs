@@ -83,7 +83,7 @@ pub struct HealthCheckSettings {
 pub struct Target {
     /// Instance id or address.
     pub id: String,
-    /// Result of the target's probes from now on.
+    /// True if the target's probes succeed from now on.
     pub good: bool,
     /// Fixed state, independent of probes.
     #[serde(default)]
@@ -92,9 +92,9 @@ pub struct Target {
     pub state: State,
     /// Number of consecutive probes with the same result; positive for success.
     pub streak: i64,
-    /// Time of the next probe.
+    /// Time of the next probe, since the emulator's start.
     pub next: Duration,
-    /// End of draining.
+    /// Time at which draining ends, since the emulator's start; `None` unless the target drains.
     pub until: Option<Duration>,
 }
 
@@ -113,7 +113,8 @@ impl Target {
         }
     }
 
-    /// Performs all probes until `now`. Returns false once the target is gone.
+    /// Performs all probes until `now`. Returns false once the target's draining has ended, which
+    /// removes it.
     pub fn advance(&mut self, now: Duration, settings: HealthCheckSettings) -> bool {
         if self.state == State::Draining {
             return self.until.is_none_or(|until| now < until);

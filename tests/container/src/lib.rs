@@ -77,7 +77,8 @@ impl Container {
         Ok(children.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Runs a shell command as root, and returns its output whether it succeeds or not.
+    /// Runs a shell command as root for at most 300 s, and returns its output whether it succeeds
+    /// or not.
     ///
     /// # Errors
     /// The command could not be started.
@@ -177,10 +178,10 @@ impl Container {
         std::fs::read_to_string(console(&self.root)).unwrap_or_else(|error| error.to_string())
     }
 
-    /// Shuts the system down in order.
+    /// Shuts the system down by `systemctl poweroff`, and waits until the container has ended.
     ///
     /// # Errors
-    /// It does not end in time.
+    /// The container does not end in time.
     pub fn shut_down(mut self) -> Result {
         self.run("systemctl poweroff")?;
         poll("the end of the container", TIMEOUT, || {
@@ -193,7 +194,8 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // All processes of the container end with its first one. Errors: it has ended before.
+        // All processes of the container end with its first one. If that has already ended, killing
+        // it fails, which is no error.
         if self.nspawn.try_wait().is_ok_and(|ended| ended.is_none()) {
             for process in self.children().unwrap_or_default() {
                 let _ = Command::new("kill").args(["-KILL", &process]).status();

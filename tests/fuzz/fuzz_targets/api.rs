@@ -1,4 +1,5 @@
-//! Any bytes for the API, as requests and their bodies; its harness checks the invariants.
+//! Fuzzes the API with arbitrary bytes as requests and their bodies; its harness checks the
+//! invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

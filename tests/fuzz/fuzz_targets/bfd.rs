@@ -1,4 +1,5 @@
-//! Any bytes for `bfd`, as one packet and as several; its harness checks the invariants.
+//! Fuzzes `bfd` with arbitrary bytes as one packet, and as packets with times for the state
+//! machine; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

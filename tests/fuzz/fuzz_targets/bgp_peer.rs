@@ -1,4 +1,4 @@
-//! Any bytes for the state machine of `bgp::peer`; its harness checks the invariants.
+//! Fuzzes the state machine of `bgp::peer` with arbitrary bytes; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bgp::peer::harness::harness(bytes));

@@ -1,4 +1,5 @@
-//! Any bytes for `config`, as the configuration file; its harness checks the invariants.
+//! Fuzzes `config` with arbitrary bytes as the configuration file; its harness checks the
+//! invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| config::harness::configuration(bytes));

@@ -1,4 +1,4 @@
-//! Any bytes for `packet::ethernet`: its harness checks the invariants.
+//! Fuzzes `packet::ethernet` with arbitrary bytes; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet::ethernet::harness(&mut bytes.to_vec()));

@@ -1,4 +1,4 @@
-//! Any bytes for `packet::gue`: its harness checks the invariants.
+//! Fuzzes `packet::gue` with arbitrary bytes; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet::gue::harness(&mut bytes.to_vec()));

@@ -1,4 +1,5 @@
-//! Any bytes for `state::object`, as the JSON of an object; its harness checks the invariants.
+//! Fuzzes `state::object` with arbitrary bytes as the JSON of an object; its harness checks the
+//! invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| state::harness::object(bytes));

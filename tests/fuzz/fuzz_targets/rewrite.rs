@@ -1,4 +1,4 @@
-//! Any bytes for `packet::rewrite`: its harness checks the invariants.
+//! Fuzzes `packet::rewrite` with arbitrary bytes; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet::rewrite::harness(&mut bytes.to_vec()));

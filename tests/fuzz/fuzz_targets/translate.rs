@@ -1,4 +1,4 @@
-//! Any bytes for `packet::translate`: its harness checks the invariants.
+//! Fuzzes `packet::translate` with arbitrary bytes; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet::translate::harness(&mut bytes.to_vec()));

@@ -1,4 +1,4 @@
-//! Any bytes for `packet::tunnel`: its harness checks the invariants.
+//! Fuzzes `packet::tunnel` with arbitrary bytes; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet::tunnel::harness(&mut bytes.to_vec()));

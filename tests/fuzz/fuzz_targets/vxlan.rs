@@ -1,4 +1,4 @@
-//! Any bytes for `packet::vxlan`: its harness checks the invariants.
+//! Fuzzes `packet::vxlan` with arbitrary bytes; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet::vxlan::harness(&mut bytes.to_vec()));

@@ -44,7 +44,8 @@ impl Kind {
     }
 }
 
-/// The return path of one flow: the peer and the headers in front of the inner packet.
+/// The return path of one flow: the other end of the tunnel, and the headers in front of the inner
+/// packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     peer: IpAddr,

@@ -19,7 +19,7 @@ impl Socket {
     /// receives from both families, a raw one from the kind's outer family.
     pub fn open(kind: Kind) -> Result<Self> {
         let what = || format!("opening a socket for {kind:?}");
-        let (domain, kind_of, protocol) = match kind {
+        let (domain, socket_type, protocol) = match kind {
             Kind::Geneve | Kind::Vxlan | Kind::Gue => (Domain::IPV6, Type::DGRAM, Protocol::UDP),
             Kind::Ip4In4 => (Domain::IPV4, Type::RAW, Protocol::from(4)),
             Kind::Ip6In4 => (Domain::IPV4, Type::RAW, Protocol::from(41)),
@@ -27,7 +27,7 @@ impl Socket {
             Kind::Ip6In6 => (Domain::IPV6, Type::RAW, Protocol::from(41)),
         };
         let open = || {
-            let socket = socket2::Socket::new(domain, kind_of, Some(protocol))?;
+            let socket = socket2::Socket::new(domain, socket_type, Some(protocol))?;
             socket.set_nonblocking(true)?;
             if let Some(port) = kind.port() {
                 socket.set_only_v6(false)?;

@@ -1,8 +1,8 @@
 //! The gateway's flow table: the packets it sent, and therefore those that may return.
 
-use super::back::{IncomingPacket, first};
+use super::incoming::{IncomingPacket, first};
 use super::report::{Check, Report};
-use super::setup::{Admits, Setup, Side};
+use super::setup::{Admits, GatewaySetup, Side};
 use crate::lab::wire::{self, Header, Options, Tuple};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -64,7 +64,7 @@ struct Flow {
 
 /// The state and the checks of the gateway. It has no socket and no clock.
 pub struct Ledger {
-    setup: Setup,
+    setup: GatewaySetup,
     admits: Admits,
     flows: HashMap<Tuple, Flow>,
     report: Report,
@@ -74,7 +74,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Creates a ledger without flows.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: GatewaySetup) -> Self {
         let hash = RandomState::new();
         // Cookies start at a random number, so that those of two runs against one appliance
         // differ.
@@ -99,7 +99,7 @@ impl Ledger {
     pub fn not_sent(&mut self, inner: &[u8]) {
         self.report.sent -= 1;
         self.report.not_sent += 1;
-        let Some(header) = Header::read(inner, false) else { return };
+        let Some(header) = Header::read(inner) else { return };
         if let Some(flow) = self.flows.get_mut(&Tuple::of(inner, &header)) {
             flow.sent.pop_back();
         }
@@ -107,14 +107,14 @@ impl Ledger {
 
     /// Counts a correct packet as delivered if the TUN device of its side accepted it, and as not
     /// delivered otherwise.
-    pub fn delivered(&mut self, taken: bool) {
-        self.report.delivered += u64::from(taken);
-        self.report.not_delivered += u64::from(!taken);
+    pub fn delivered(&mut self, accepted: bool) {
+        self.report.delivered += u64::from(accepted);
+        self.report.not_delivered += u64::from(!accepted);
     }
 
     /// Processes a packet from one side; returns the appliance and the outer IPv4 packet to send.
     pub fn outgoing(&mut self, inner: &[u8], now: Instant) -> Option<(Ipv4Addr, Vec<u8>)> {
-        let header = Header::read(inner, false).filter(|header| !header.dst.is_multicast());
+        let header = Header::read(inner).filter(|header| !header.dst.is_multicast());
         let Some(header) = header else {
             self.report.not_sent += 1;
             return None;
@@ -127,7 +127,7 @@ impl Ledger {
         let exists = |tuple: &Tuple| self.flows.contains_key(tuple);
         let admitted = match self.admits {
             Admits::All => true,
-            Admits::Known => exists(&tuple) || exists(&tuple.reversed()),
+            Admits::ExistingFlows => exists(&tuple) || exists(&tuple.reversed()),
             Admits::None => false,
         };
         if !admitted {
@@ -201,7 +201,8 @@ impl Ledger {
         flow.leg
     }
 
-    /// Checks a frame from the wire. Returns the side and the inner packet if it is correct.
+    /// Checks a frame from the wire. Returns the side that it is for and the inner packet if the
+    /// frame is correct. Frames that are not IPv4 with UDP from or to a node are ignored.
     pub fn incoming<'f>(&mut self, frame: &'f [u8], now: Instant) -> Option<(Side, &'f [u8])> {
         let packet = frame.get(14..)?;
         let src = Ipv4Addr::from(wire::be32(packet, 12)?);
@@ -217,7 +218,7 @@ impl Ledger {
                 return None;
             }
         };
-        let header = Header::read(back.inner, false);
+        let header = Header::read(back.inner);
         let Some(header) = header.filter(|h| h.end == back.inner.len()) else {
             let text = || format!("truncated inner packet: {:02x?}", first(back.inner, 24));
             self.report.fail(Check::InnerBytes, text);
@@ -323,7 +324,8 @@ impl Ledger {
         }
     }
 
-    /// Checks everything around the inner packet: outer addresses, ports, GENEVE header, options.
+    /// Checks the headers around the inner packet (outer addresses, UDP ports, GENEVE header,
+    /// options), and counts each one that differs from `leg`.
     fn leg_is_right(&mut self, leg: &Leg, back: &IncomingPacket<'_>, tuple: &Tuple) -> bool {
         let expected = leg.options(&self.setup).geneve(self.setup.class, back.inner[0]);
         let report = &mut self.report;
@@ -338,10 +340,10 @@ impl Ledger {
                 format!("{tuple}: ports {:?}, expected {expected:?}", (back.sport, back.dport))
             });
         }
-        let (fixed, options) = back.geneve.split_at(8);
-        if fixed != &expected[..8] {
+        let (base, options) = back.geneve.split_at(8);
+        if base != &expected[..8] {
             report.fail(Check::GeneveHeader, || {
-                format!("{tuple}: header {fixed:02x?}, expected {:02x?}", &expected[..8])
+                format!("{tuple}: header {base:02x?}, expected {:02x?}", &expected[..8])
             });
         }
         if options != &expected[8..] {
@@ -365,6 +367,7 @@ impl Ledger {
     }
 }
 
+/// Counts packets that had to return and did not; others need not return.
 fn lost(report: &mut Report, expect: Expect, tuple: &Tuple, sent: &[Sent]) {
     for sent in sent.iter().filter(|_| expect == Expect::Return) {
         report.fail(Check::Lost, || {
@@ -374,7 +377,7 @@ fn lost(report: &mut Report, expect: Expect, tuple: &Tuple, sent: &[Sent]) {
 }
 
 /// Returns the endpoint of a flow's client: the end that is not on the far side.
-fn endpoint_of(setup: &Setup, tuple: &Tuple) -> u64 {
+fn endpoint_of(setup: &GatewaySetup, tuple: &Tuple) -> u64 {
     let from_far = setup.far.iter().any(|prefix| prefix.contains(tuple.src));
     let number = match if from_far { tuple.dst } else { tuple.src } {
         IpAddr::V4(client) => u128::from(u32::from(client)),
@@ -384,12 +387,14 @@ fn endpoint_of(setup: &Setup, tuple: &Tuple) -> u64 {
 }
 
 impl Leg {
-    fn options(&self, setup: &Setup) -> Options {
+    /// Returns the options that the gateway sends on this leg.
+    fn options(&self, setup: &GatewaySetup) -> Options {
         let Leg { endpoint, cookie, .. } = *self;
         Options { endpoint, attachment: setup.attachment, cookie }
     }
 
-    fn agrees(&self, back: &IncomingPacket<'_>, setup: &Setup) -> bool {
+    /// Returns whether all headers around the inner packet are those of an answer on this leg.
+    fn agrees(&self, back: &IncomingPacket<'_>, setup: &GatewaySetup) -> bool {
         let options = self.options(setup);
         (back.src, back.dst) == (self.appliance, self.node)
             && (back.sport, back.dport) == (self.sport, setup.port)

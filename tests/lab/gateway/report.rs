@@ -30,7 +30,7 @@ pub enum Check {
     /// No packet returns more often than it was sent.
     Duplicate,
     /// Every packet that has to return does so within
-    /// [`Setup::return_timeout`](super::Setup::return_timeout).
+    /// [`GatewaySetup::return_timeout`](super::GatewaySetup::return_timeout).
     Lost,
     /// Every packet that arrives at a node belongs to a flow of the gateway.
     Unexpected,
@@ -59,11 +59,13 @@ pub struct Report {
     pub answered: u64,
     /// Packets delivered to a client or server.
     pub delivered: u64,
-    /// Packets not sent: larger than the gateway's maximum (AWS drops these silently as well).
+    /// Packets not sent: longer than
+    /// [`GatewaySetup::largest_inner`](super::GatewaySetup::largest_inner). AWS drops these without
+    /// an ICMP error as well.
     pub too_big: u64,
     /// Packets not sent: not IP, multicast (the kernel's own), or not accepted by the kernel.
     pub not_sent: u64,
-    /// Packets not sent: the gateway admits none, or only packets of known flows
+    /// Packets not sent: the gateway admits none, or only packets of existing flows
     /// ([`Admits`](super::Admits)).
     pub not_admitted: u64,
     /// Correct packets that the client's or server's TUN device did not accept.

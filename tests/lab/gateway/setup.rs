@@ -9,7 +9,7 @@ use crate::lab::{LabError, Result};
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct GatewaySetup {
     /// The outer sources, one per gateway node; all are addresses of the wire. Not empty.
     pub nodes: Vec<Ipv4Addr>,
     /// The appliances; a flow stays with one. Not empty.
@@ -56,7 +56,7 @@ pub struct Setup {
 pub enum Side {
     /// The clients' side.
     Near,
-    /// The side of the addresses behind the appliance.
+    /// The side of the addresses in [`GatewaySetup::far`]: servers for which Weir has no service.
     Far,
 }
 
@@ -66,12 +66,12 @@ pub enum Admits {
     /// All packets.
     All,
     /// Packets of existing flows: the target drains, or is unhealthy and keeps its flows.
-    Known,
+    ExistingFlows,
     /// No packets: no target is left.
     None,
 }
 
-impl Setup {
+impl GatewaySetup {
     /// Returns an error if no gateway can work with this configuration.
     pub fn check(&self) -> Result<()> {
         let fault = if self.nodes.is_empty() || self.appliances.is_empty() {
@@ -87,7 +87,7 @@ impl Setup {
     }
 }
 
-impl Default for Setup {
+impl Default for GatewaySetup {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),

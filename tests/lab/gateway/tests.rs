@@ -12,13 +12,13 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 
 /// A gateway with two nodes whose far side contains SERVER.
-fn setup() -> Setup {
-    Setup {
+fn setup() -> GatewaySetup {
+    GatewaySetup {
         nodes: vec![Ipv4Addr::new(10, 0, 1, 21), Ipv4Addr::new(10, 0, 1, 22)],
         appliances: vec![APPLIANCE],
         wire: "none".into(),
         far: vec!["198.51.100.0/24".parse().unwrap()],
-        ..Setup::default()
+        ..GatewaySetup::default()
     }
 }
 
@@ -27,7 +27,8 @@ fn to(dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     udp4((CLIENT, 40_000), (dst, 80), &[payload], true)
 }
 
-/// Returns the frame with which an appliance returns a packet: only outer addresses are swapped.
+/// Returns the frame with which an appliance returns a packet: only the outer addresses are
+/// swapped.
 fn returned(sent: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 14];
     frame.extend_from_slice(sent);
@@ -64,7 +65,7 @@ fn assert_rejected(ledger: &mut Ledger, frame: &[u8], check: Check) {
 fn sends_geneve_with_three_options() {
     let mut ledger = Ledger::new(setup());
     let sent = send(&mut ledger, &to(SERVER, b"x"));
-    let header = Header::read(&sent, false).unwrap();
+    let header = Header::read(&sent).unwrap();
     assert_eq!((header.protocol, header.end), (UDP, sent.len()));
     assert_eq!(header.dst, APPLIANCE);
     assert!(header.sums_are_right(&sent));
@@ -101,14 +102,15 @@ fn a_wrong_cookie_is_detected() {
 fn each_changed_byte_is_detected() {
     let inner = to(SERVER, b"hello");
     let len = returned(&send(&mut Ledger::new(setup()), &inner)).len();
-    // Ethernet and the first 12 bytes of the outer IPv4 header are left out: hops change them.
+    // The Ethernet header and the first 12 bytes of the outer IPv4 header, up to its checksum, are
+    // left out: the appliance writes its own.
     for at in (14..len).filter(|at| !(14..26).contains(at)) {
         let mut ledger = Ledger::new(setup());
         let mut frame = returned(&send(&mut ledger, &inner));
         frame[at] ^= 0x10;
         let accepted = ledger.incoming(&frame, Instant::now()).is_some();
-        // A frame that the change makes foreign is ignored, and the packet that was sent counts as
-        // lost after its time limit.
+        // A frame that is no longer from or to a node is ignored, and the packet that was sent
+        // counts as lost after its time limit.
         ledger.expire(Instant::now() + setup().return_timeout * 2);
         assert!(!accepted && !ledger.report().clean(), "a change of byte {at} was not detected");
     }
@@ -166,7 +168,7 @@ fn a_duplicate_packet_is_detected() {
 
 #[test]
 fn identical_packets_of_one_flow_each_need_their_own_cookie_back() {
-    let churning = Setup { churn: 1, ..setup() };
+    let churning = GatewaySetup { churn: 1, ..setup() };
     let inner = to(SERVER, b"the same bytes");
     let mut ledger = Ledger::new(churning.clone());
     let (first, second) = (send(&mut ledger, &inner), send(&mut ledger, &inner));
@@ -186,7 +188,7 @@ fn identical_packets_of_one_flow_each_need_their_own_cookie_back() {
 
 #[test]
 fn a_reply_needs_the_flows_latest_options() {
-    let mut ledger = Ledger::new(Setup { churn: 1, former_for: Duration::ZERO, ..setup() });
+    let mut ledger = Ledger::new(GatewaySetup { churn: 1, former_for: Duration::ZERO, ..setup() });
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     let first = send(&mut ledger, &to(FRONTEND, b"hello"));
     let received = answered(&first, &answer);
@@ -199,7 +201,7 @@ fn a_reply_needs_the_flows_latest_options() {
 
 #[test]
 fn a_reply_may_carry_the_options_from_just_before_a_change() {
-    let mut ledger = Ledger::new(Setup { churn: 1, roam: 1, ..setup() });
+    let mut ledger = Ledger::new(GatewaySetup { churn: 1, roam: 1, ..setup() });
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     let first = send(&mut ledger, &to(FRONTEND, b"hello"));
     send(&mut ledger, &to(FRONTEND, b"hello again"));
@@ -235,7 +237,7 @@ fn a_reply_without_a_flow_is_detected() {
 }
 
 #[test]
-fn an_icmp_error_settles_the_packet_that_it_quotes() {
+fn a_packet_that_an_icmp_error_quotes_is_no_longer_awaited() {
     let mut ledger = Ledger::new(setup());
     let inner = to(SERVER, &[7; 100]);
     let sent = send(&mut ledger, &inner);
@@ -288,12 +290,12 @@ fn inner_ipv6_is_parsed() {
     let sum = checksum(&[&pseudo(src, dst, TCP, 20), &tcp]);
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     packet.extend(tcp);
-    let header = Header::read(&packet, false).unwrap();
+    let header = Header::read(&packet).unwrap();
     assert_eq!((header.protocol, header.l4, header.end), (TCP, 48, 68));
     assert!(header.sums_are_right(&packet));
     let tuple = wire::Tuple::of(&packet, &header);
     assert_eq!((tuple.src, tuple.sport, tuple.dport), (src, 0x1234, 80));
-    let mut ledger = Ledger::new(Setup { far: vec![], ..setup() });
+    let mut ledger = Ledger::new(GatewaySetup { far: vec![], ..setup() });
     let sent = send(&mut ledger, &packet);
     assert_eq!(sent[30..32], [0x86, 0xdd]);
     assert!(ledger.incoming(&returned(&sent), Instant::now()).is_some());
@@ -303,7 +305,7 @@ fn inner_ipv6_is_parsed() {
 fn new_flows_without_a_target_are_not_sent_and_existing_ones_continue() {
     let mut ledger = Ledger::new(setup());
     send(&mut ledger, &to(SERVER, b"hello"));
-    ledger.admit(Admits::Known);
+    ledger.admit(Admits::ExistingFlows);
     send(&mut ledger, &to(SERVER, b"hello again"));
     // The other direction of an existing flow is not a new flow.
     send(&mut ledger, &udp4((SERVER, 80), (CLIENT, 40_000), &[b"welcome"], true));
@@ -319,7 +321,7 @@ fn new_flows_without_a_target_are_not_sent_and_existing_ones_continue() {
 #[test]
 fn a_client_keeps_its_endpoint_in_both_directions() {
     let endpoints = vec![0xa1, 0xa2];
-    let mut ledger = Ledger::new(Setup { endpoints, ..setup() });
+    let mut ledger = Ledger::new(GatewaySetup { endpoints, ..setup() });
     // The value of the first option.
     let endpoint = |sent: &[u8]| u64::from_be_bytes(sent[40..48].try_into().unwrap());
     let out =
@@ -336,12 +338,12 @@ fn a_client_keeps_its_endpoint_in_both_directions() {
 }
 
 #[test]
-fn impossible_setups_are_rejected() {
+fn contradictory_setups_are_rejected() {
     assert!(setup().check().is_ok());
     for (setup, fault) in [
-        (Setup { nodes: Vec::new(), ..setup() }, "node address"),
-        (Setup { endpoints: Vec::new(), ..setup() }, "endpoint id"),
-        (Setup { symmetric: true, churn: 1, ..setup() }, "churn and roam"),
+        (GatewaySetup { nodes: Vec::new(), ..setup() }, "node address"),
+        (GatewaySetup { endpoints: Vec::new(), ..setup() }, "endpoint id"),
+        (GatewaySetup { symmetric: true, churn: 1, ..setup() }, "churn and roam"),
     ] {
         let error = setup.check().unwrap_err().to_string();
         assert!(error.contains(fault), "{error}");

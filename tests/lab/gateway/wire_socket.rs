@@ -38,12 +38,14 @@ impl PacketSocket {
         Ok(Self(fd))
     }
 
-    /// Returns the next frame. If none has arrived, returns `None` as soon as one arrives, at the
-    /// latest after [`POLL_INTERVAL`](crate::lab::tun::POLL_INTERVAL).
+    /// Returns the next frame. If there is none, waits for one for at most
+    /// [`POLL_INTERVAL`](crate::lab::tun::POLL_INTERVAL) and returns `None`; the next call returns
+    /// the frame.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         match recv(self.0.as_raw_fd(), buffer, MsgFlags::empty()) {
             Ok(len) => return Ok(Some(&mut buffer[..len])),
-            // An interface that goes down reports it once; frames arrive again when it is up.
+            // The kernel reports once that the interface went down; frames arrive again when it is
+            // up.
             Err(nix::errno::Errno::ENETDOWN | nix::errno::Errno::EAGAIN) => {}
             Err(e) => return Err(LabError::errno("receiving from the wire")(e)),
         }
@@ -84,7 +86,8 @@ impl Wire {
         Ok(Self { frames, packets, _reserved: reserved })
     }
 
-    /// Sends an IPv4 packet; the kernel resolves route and neighbor.
+    /// Sends an IPv4 packet, for which the kernel looks up route and neighbor; returns false if the
+    /// kernel did not accept it.
     pub fn send(&self, to: Ipv4Addr, packet: &[u8]) -> bool {
         let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
         sendto(self.packets.as_raw_fd(), packet, &to, MsgFlags::empty()).is_ok()

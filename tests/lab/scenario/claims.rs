@@ -13,12 +13,12 @@ pub struct Claim {
     pub text: String,
 }
 
-/// Drop reasons of packets that the namespaces' kernels send on their own.
-const CHATTER: [&str; 2] = ["foreign_dst_mac", "no_matching_service"];
+/// Drop reasons of packets that the namespaces' kernels send without a client, server or gateway.
+const KERNEL_PACKETS: [&str; 2] = ["foreign_dst_mac", "no_matching_service"];
 
-/// The maximum number of neighbor solicitations that the appliance's kernel may send; its other
-/// frames are answers.
-const KERNELS_OWN: u64 = 64;
+/// The maximum number of ARP requests and neighbor solicitations that the appliance's kernel may
+/// send with XDP; each of its other frames answers a frame that was passed to it.
+const MAX_SOLICITATIONS: u64 = 64;
 
 impl Outcome {
     /// Returns the results of the client with this name.
@@ -58,7 +58,7 @@ impl Outcome {
         self.change_claims(&mut claim);
         self.packet_claims(&mut claim);
         let text = "both daemons ended in time and with status 0 on SIGTERM";
-        claim(self.ended_badly.is_none(), self.ended_badly.clone().unwrap_or(text.into()));
+        claim(self.shutdown_error.is_none(), self.shutdown_error.clone().unwrap_or(text.into()));
         claims
     }
 
@@ -114,7 +114,7 @@ impl Outcome {
         // With XDP the kernel uses the NIC as well, and sends ARP requests and answers.
         let own = wires.from_weir.wrapping_sub(totals.tx);
         let by_xdp = Plane::from_env().is_xdp();
-        let max = if by_xdp { totals.to_kernel + KERNELS_OWN } else { 0 };
+        let max = if by_xdp { totals.to_kernel + MAX_SOLICITATIONS } else { 0 };
         let share = if by_xdp { format!(", {own} of them by the kernel") } else { "".into() };
         claim(
             wires.to_weir == totals.rx && own <= max,
@@ -124,12 +124,12 @@ impl Outcome {
                 wires.to_weir, wires.from_weir
             ),
         );
-        let chatter = |name: &str| CHATTER.iter().any(|reason| name.starts_with(reason));
+        let by_kernel = |name: &str| KERNEL_PACKETS.iter().any(|reason| name.starts_with(reason));
         let drops: Vec<String> =
             totals.drops.iter().map(|(name, count)| format!("{count} {name}")).collect();
         let drops = if drops.is_empty() { "none".into() } else { drops.join(", ") };
         claim(
-            totals.drops.iter().all(|(name, _)| chatter(name)),
+            totals.drops.iter().all(|(name, _)| by_kernel(name)),
             format!("no packet of a client, server or gateway was dropped (drops: {drops})"),
         );
     }

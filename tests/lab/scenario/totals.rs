@@ -61,7 +61,7 @@ impl Totals {
         }
     }
 
-    /// Returns the sum of all drops.
+    /// Returns the number of dropped packets, for all reasons at both arms.
     pub fn dropped(&self) -> u64 {
         self.drops.iter().map(|(_, count)| count).sum()
     }
@@ -122,9 +122,9 @@ impl Wires {
     }
 }
 
-/// Waits until the counters stop changing and agree, and returns the increases since `before` and
-/// `wires`. If they do not agree in 20 s, they are returned as they are, for the caller to assert
-/// on.
+/// Waits until Weir's counters have not changed for 0.3 s, balance, and agree with the kernel's
+/// count of frames to Weir. Returns the increases since `before` and `wires`. If the counters do
+/// not agree within 20 s, they are returned as they are, for the caller to assert on.
 pub fn at_rest(
     lab: &Lab,
     weir: &mut Weir,

@@ -11,7 +11,7 @@ use state::frontend::is_wildcard;
 use state::plane::DesiredFrontend;
 
 use super::plane::MapPlane;
-use super::wildcard::at;
+use super::wildcard::copy_address;
 use super::{Failure, Maps};
 
 impl<M: Maps> MapPlane<M> {
@@ -85,7 +85,7 @@ impl<M: Maps> MapPlane<M> {
     /// included.
     fn copies_of(&self, wildcard: &Address) -> impl Iterator<Item = Address> {
         let of_family = |addr: &&IpAddr| addr.is_ipv4() == wildcard.is_ipv4();
-        self.options.addresses.iter().filter(of_family).map(|addr| at(wildcard, *addr))
+        self.options.addresses.iter().filter(of_family).map(|addr| copy_address(wildcard, *addr))
     }
 
     /// Writes the wildcard's copy at an address of the appliance, if there is a wildcard for it and

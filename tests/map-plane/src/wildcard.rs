@@ -16,6 +16,6 @@ pub(super) struct Wildcard {
 }
 
 /// Returns the address of a wildcard's copy at `addr`.
-pub(super) fn at(address: &Address, addr: IpAddr) -> Address {
+pub(super) fn copy_address(address: &Address, addr: IpAddr) -> Address {
     Address { prefix: Prefix { addr, len: address.prefix.len }, ..*address }
 }

@@ -183,8 +183,8 @@ impl Appliance {
         // A first packet to a backend without a resolved next hop would be dropped.
         poll("the MAC address of the next hop", TIMEOUT, || {
             let metrics = Metrics::read(guest).map_err(|e| e.to_string())?;
-            let known = metrics.sum("weir_next_hops", &["state=\"resolved\"".to_owned()]);
-            check(known == 1, || format!("{known} known"))
+            let resolved = metrics.sum("weir_next_hops", &["state=\"resolved\"".to_owned()]);
+            check(resolved == 1, || format!("{resolved} resolved"))
         })?;
         let gateway = "/bin/ip netns exec gateway weir-gateway --json --wire gw0 \
                        --node 10.0.1.21 --appliance 10.0.1.10";
@@ -338,7 +338,7 @@ impl Metrics {
 /// What a NIC of fastpath counted, as `weir status` shows it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct NicCounts {
-    /// Frames that arrived, by the equation of the NIC's driver.
+    /// Frames that arrived, computed by the equation of the NIC's driver (`host/src/driver`).
     pub arrived: u64,
     /// Frames that the lcores took.
     pub taken: u64,
@@ -377,7 +377,7 @@ impl NicCounts {
     }
 }
 
-/// Zeros and all series that no test reads are left out: the serial port is slow.
+/// Prints the metrics without zeros and without series that no test reads: the serial port is slow.
 const SCRAPE: &str = "timeout 5 wget -q -O - http://127.0.0.1:19100/metrics \
     | grep -E '^weir_(packets|bytes|drops|next|nic_missed|nic_receive_err)' | grep -v ' 0$'";
 
@@ -428,11 +428,11 @@ impl Wire {
 /// equal, so that no packet is on its way.
 pub fn wires_at_rest(guest: &Guest) -> Result<[Wire; 2]> {
     let mut last = read_wires(guest)?;
-    let rest = poll("wires without traffic", TIMEOUT, || {
+    let wires = poll("wires without traffic", TIMEOUT, || {
         let before = std::mem::replace(&mut last, read_wires(guest).map_err(|e| e.to_string())?);
         check(before == last, || format!("{before:?}, then {last:?}")).map(|()| last)
     })?;
-    Ok(rest)
+    Ok(wires)
 }
 
 fn read_wires(guest: &Guest) -> Result<[Wire; 2]> {

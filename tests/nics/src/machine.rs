@@ -68,7 +68,7 @@ pub enum DataNic {
 }
 
 impl DataNic {
-    /// Both.
+    /// Both NICs, ingress first.
     pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
 
     /// Returns its name in the emulator, which is also the arm's.
@@ -160,7 +160,8 @@ pub const MANAGEMENT_PCI: &str = "0000:00:03.0";
 /// The time limit for the emulator to take frames from the test.
 const INJECT: Duration = Duration::from_secs(20);
 
-/// A running virtual machine. It ends with this value, and with the thread that started it.
+/// A running virtual machine. It ends when this value is dropped, and when the thread that started
+/// it ends.
 pub struct Machine {
     /// The shell in it.
     pub guest: Guest,

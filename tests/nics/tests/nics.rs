@@ -18,8 +18,8 @@ const REQUESTS: usize = 30;
 /// The time limit of a command for the logs.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// The number of frames that arrive while the poll loop is stopped: more than the receive queue has
-/// descriptors (1024) and the emulator's queue in front of a NIC has places (10,000).
+/// The number of frames that arrive while the poll loop is stopped: more than the 1,024 descriptors
+/// of the receive queue and the 10,000 frames that the emulator queues in front of a NIC.
 const FLOOD: usize = 12_000;
 
 /// The number of bad frames of each kind.
@@ -139,10 +139,10 @@ fn start(machine: &Machine, steps: &mut Steps, variant: Variant) -> Result<Appli
     Ok(appliance)
 }
 
-/// Runs all steps on one machine, whose boot takes as long as most of them.
+/// Runs all steps on one machine, because a boot takes as long as most of the steps.
 fn scenario(machine: &mut Machine, steps: &mut Steps, variant: Variant) -> Result {
     let appliance = start(machine, steps, variant)?;
-    // A cloud's health probe takes the way of all traffic.
+    // A cloud's health probe takes the same path as all traffic.
     let guest = &machine.guest;
     let able = appliance::probe(guest)?;
     assert!(able.contains("\"able\":true"), "{able}");
@@ -190,12 +190,12 @@ fn losses(machine: &mut Machine, steps: &mut Steps, variant: Variant) -> Result 
 /// emulator's frames have none.
 fn check_losses(machine: &mut Machine, appliance: &Appliance, steps: &mut Steps) -> Result {
     let guest = &machine.guest;
-    let (before, metrics) = (WireCount::read(machine)?, nic_metrics(guest)?);
+    let (before, metrics) = (IngressCount::read(machine)?, nic_metrics(guest)?);
     appliance.freeze(guest)?;
     // The first ones are in the receive queue when it is still empty.
     inject(machine, &[(10, BAD_FRAMES), (17_000, BAD_FRAMES), (60, FLOOD)])?;
     appliance.thaw(&machine.guest)?;
-    let WireCount { nic, from_kernel } = WireCount::settled(machine, before)?;
+    let IngressCount { nic, from_kernel } = IngressCount::settled(machine, before)?;
     println!("{:18}ingress: {nic:?}, {from_kernel} frames from the kernel", "");
     let on_wire = (2 * BAD_FRAMES + FLOOD + 1) as u64 + from_kernel;
     assert!(nic.taken > 1000, "what the receive queue held is processed");
@@ -207,8 +207,9 @@ fn check_losses(machine: &mut Machine, appliance: &Appliance, steps: &mut Steps)
             assert_eq!((nic.missed, nic.errors), (0, BAD_FRAMES as u64));
             assert!(nic.arrived < on_wire, "{nic:?} of {on_wire}");
         }
-        // The emulator queues frames in front of the NIC while it has no descriptor, so that MPC
-        // stays zero. Frames that are too long are in ROC, which is part of ierrors or not.
+        // The emulator queues frames in front of the NIC while it has no descriptor, so that the
+        // NIC's counter of missed packets (MPC) stays zero. Frames that are too long are in ROC
+        // (receive oversize count), which DPDK's ierrors may or may not include.
         NicModel::E1000e => {
             assert_eq!(nic.missed, 0);
             assert!([0, BAD_FRAMES as u64].contains(&nic.errors), "{nic:?}");
@@ -239,14 +240,14 @@ fn nic_metrics(guest: &Guest) -> Result<(u64, u64)> {
     Ok((sum("missed_packets"), sum("receive_errors")))
 }
 
-/// What Weir counted of a wire, and what the kernel sent to it.
+/// What Weir counted at the ingress NIC, and what the kernel's NIC sent to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct WireCount {
+struct IngressCount {
     nic: NicCounts,
     from_kernel: u64,
 }
 
-impl WireCount {
+impl IngressCount {
     fn read(machine: &Machine) -> Result<Self> {
         let nic = NicCounts::read(&machine.guest, DataNic::Ingress)?;
         let from_kernel = kernel_counts(&machine.guest, DataNic::Ingress)?.packets_to_weir;
@@ -267,8 +268,8 @@ impl WireCount {
     }
 }
 
-/// Puts frames of these lengths and numbers for the ingress NIC on its wire, one broadcast behind
-/// them, and waits until the emulator has taken all.
+/// Puts frames for the ingress NIC on its wire (pairs of a length and a number of copies), and one
+/// broadcast behind them; then waits until the emulator has taken all.
 fn inject(machine: &mut Machine, frames: &[(usize, usize)]) -> Result {
     let received = |machine: &Machine| -> Result<u64> {
         Ok(kernel_counts(&machine.guest, DataNic::Ingress)?.packets_from_weir)
@@ -294,7 +295,8 @@ fn inject(machine: &mut Machine, frames: &[(usize, usize)]) -> Result {
     Ok(())
 }
 
-/// Checks that neither the NIC with the default route nor one that fastpath has open can be bound.
+/// Checks that neither the NIC with the default route nor one that fastpath has open can be bound,
+/// and that the latter cannot be unbound.
 fn check_binding_is_refused(guest: &Guest) -> Result {
     for (device, reason) in
         [(MANAGEMENT_PCI, "default route"), (DataNic::Ingress.pci_address(), "vfio-pci")]

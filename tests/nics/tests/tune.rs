@@ -44,7 +44,7 @@ const VALUES: [[&str; 3]; 3] = [
 
 #[test]
 #[ignore = "boots a virtual machine: make nics"]
-fn tuned_and_rebooted_machine_has_what_doctor_missed() -> Result {
+fn tuning_and_a_reboot_remedy_what_doctor_reports() -> Result {
     let begun = Instant::now();
     let done = |what: &str| println!("{:6.1} s  {what}", begun.elapsed().as_secs_f64());
     let command_line = operators_parameters();
@@ -171,8 +171,8 @@ fn before_the_reboot(guest: &Guest) -> Result<(String, Vec<(String, String)>)> {
     for check in ["memory", "hugetlbfs", "interrupts"] {
         assert!(!checks(&after).contains(check), "{check} in {after:#?}");
     }
-    // What tuning corrects waits for the reboot, for which the binding needs the IOMMU. The
-    // emulated machine has no better clock.
+    // What tuning corrects takes effect at the reboot. Binding needs the IOMMU, which is off until
+    // then. The emulated machine has no better clock.
     let others = ["binding", "clock source"];
     let left = after.iter().filter(|finding| !others.contains(&finding.check.as_str()));
     let left: Vec<&Finding> = left.collect();
@@ -196,7 +196,8 @@ fn after_the_reboot(guest: &Guest, line: &str) -> Result {
     // The pages are there; the file system is mounted.
     let applied = guest.run("weir hugepages apply")?;
     assert!(applied.contains("hugetlbfs mounted on /dev/hugepages-1G"), "{applied}");
-    // Drivers chose the CPUs of their interrupts anew, whose numbers no file can name.
+    // At the boot, drivers chose the CPUs of their interrupts. No file can set these in advance,
+    // because the numbers of the interrupts are not known.
     let (names, _) = pending(guest)?;
     assert!(names.iter().all(|name| name.starts_with("interrupt ")), "{names:?}");
     let applied = guest.run("weir tune apply")?;
@@ -233,7 +234,7 @@ fn after_the_reboot(guest: &Guest, line: &str) -> Result {
     Ok(())
 }
 
-/// Checks that fastpath names the largest MTU of a NIC whose MTU is too large.
+/// Checks that fastpath refuses an MTU that is too large for the NIC, and names the allowed ones.
 fn refuses_a_larger_mtu(guest: &Guest) -> Result {
     appliance::configure(guest, &config(MAX_MTU + 100))?;
     let (status, output) = guest.status("fastpath 2>&1", COMMAND)?;

@@ -1,9 +1,9 @@
-//! What an operator configures.
+//! Configuration of the appliance in the container.
 
 use tests::lab::settings::Plane;
 
-/// Returns what an operator writes after the page's example is copied: the plane and the two ends
-/// of the lab.
+/// Returns the configuration for this plane, which replaces the example that the book's page on the
+/// installation copies: its NICs are the lab's interfaces `in0` and `eg0`.
 pub fn config(plane: Plane) -> String {
     let [plane_key, attach] = plane.keys();
     let ring = "framesz=9216,blocksz=36864";

@@ -18,7 +18,8 @@ const NETWORKS: [(&str, &str); 3] = [
     ("enp2s0", "[Link]\nMTUBytes=9001\n\n[Network]\nAddress=10.0.2.10/24\n"),
 ];
 
-/// The test's access to the guest; nothing that the appliance needs.
+/// The unit that gives the test a shell at the guest's second serial port. The appliance does not
+/// need it.
 pub const SHELL: &str = r#"[Unit]
 Description=Shell of the test at the second serial port
 
@@ -30,13 +31,14 @@ ExecStart=/bin/sh -c 'exec 3<> /dev/ttyS1; stty -F /dev/ttyS1 raw -echo; \
 WantedBy=multi-user.target
 "#;
 
-/// The firmware of machines that boot an image, and its variables as delivered.
+/// The UEFI firmware (OVMF) of machines that boot an image, and its initial variables.
 const FIRMWARE: [&str; 2] = ["/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"];
 
 /// The size of a disk with a copy of the image, which is larger than the image: 4 GiB.
 pub const IMAGE_DISK: u64 = 4 << 30;
 
-/// The size of the disk with user data: 2 MiB in sectors, a multiple of 4 heads with 16 sectors.
+/// The size of the disk with user data, in sectors of 512 bytes: 2 MiB. It is a multiple of 4 heads
+/// with 16 sectors, the geometry that `mformat` gets.
 const SEED_SECTORS: &str = "4096";
 
 /// A disk. Its files are removed when it is dropped.
@@ -61,8 +63,8 @@ pub enum Start {
 }
 
 impl Disk {
-    /// Installs the package in a new tree, writes these files there, each a path and a text, and
-    /// makes a disk of it.
+    /// Installs the package in a new Debian tree, writes these files there (each a path and a
+    /// text), and makes a disk of the tree.
     pub fn build(files: &[(&str, &str)]) -> Result<Self> {
         let folder = target()?.join("package-test");
         let kernel = kernel()?;
@@ -92,8 +94,9 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Copies the image onto a larger disk, and makes a second one with these files of user data,
-    /// each a name and a text, where cloud-init looks for them without a cloud (NoCloud).
+    /// Copies the image onto a larger disk, and makes a second disk with these files of user data,
+    /// each a name and a text. Its label is the one by which cloud-init finds user data without a
+    /// cloud (`cidata`, NoCloud).
     pub fn of_image(seed: &[(&str, &str)]) -> Result<Self> {
         let folder = target()?.join("package-test");
         std::fs::create_dir_all(&folder)?;
@@ -122,12 +125,12 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Returns its file.
+    /// Returns the disk's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns what a machine with it boots.
+    /// Returns what a machine with this disk boots.
     pub fn start(&self) -> &Start {
         &self.start
     }
@@ -135,7 +138,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Those that could not be made do not exist.
+        // Files are absent if the disk could not be completed.
         let _ = std::fs::remove_file(&self.path);
         if let Start::Firmware { variables, seed, .. } = &self.start {
             let _ = std::fs::remove_file(variables);

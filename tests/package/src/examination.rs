@@ -1,5 +1,5 @@
-//! What a booted appliance is examined for: the configuration that it has, its units, NICs, memory
-//! and sandbox, and requests through it.
+//! Examination of a booted appliance: its units, NICs, memory and sandbox, and requests through it;
+//! and the configuration that it has.
 
 use crate::Result;
 use crate::machine::{METRICS, Machine, journal};
@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 use tests::lab::client::Client;
-use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::gateway::{Gateway, GatewaySetup};
 use tests::lab::topology::Lab;
 
-/// The configuration, as of an image for many machines: what differs between them is `"auto"`.
+/// The configuration, as in an image for many machines: values that differ between machines are
+/// `"auto"`.
 const CONFIG: &str = r#"name = "auto"
 services = "/etc/weir/services.toml"
 plane = "auto"
@@ -89,7 +90,7 @@ pub fn config(plane: &str) -> String {
 /// Creates a lab with two web servers and an AWS gateway.
 pub fn lab() -> Result<(Lab, Gateway)> {
     let mut lab = Lab::new(&["web-1", "web-2"])?;
-    let gateway = lab.aws_gateway(Setup::default())?;
+    let gateway = lab.aws_gateway(GatewaySetup::default())?;
     Ok((lab, gateway))
 }
 
@@ -111,7 +112,7 @@ pub struct Expected {
     skipped: &'static [&'static str],
     /// The capabilities of the data plane, as in `/proc/PID/status`.
     capabilities: u64,
-    /// Parts of the names of its open devices, each with their number.
+    /// The data plane's open devices: a part of the name, and how many with it are open.
     open: &'static [(&'static str, usize)],
 }
 
@@ -128,7 +129,7 @@ pub const VFIO: Expected = Expected {
     open: &[("anon_inode:[vfio-device]", 2), ("/dev/net/tun", 2), ("/dev/hugepages/weir", 1)],
 };
 
-/// DPDK on NICs without an IOMMU.
+/// DPDK on NICs that `uio_pci_generic` drives, without an IOMMU.
 pub const UIO: Expected = Expected {
     driver: "uio_pci_generic",
     open: &[("/dev/uio", 2), ("/dev/net/tun", 2), ("/dev/hugepages/weir", 1)],
@@ -141,14 +142,14 @@ pub const XDP: Expected = Expected {
     driver: "virtio-pci",
     data_plane: "weir-ebpf-fallback",
     skipped: &["weir-fastpath", "weir-nics"],
-    // CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF. CAP_SYS_ADMIN is given up once the four tracepoints are
-    // open, to which the links belong; those to the interfaces are pinned.
+    // CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF. CAP_SYS_ADMIN is dropped once the four tracepoints are
+    // open. The four open links are theirs; the links to interfaces are pinned and not open.
     capabilities: 1 << 12 | 1 << 38 | 1 << 39,
     open: &[("anon_inode:bpf_link", 4)],
 };
 
-/// Waits until the machine forwards, while nothing is done on it; then makes requests, examines the
-/// machine, and returns its shell.
+/// Waits until the machine forwards, without any command in it; then makes requests, examines the
+/// machine, and returns its shell. `boots` has the ids of the boots so far.
 pub fn after_boot(
     boot: &str,
     machine: &Machine,
@@ -184,7 +185,7 @@ fn examine(guest: &Guest, expected: &Expected, boots: &mut BTreeSet<String>) -> 
     let journal = "journalctl --boot --quiet --no-pager --output cat --unit 'weir*'";
     assert_eq!(run(guest, &format!("{journal} --priority err"))?, "", "errors of the units");
     let messages = run(guest, journal)?;
-    // What does not work as it should, although the appliance forwards.
+    // Messages about parts that do not work although the appliance forwards.
     for lacking in ["not counted", "changed the MAC address", "failed"] {
         let lines: Vec<&str> = messages.lines().filter(|line| line.contains(lacking)).collect();
         assert!(lines.is_empty(), "{lines:#?}");
@@ -253,14 +254,14 @@ fn examine_sandbox(guest: &Guest, expected: &Expected) -> Result {
     for (name, value) in lines.into_iter().chain([("Seccomp", "2")]) {
         assert!(status.contains(&format!("{name}:\t{value}\n")), "{name} {value}: {status}");
     }
-    // Each thread has capabilities of its own, and none has more.
+    // Linux keeps capabilities per thread: no thread may have others than the expected ones.
     let threads = run(guest, &format!("cat /proc/{pid}/task/*/status"))?;
     let permitted = threads.lines().filter_map(|line| line.strip_prefix("CapPrm:"));
     for set in permitted.map(str::trim) {
         assert_eq!(u64::from_str_radix(set, 16)? & !expected.capabilities, 0, "{threads}");
     }
     let files = run(guest, &format!("find /proc/{pid}/fd -type l -printf '%l\\n' | sort"))?;
-    // DPDK's memory and sockets are left out.
+    // Other open files, such as DPDK's memory and sockets, are not compared.
     let is_device = |file: &&str| file.starts_with("/dev/") || file.starts_with("anon_inode:");
     let devices: Vec<&str> = files.lines().filter(is_device).collect();
     let distinct: BTreeSet<&str> = devices.iter().copied().collect();
@@ -269,7 +270,7 @@ fn examine_sandbox(guest: &Guest, expected: &Expected) -> Result {
         let open = devices.iter().filter(|file| file.contains(part)).count();
         assert_eq!(open, *number, "{part} in {devices:?}");
     }
-    // A process in the unit's control group may not even read the disk, which root may elsewhere.
+    // DevicePolicy: root can read the disk, but not from within the unit's control group.
     let read = "head -c 1 /dev/nvme0n1 > /dev/null";
     let group = format!("/sys/fs/cgroup/system.slice/{unit}.service/cgroup.procs");
     run(guest, read)?;

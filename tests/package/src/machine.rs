@@ -6,8 +6,8 @@
 //!                                        tap === management
 //! ```
 //!
-//! The emulator runs in the network namespace that the lab has for the appliance. It loads the
-//! kernel itself, without boot loader and initial RAM disk, or the firmware starts an image.
+//! The emulator (QEMU) runs in the network namespace that the lab has for the appliance. It loads
+//! the kernel itself, without boot loader and initial RAM disk, or its firmware boots an image.
 
 use crate::Result;
 use crate::disk::{Disk, Start};
@@ -26,12 +26,13 @@ use tests::lab::topology::{FRONTEND, INGRESS, Lab};
 /// Memory in MiB: 210 for hugepages, the rest for the system and for Weir's programs.
 const MEMORY_MIB: u32 = 1536;
 
-/// The kernel's parameters without those about the IOMMU. The kernel's check of its timer counts
-/// ticks within a time of the processor, and ends in a panic if the emulator gets too little CPU.
+/// The kernel's parameters without those about the IOMMU. `no_timer_check` is set because the check
+/// counts timer ticks during a number of CPU cycles, and ends in a panic if the emulator gets too
+/// little CPU time.
 const KERNEL: &str = "root=/dev/nvme0n1 rw console=ttyS0 quiet panic=-1 no_timer_check";
 
-/// The time limit of a boot until the appliance forwards. On idle CPUs it takes 40 s, with XDP 80,
-/// because the kernel verifies the programs. The image took up to 200 s on busy ones.
+/// The time limit of a boot until the appliance forwards. On idle CPUs a boot takes 40 s, with XDP
+/// 80 s, because the kernel verifies the programs. On busy CPUs the image took up to 200 s.
 const BOOT: Duration = Duration::from_secs(600);
 
 /// The time limit of a shutdown.
@@ -50,10 +51,11 @@ pub struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Connects the namespace of the appliance in a lab with the machine's NICs, and starts it with
-    /// these parameters of the kernel. A disk with a boot loader has its own.
+    /// Connects the namespace of the appliance in a lab with the machine's NICs, and starts the
+    /// machine with these kernel parameters, which a disk with a boot loader does not use.
     pub fn new(lab: &'a Lab, disk: &'a Disk, parameters: &str) -> Result<Self> {
-        // Without what hides frames from the kernel, whose bridges receive them here.
+        // As for XDP: for DPDK, the lab would hide the frames from the kernel, whose bridges
+        // receive them here.
         lab.set_up_for(Plane::Xdp { native: false })?;
         for (wire, nic) in ["in0", "eg0"].into_iter().zip(DataNic::ALL) {
             let (tap, bridge) = (tap(nic), format!("br-{}", nic.name()));
@@ -151,7 +153,8 @@ impl<'a> Machine<'a> {
 
     /// Reboots the machine from inside, and waits until its processor is reset.
     pub fn reboot(&mut self, guest: Guest) -> Result {
-        // The firmware resets the machine again after a reset, which is an event as well.
+        // After a reset, the firmware resets the machine once more: that event of an earlier reboot
+        // is not the one to wait for.
         self.qmp.discard_events()?;
         self.shell = guest.leave("systemctl reboot")?;
         let reset = self.qmp.wait_for_event("RESET", ("guest", true.into()), SHUTDOWN);

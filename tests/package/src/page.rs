@@ -1,5 +1,4 @@
-//! The commands of the book's pages on the installation and on upgrades, and the user data on that
-//! on the image.
+//! Commands and user data in the book: the pages on the installation, upgrades and the image.
 
 use crate::Result;
 
@@ -11,7 +10,8 @@ const INSTALL: &str = include_str!("../../../docs/src/operate/install.md");
 /// The page on the image.
 const IMAGE: &str = include_str!("../../../docs/src/operate/image.md");
 
-/// Returns the block of a language on the page on the image that begins with this line.
+/// Returns the code block of the page on the image that has this language and begins with this
+/// line.
 pub fn image_block(language: &str, line: &str) -> Result<String> {
     let start = format!("{language}\n{line}\n");
     let mut blocks = IMAGE.split("```").skip(1).step_by(2);
@@ -20,7 +20,8 @@ pub fn image_block(language: &str, line: &str) -> Result<String> {
     Ok(block.ok_or_else(|| format!("the page has no block {start:?}"))?.trim_start().to_owned())
 }
 
-/// Returns the commands in the shell blocks below a heading of the page, in order.
+/// Returns the commands in the shell blocks below a heading of the page on the installation, in
+/// order.
 pub fn commands(heading: &str) -> Result<Vec<String>> {
     commands_of(INSTALL, heading)
 }
@@ -30,7 +31,7 @@ pub fn upgrade_commands(heading: &str) -> Result<Vec<String>> {
     commands_of(UPGRADE, heading)
 }
 
-/// Returns the headings that have commands, in order.
+/// Returns the headings of the page on the installation that have commands, in order.
 pub fn headings() -> Vec<&'static str> {
     let sections = INSTALL.split("\n## ").skip(1);
     sections

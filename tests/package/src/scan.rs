@@ -5,7 +5,8 @@ use crate::Result;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Files and folders that must not exist, or must be empty; of a folder also what is below it.
+/// Paths of files that must be absent or empty, with the kind that is reported. A path that ends in
+/// `/` or `-` is the start of such paths.
 const ABSENT: [(&str, &str); 22] = [
     ("/etc/apt/auth.conf", "password of an archive"),
     ("/etc/apt/auth.conf.d/", "password of an archive"),
@@ -31,7 +32,7 @@ const ABSENT: [(&str, &str); 22] = [
     ("/var/tmp/", "temporary file"),
 ];
 
-/// Names of files that must not exist anywhere.
+/// Names of files that must be absent or empty in every folder, with the kind that is reported.
 const NAMES: [(&str, &str); 15] = [
     (".bash_history", "history of a person"),
     (".git-credentials", "credentials"),
@@ -59,7 +60,7 @@ const SETTINGS: [(&str, &str); 4] = [
     (concat!("Account", "Key"), "Azure key"),
 ];
 
-/// Texts with which tokens begin, and the number of further characters.
+/// Texts with which tokens begin, the number of further characters, and the kind that is reported.
 const TOKENS: [(&str, usize, &str); 6] = [
     ("AKIA", 16, "AWS key id"),
     ("ASIA", 16, "AWS key id"),
@@ -69,8 +70,8 @@ const TOKENS: [(&str, usize, &str); 6] = [
     ("glpat-", 20, "GitLab token"),
 ];
 
-/// Returns what was found below a root directory, one line each: the path and the kind. No file may
-/// contain one of these texts, such as the paths of the build.
+/// Returns what was found below a root directory, one line each: the path and the kind. `traces`
+/// are texts that no file may contain, such as the paths of the build.
 pub fn scan(root: &Path, traces: &[&str]) -> Result<Vec<String>> {
     let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -182,7 +183,8 @@ fn has_setting(content: &[u8], name: &str) -> bool {
     })
 }
 
-/// Returns whether a token begins so, with as many characters, and is no part of a longer word.
+/// Returns whether the content has a token: `start`, then exactly `more` characters, not within a
+/// longer word.
 fn has_token(content: &[u8], start: &str, more: usize) -> bool {
     occurrences(content, start.as_bytes()).any(|at| {
         let before = at.checked_sub(1).map(|before| content[before]);
@@ -198,7 +200,8 @@ fn has_token(content: &[u8], start: &str, more: usize) -> bool {
     })
 }
 
-/// Returns whether there are three parts of base64 with dots, the first two of them JSON.
+/// Returns whether the content has a JSON web token: three parts of base64 with dots between them,
+/// the first two of which are JSON objects (`eyJ` is `{"`).
 fn has_web_token(content: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     occurrences(content, b"eyJ").any(|at| {

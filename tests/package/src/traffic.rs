@@ -1,11 +1,11 @@
-//! The traffic of both tests, and the durations of their steps.
+//! The client traffic of the tests, and the durations of their steps.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tests::lab::client::{ClientStats, Load};
 use tests::lab::topology::{AWS_CLIENTS, FRONTEND};
 
-/// Returns the load of a client that keeps connections for several requests.
+/// Returns the load of a client with four workers, each of which makes 50 requests per connection.
 pub fn load(requests: u64) -> Load {
     let mut load = Load::new(SocketAddr::from((FRONTEND, 80)), requests);
     load.sources = AWS_CLIENTS.map(Into::into).to_vec();

@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages in addition to those of mmdebstrap's variant `minbase`. The package under test is
-/// installed without a network, so that its dependencies are here.
+/// The packages in addition to those of mmdebstrap's variant `minbase`. They include the
+/// dependencies of the package under test, which is installed without a network.
 const PACKAGES: &str = "systemd-sysv,udev,dbus,iproute2,procps,kmod,libpcap0.8,libxdp1,libbpf1,\
                         ibverbs-providers,libnuma1,libbsd0";
 
@@ -31,7 +31,8 @@ const TRANSIENT: [&str; 15] = [
     "/var/tmp/",
 ];
 
-/// The user that remains after a purge changes these.
+/// Further paths that are not compared: backups and lock of the account files, which change because
+/// the package's user remains after a purge.
 const ACCOUNTS: [&str; 5] =
     ["/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/.pwd.lock"];
 
@@ -45,7 +46,7 @@ impl Tree {
     pub fn copy(folder: &Path, suite: &str) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let archive = folder.join(format!("{suite}.tar"));
-        // An archive of an earlier list of packages is made again.
+        // An archive with another list of packages is replaced.
         let list = folder.join(format!("{suite}.packages"));
         if !archive.exists() || std::fs::read_to_string(&list).ok().as_deref() != Some(PACKAGES) {
             make(suite, &archive)?;
@@ -53,7 +54,7 @@ impl Tree {
         }
         let root = folder.join(suite);
         if root.exists() {
-            // Of a test that was killed.
+            // Left by a test that was killed.
             std::fs::remove_dir_all(&root)?;
         }
         let tree = Self { root };

@@ -1,6 +1,6 @@
 //! The installed package on a machine of its own: Debian 12 with its kernel boots from a disk in an
-//! emulated machine, takes its NICs and forwards without anybody's help, also after a reboot and a
-//! power cut.
+//! emulated machine, takes its NICs and forwards without any command in it, also after a reboot and
+//! a power cut.
 
 use package_test::Result;
 use package_test::disk::Disk;
@@ -16,9 +16,10 @@ use tests::lab::client::Client;
 /// The frontend of the service that is added while the appliance runs.
 const ADDED: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 11);
 
-/// With the IOMMU, which `weir tune apply` sets on such a machine.
+/// Kernel parameters that enable the IOMMU, as `weir tune apply` sets them on such a machine.
 const IOMMU: &str = "intel_iommu=on iommu=pt";
 
+/// The kernel parameter of a machine without IOMMU.
 const NO_IOMMU: &str = "intel_iommu=off";
 
 #[test]
@@ -36,8 +37,8 @@ fn appliance_forwards_after_a_reboot_and_after_a_power_cut() -> Result {
     steps.done("shut down by `systemctl reboot`");
     let guest = after_boot("reboot", &machine, &lab, &VFIO, &mut boots, &mut steps)?;
 
-    // A service of the API is on the disk when the command ends, and the power is cut right then,
-    // while clients have connections.
+    // A service that was added through the API is on the disk when the command ends. The power is
+    // cut right then, while clients have connections.
     let backends = "--backend 10.0.2.11:8080 --backend 10.0.2.12:8080";
     let client = Client::start(&lab.aws[0], load(u64::MAX))?;
     client.wait_for(REQUESTS, COMMAND)?;
@@ -48,7 +49,7 @@ fn appliance_forwards_after_a_reboot_and_after_a_power_cut() -> Result {
     drop(guest);
     steps.done("power cut under traffic");
     let guest = after_boot("power cut", &machine, &lab, &VFIO, &mut boots, &mut steps)?;
-    // Its last requests have timed out by now.
+    // The client's last requests have timed out by now.
     drop(client);
     let mut load = load(REQUESTS);
     load.target = SocketAddr::from((ADDED, 80));

@@ -1,5 +1,5 @@
 //! The image of `make image`: it boots, forwards and reboots as user data say, has no secret and no
-//! identity, and is the same when it is built again.
+//! identity, and has the same bytes when it is built again.
 
 use nics::guest::Guest;
 use package_test::Result;
@@ -39,7 +39,7 @@ ethernets:
 
 const METADATA: &str = "instance-id: i-image-test\nlocal-hostname: appliance\n";
 
-/// Shows the processes of the daemons, and of two services that needrestart does restart.
+/// Prints the process ids of Weir's daemons, and of two services that needrestart does restart.
 const PROCESSES: &str = "systemctl show --property MainPID --value \
                          weir-fastpath weir-slowpath chrony ssh";
 
@@ -65,8 +65,8 @@ fn image_forwards_from_user_data_alone_also_after_a_reboot() -> Result {
     examine_updates(&guest, &lab)?;
     steps.done("needrestart left Weir alone");
 
-    // The page's commands, with hugepages from the boot on, and an update of the boot loader as its
-    // package makes it.
+    // Tunes as the book's page says, reserves hugepages at boot, and installs the boot loader again
+    // as an update of its package does.
     let pages = run(&guest, "cat /proc/sys/vm/nr_hugepages")?;
     let hugepages = format!("hugepages={pages}");
     let setting = format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {hugepages}\"\n");
@@ -98,10 +98,11 @@ fn user_data(key: &str) -> Result<String> {
     assert!(page.contains(example), "{page}");
     let unit = "/etc/systemd/system/test-shell.service";
     let shell = indented(SHELL);
-    let kept = "$nrconf{override_rc}{qr(^test-shell)} = 0;";
+    // needrestart must not restart the test's shell.
+    let setting = "$nrconf{override_rc}{qr(^test-shell)} = 0;";
     Ok(page.replace(example, key.trim())
         + &format!("  - path: {unit}\n    content: |\n{shell}")
-        + &format!("  - path: /etc/needrestart/conf.d/test.conf\n    content: {kept}\n")
+        + &format!("  - path: /etc/needrestart/conf.d/test.conf\n    content: {setting}\n")
         + "runcmd:\n  - [systemctl, enable, --now, test-shell]\n")
 }
 
@@ -132,7 +133,8 @@ fn examine_first_boot(guest: &Guest) -> Result {
     for parameter in ["console=ttyS0,115200n8", "intel_iommu=on", "iommu=pt", "panic=10"] {
         assert!(line.split(' ').any(|one| one == parameter), "{parameter} in {line}");
     }
-    // The first start of the daemon had the drop-in that was written at this boot.
+    // The first start of slowpath had the unit's drop-in with its CPUs, which was written at this
+    // boot.
     let slowpath = "/proc/$(systemctl show --property MainPID --value weir-slowpath)/status";
     let cpus = run(guest, &format!("grep ^Cpus_allowed_list {slowpath}"))?;
     assert_eq!(cpus.split_whitespace().last(), Some("0"), "{cpus}");
@@ -230,7 +232,7 @@ fn image_has_no_secret_no_identity_and_no_trace_of_the_build() -> Result {
         scan(&tree, &[&repository])?.into_iter().partition(|line| is_example(&tree, line));
     println!("examples in Debian's packages: {examples:#?}");
     assert!(found.is_empty(), "{found:#?}");
-    // What is planted in the real tree is found.
+    // A planted key and a changed example are found.
     std::fs::write(tree.join("etc/ssh/ssh_host_rsa_key.pub"), "ssh-rsa AAAA")?;
     let changed = examples.first().and_then(|line| line.split(": ").next()).ok_or("no example")?;
     let file = tree.join(changed.trim_start_matches('/'));
@@ -245,8 +247,8 @@ fn image_has_no_secret_no_identity_and_no_trace_of_the_build() -> Result {
 }
 
 /// Returns whether a key or token is an example in the documentation or the tests of a package of
-/// Debian: the file is what the package has installed, or was compiled from such a file. The sums
-/// of the packages are recorded. Weir's package is not excused.
+/// Debian: the file has the checksum that dpkg has recorded for the package, or was compiled from
+/// such a file. Files of Weir's package are no examples.
 fn is_example(tree: &Path, line: &str) -> bool {
     let Some((path, "private key" | "JSON web token")) = line.split_once(": ") else {
         return false;
@@ -293,7 +295,7 @@ fn second_build_gives_the_same_bytes_and_is_signed() -> Result {
     sum(again)?;
     sum(first.parent().unwrap_or(&first))?;
     verify_signature(again)?;
-    // A changed list is not what was signed, and a changed file is not in the list.
+    // A changed file does not match the list, and a changed list does not match its signature.
     std::fs::write(again.join("weir.packages"), "none\n")?;
     assert!(sum(again).is_err());
     let list = std::fs::read_to_string(again.join("SHA256SUMS"))?;
@@ -302,7 +304,7 @@ fn second_build_gives_the_same_bytes_and_is_signed() -> Result {
     Ok(())
 }
 
-/// Verifies the signature as the page says.
+/// Verifies the signature as the book's page on the image says.
 fn verify_signature(folder: &Path) -> Result<String> {
     let public = std::fs::read_to_string(folder.join("key.pub"))?;
     std::fs::write(folder.join("signers"), format!("weir-image {public}"))?;
@@ -345,7 +347,7 @@ fn formats_hold_the_same_disk_and_the_lists_what_is_installed() -> Result {
     Ok(())
 }
 
-/// Returns the offsets of the system partition and of the root file system, in bytes.
+/// Returns the offsets of the EFI system partition and of the root file system, in bytes.
 fn partitions(disk: &Path) -> Result<[u64; 2]> {
     let table = tree::run(Command::new("sfdisk").arg("--json").arg(disk))?;
     let table: Value = serde_json::from_str(&table)?;
@@ -368,7 +370,7 @@ impl Folder {
     fn new(name: &str) -> Result<Self> {
         let folder = target()?.join(format!("image-{name}"));
         if folder.exists() {
-            // Of a test that was killed.
+            // Left by a test that was killed.
             std::fs::remove_dir_all(&folder)?;
         }
         std::fs::create_dir(&folder)?;

@@ -1,5 +1,6 @@
 //! The package in a clean Debian: installed, configured, restarted, rebooted, upgraded, removed and
-//! purged as the book's page says, while clients behind an emulated gateway use a service.
+//! purged as the book's page on the installation says, while clients behind an emulated gateway use
+//! a service.
 
 use package_test::Container;
 use package_test::Result;
@@ -14,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 use tests::lab::client::Client;
 use tests::lab::container::{SYSTEM_CALLS, check_journal};
-use tests::lab::gateway::Setup;
+use tests::lab::gateway::GatewaySetup;
 use tests::lab::settings::Plane;
 use tests::lab::topology::{FRONTEND, Lab};
 
@@ -55,7 +56,8 @@ fn debian_12_with_xdp_runs_upgrades_and_purges_the_package() -> Result {
     scenario("bookworm", Plane::Xdp { native: false })
 }
 
-/// Loads the SBOM and validates it; then prints the crate of each program, from its own list.
+/// Loads the SBOM and validates it; then prints the crate of each program, from the list of crates
+/// that the program contains (section `.dep-v0`, in the format of `cargo auditable`).
 const VALIDATE: &str = r#"
 import sys, json, zlib, gzip
 from cyclonedx.schema import SchemaVersion
@@ -73,7 +75,7 @@ for section in sys.argv[2:]:
 
 #[test]
 #[ignore = "needs lintian and a validator: make package-test"]
-fn the_package_has_no_faults_valid_records_and_the_symbols_of_its_programs() -> Result {
+fn the_package_passes_lintian_and_has_a_valid_sbom_and_debug_symbols() -> Result {
     let (package, symbols) = (package("weir")?, package("weir-dbgsym")?);
     let faults = ["--fail-on", "error,warning", "--allow-root"];
     run(Command::new("lintian").args(faults).args([&package, &symbols]))?;
@@ -122,7 +124,7 @@ fn scenario(suite: &str, plane: Plane) -> Result {
     tree.mount_bpf_at_boot()?;
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     lab.set_up_for(plane)?;
-    let gateway = lab.aws_gateway(Setup::default())?;
+    let gateway = lab.aws_gateway(GatewaySetup::default())?;
     let container = boot(&tree, &lab)?;
     steps.done("tree copied and booted");
     let (before, network) = (tree.files()?, network(&lab)?);
@@ -141,7 +143,7 @@ fn scenario(suite: &str, plane: Plane) -> Result {
         modes.lines().collect::<Vec<_>>(),
         ["root:weir:750", "root:weir:640", "root:weir:640"]
     );
-    // The daemons run as their units say.
+    // slowpath runs as the user that its unit names, fastpath in the group.
     let user = machine.container.run("ps -o user= -C slowpath; ps -o group= -C fastpath")?;
     assert_eq!(user.split_whitespace().collect::<Vec<_>>(), ["weir", "weir"]);
     steps.done("installed, running without a NIC");
@@ -161,7 +163,8 @@ fn scenario(suite: &str, plane: Plane) -> Result {
     assert_undisturbed("slowpath restarted", &client.stats());
     steps.done("slowpath killed and restarted");
 
-    // An upgrade replaces slowpath and leaves the data plane running, until it is switched.
+    // The installation replaces slowpath and leaves the data plane running, which the page's next
+    // commands restart.
     let process = machine.container.property(&data_plane, "MainPID")?;
     machine.deliver_repacked(&package)?;
     let upgrade = page::commands("Upgrade")?;
@@ -184,7 +187,7 @@ fn scenario(suite: &str, plane: Plane) -> Result {
 
     check_journal(&machine.container)?;
     machine.container.shut_down()?;
-    forget(&lab, &network)?;
+    clear_network(&lab, &network)?;
     let container = boot(&tree, &lab)?;
     let machine = Machine { container, ..machine };
     machine.container.until("weir status")?;
@@ -234,7 +237,7 @@ fn scenario(suite: &str, plane: Plane) -> Result {
 struct Machine<'a> {
     tree: &'a Tree,
     container: Container,
-    /// What the operator configures.
+    /// The configuration that the operator writes.
     config: String,
 }
 
@@ -245,7 +248,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Puts the package there with a later version, in place of the one before.
+    /// Replaces the package in root's home by the same package with a later version.
     fn deliver_repacked(&self, package: &Path) -> Result {
         self.container.run("rm /root/*.deb")?;
         let folder = self.tree.root().join("root/repacked");
@@ -276,7 +279,7 @@ impl Machine<'_> {
         self.documented(command).map(drop)
     }
 
-    /// Runs a command of the page. Each must succeed, with the exceptions below.
+    /// Runs a command of the page, which must succeed, with the exceptions below.
     fn documented(&self, command: &str) -> Result<String> {
         if command.starts_with("cp ") {
             let text = self.container.run(command)?;
@@ -301,7 +304,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Waits until a unit has another main process, and Weir is able again; returns the process.
+    /// Waits until a unit has another main process than `process` and Weir is able again; returns
+    /// the id of that process.
     fn wait_for_another(&self, unit: &str, process: &str) -> Result<String> {
         let show = format!("systemctl show --value --property MainPID {unit}");
         let test = format!("p=$({show}); [ $p != 0 ] && [ $p != {process} ] && weir status");
@@ -336,11 +340,11 @@ fn network(lab: &Lab) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// Removes what the kernel of a machine has no longer after a reboot. The lab's network outlives
-/// the container.
-fn forget(lab: &Lab, before: &BTreeSet<String>) -> Result {
+/// Restores the network to what it was `before`, as the reboot of a machine would: the lab's
+/// network outlives the container.
+fn clear_network(lab: &Lab, before: &BTreeSet<String>) -> Result {
     for command in network(lab)?.difference(before) {
-        // Fails for the second interface of a pair.
+        // Fails for the second interface of a veth pair, which was deleted with the first.
         let _ = lab.weir.command("ip", &command.split(' ').collect::<Vec<_>>());
     }
     assert_eq!(&network(lab)?, before);

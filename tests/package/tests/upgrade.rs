@@ -1,6 +1,6 @@
-//! Upgrade to a version whose region and store have other formats, back, and again to stay, with
-//! flows in all modes that must neither end nor move, also if everything is killed meanwhile or a
-//! disk is full.
+//! Upgrade to a version whose region and store have other formats, back to the former version, and
+//! again to the new one, which is committed. Flows in all modes must neither end nor move, also if
+//! everything is killed meanwhile or a disk is full.
 
 use package_test::Container;
 use package_test::Result;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tests::lab::client::{Client, Load};
 use tests::lab::container::SYSTEM_CALLS;
 use tests::lab::decap::{Answer, Decap};
-use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::gateway::{Gateway, GatewaySetup};
 use tests::lab::server::Server;
 use tests::lab::settings::Plane;
 use tests::lab::topology::{AWS_CLIENTS, AWS_SERVER, FRONTEND, Host, Lab};
@@ -29,14 +29,14 @@ const PROXY: u16 = 9_000;
 /// The client of the service in DSR mode, whose packets come without a gateway's tunnel.
 const DSR_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 
-/// How long the machine may take for the requests of a step. A request that is lost in the gap is
-/// sent again after TCP's timeout.
+/// How long the machine may take for the requests of a step. A packet that is lost while nothing
+/// forwards is sent again after TCP's retransmission timeout.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The number of further requests that each client must complete after a step.
 const REQUESTS: u64 = 100;
-/// Delays after which everything is killed during a switch.
+/// Delays in milliseconds after which everything is killed during a switch.
 const KILLS: [u64; 4] = [30, 120, 300, 700];
-/// Delays after which everything is killed during an installation.
+/// Delays in milliseconds after which everything is killed during an installation.
 const INSTALL_KILLS: [u64; 4] = [400, 1000, 1800, 2600];
 /// Kills the package manager and all programs.
 const KILL_ALL: &str =
@@ -54,13 +54,13 @@ fn xdp_is_upgraded_rolled_back_and_committed_with_its_flows() -> Result {
     Scenario::new(Plane::Xdp { native: false })?.run()
 }
 
-/// An appliance in a container, with clients that use both services all the time.
+/// An appliance in a container, with a client of each mode that makes requests all the time.
 struct Scenario {
     container: Container,
     clients: Vec<(&'static str, Client)>,
     data_plane: String,
     begun: Instant,
-    // In this order: the container leaves the lab's namespace before that goes.
+    // Dropped in this order: the container ends before the lab's namespaces are removed.
     _gateway: Gateway,
     _backends: Vec<(Decap, Vec<Server>)>,
     _proxy: Server,
@@ -74,31 +74,31 @@ impl Scenario {
         let target = target()?;
         let tree = Tree::copy(&target.join("package-test"), "bookworm")?;
         tree.mount_bpf_at_boot()?;
-        for (folder, place) in [("deb", "root/former"), ("next/deb", "root/next")] {
-            let package = package_in(&target.join(folder), "weir")?;
-            let place = tree.root().join(place);
-            std::fs::create_dir_all(&place)?;
-            std::fs::copy(package, place.join("weir_1_amd64.deb"))?;
+        for (from, to) in [("deb", "root/former"), ("next/deb", "root/next")] {
+            let package = package_in(&target.join(from), "weir")?;
+            let to = tree.root().join(to);
+            std::fs::create_dir_all(&to)?;
+            std::fs::copy(package, to.join("weir_1_amd64.deb"))?;
         }
         let mut lab = Lab::new(&["web-1", "web-2"])?;
         lab.set_up_for(plane)?;
         let backends = tunnel_backends(&lab)?;
         lab.bypass_weir()?;
         let proxy = Server::start(&lab.weir, "proxy", (Ipv4Addr::UNSPECIFIED, PROXY).into())?;
-        let gateway = lab.aws_gateway(Setup::default())?;
+        let gateway = lab.aws_gateway(GatewaySetup::default())?;
         let more = ["--capability=all", SYSTEM_CALLS].map(str::to_owned);
         let container = Container::boot(tree.root(), &lab.weir.path(), &more)?;
         container.run("apt-get install --yes /root/former/weir_1_amd64.deb")?;
         tree.write("/etc/weir/weir.toml", &config(plane))?;
         tree.write("/etc/weir/services.toml", SERVICES)?;
         container.run(
-            // The interfaces have the addresses of the packaged configuration.
+            // The region and the interfaces are still those of the packaged configuration.
             "systemctl stop weir-slowpath weir-fastpath; rm -f /dev/shm/weir/region; \
              ip link delete weir-in; ip link delete weir-out; systemctl restart weir.target",
         )?;
         container.until("weir status")?;
         if !plane.is_xdp() {
-            // The way of the proxy's answers to the clients.
+            // The route of the proxy's responses to the clients.
             lab.weir.ip(&["route replace default via 10.0.1.1 dev weir-in"])?;
         }
         // An object of the API, which only the store has.
@@ -157,7 +157,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The page's commands that restart a process, and those of a drain, without an upgrade.
+    /// Runs the page's commands that restart a process, and those of a drain, without an upgrade.
     fn restarts(&self) -> Result {
         let data_plane = self.data_plane.trim_start_matches("weir-");
         for heading in ["slowpath", data_plane, "Drain by hand"] {
@@ -190,7 +190,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The main processes of both units.
+    /// Returns the ids of the main processes of slowpath and of the data plane.
     fn processes(&self) -> Result<[String; 2]> {
         Ok([
             self.container.property("weir-slowpath", "MainPID")?,
@@ -238,7 +238,8 @@ impl Scenario {
         self.switch("Back to the former version", plan)
     }
 
-    /// Kills the tool and both daemons at some moments of a switch, in both directions.
+    /// Kills the package manager, the tool and both daemons during an installation and during the
+    /// switch that follows, at several moments and in both directions.
     fn killed_meanwhile(&self) -> Result {
         for (n, delay) in KILLS.into_iter().enumerate() {
             let (heading, folder) = match n % 2 {
@@ -265,7 +266,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Without memory for the copy nothing is stopped.
+    /// Without memory for the converted copy of the region, nothing is stopped.
     fn full_memory(&self) -> Result {
         self.install("New version", "next")?;
         let process = self.container.property(&self.data_plane, "MainPID")?;
@@ -322,7 +323,7 @@ impl Scenario {
         self.switch("New version", "convert the region from format 13 to 14, start")
     }
 
-    /// After a commit the former version is not installed.
+    /// After a commit, the installation of the former version is refused.
     fn commit(&self) -> Result {
         let commands = upgrade_commands("Stay")?;
         let [commit] = commands.as_slice() else {
@@ -375,7 +376,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Waits until each client has completed further requests, each flow without a failure.
+    /// Waits until each client has completed [`REQUESTS`] more requests, without a failed request
+    /// or a moved flow, and until slowpath shows the drained backend again.
     fn continues(&self, step: &str) -> Result {
         for (name, client) in &self.clients {
             client.wait_for_open(TIMEOUT).map_err(|e| format!("{step}, {name}: {e}"))?;
@@ -420,9 +422,10 @@ frontends = [{ address = "203.0.113.25", port = 80, protocol = "tcp" }]
 backends = [{ address = "10.0.2.11", port = 8080 }, { address = "10.0.2.12", port = 8080 }]
 "#;
 
+/// The number of connections of each client.
 const WORKERS: u64 = 4;
 
-/// Starts clients of each mode.
+/// Starts one client for each mode.
 fn start_clients(lab: &Lab) -> Result<Vec<(&'static str, Client)>> {
     let behind_gateway = AWS_CLIENTS.map(IpAddr::from).to_vec();
     let clients = [
@@ -444,7 +447,7 @@ fn start_clients(lab: &Lab) -> Result<Vec<(&'static str, Client)>> {
         .collect()
 }
 
-/// Connections that last until the clients are stopped.
+/// Returns a load whose connections last until the client is stopped.
 fn load(sources: Vec<IpAddr>, target: SocketAddr) -> Load {
     Load {
         sources,

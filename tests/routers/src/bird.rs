@@ -20,11 +20,11 @@ impl Bird {
     /// error with BIRD's message.
     pub fn start(ns: &Arc<Netns>, configuration: &str) -> Result<Bird> {
         let folder = Folder::new()?;
-        let place = |name: &str| folder.file(name).display().to_string();
+        let path = |name: &str| folder.file(name).display().to_string();
         let conf = folder.write("bird.conf", configuration)?.display().to_string();
         // `-d` would log to standard error regardless of the configuration; `-f` stays in the
         // foreground.
-        let args = ["-f", "-c", &conf, "-s", &place("bird.ctl"), "-P", &place("bird.pid")];
+        let args = ["-f", "-c", &conf, "-s", &path("bird.ctl"), "-P", &path("bird.pid")];
         let program = Program {
             ns: ns.clone(),
             path: "/usr/sbin/bird",

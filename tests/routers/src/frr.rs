@@ -119,6 +119,7 @@ impl Frr {
         Program { ns: self.ns.clone(), path, package, wrapper: AS_USER, args, log, process: None }
     }
 
+    /// Returns the directory that FRR's user owns, with sockets and process ids.
     fn own(&self) -> String {
         self.folder.file("frr").display().to_string()
     }
@@ -130,8 +131,8 @@ impl Frr {
     fn vtysh(&self, more: &[&str]) -> Result<String> {
         let own = self.own();
         // Without its own history file, vtysh would write to root's home directory.
-        let places = [format!("--vty_socket={own}"), format!("--histfile={own}/history")];
-        self.ns.command("vtysh", &[&places.each_ref().map(String::as_str), more].concat())
+        let options = [format!("--vty_socket={own}"), format!("--histfile={own}/history")];
+        self.ns.command("vtysh", &[&options.each_ref().map(String::as_str), more].concat())
     }
 
     /// Starts a daemon and waits until it responds.

@@ -33,7 +33,8 @@ pub enum Exception {
     Short,
     /// The kernel's test run has no buffers for such long frames, which no port accepts.
     Long,
-    /// Requested outer UDP checksums are 0 with XDP, which can't sum a whole packet.
+    /// With XDP, outer UDP checksums are 0 where the service requests one: an XDP program cannot
+    /// sum a whole packet.
     OuterSum,
 }
 
@@ -54,15 +55,16 @@ pub struct PlanePair {
     memory: Memory,
     xdp: Xdp,
     setup: Setup,
+    /// The second of this machine's clock for which the kernel plane's clock was last set.
     second: u32,
     /// Counters after the last burst.
     totals: Vec<u64>,
-    /// Frames of the burst, and the kernel's outgoing frames for each.
-    shown: Vec<(Trial, Output)>,
+    /// Frames that the kernel has received since the last burst, and its outgoing frames for each.
+    pending: Vec<(Trial, Output)>,
     /// The permitted differences that occurred.
     pub exceptions: BTreeMap<Exception, usize>,
     /// The sum of all counters over all setups, by name.
-    pub spread: BTreeMap<String, u64>,
+    pub sums: BTreeMap<String, u64>,
     /// The number of compared flows.
     pub flows: usize,
 }
@@ -76,9 +78,9 @@ impl PlanePair {
             setup: setup.clone(),
             second: 0,
             totals: Vec::new(),
-            shown: Vec::new(),
+            pending: Vec::new(),
             exceptions: BTreeMap::new(),
-            spread: BTreeMap::new(),
+            sums: BTreeMap::new(),
             flows: 0,
         }
     }
@@ -96,7 +98,7 @@ impl PlanePair {
         self.xdp.loaded().lcore.advance_s(behind);
         self.sync_clock(true);
         self.totals = totals(&page(self.memory.loaded()));
-        self.shown.clear();
+        self.pending.clear();
     }
 
     /// Changes the control state of both planes.
@@ -133,11 +135,11 @@ impl PlanePair {
         }
     }
 
-    /// Sets the kernel plane's clock to that of the other plane, if `set` or if a new second has
-    /// begun.
-    fn sync_clock(&mut self, set: bool) {
+    /// Sets the kernel plane's clock to that of the other plane, if `force` or if a new second of
+    /// this machine's clock has begun.
+    fn sync_clock(&mut self, force: bool) {
         let second = self.second();
-        if set || second != self.second {
+        if force || second != self.second {
             self.second = second;
             let now_s = self.now_s();
             self.xdp.set_clock(now_s);
@@ -148,7 +150,7 @@ impl PlanePair {
 
     /// Passes a frame to the kernel, and keeps it for the burst that [`PlanePair::end_burst`]
     /// passes to the other plane; returns the kernel's outgoing frames.
-    pub fn show(&mut self, trial: &Trial) -> Result<Output, String> {
+    pub fn send(&mut self, trial: &Trial) -> Result<Output, String> {
         let len = trial.bytes.len();
         if len < SHORTEST || len > first(trial) + REST {
             self.allow(if len < SHORTEST { Exception::Short } else { Exception::Long });
@@ -159,35 +161,41 @@ impl PlanePair {
             self.sync_clock(false);
         }
         let found = arrive(&mut self.xdp, trial);
-        self.shown.push((trial.clone(), found.clone()));
+        self.pending.push((trial.clone(), found.clone()));
         Ok(found)
     }
 
     /// Returns the number of frames passed to the kernel since the last burst ended.
     pub fn burst_len(&self) -> usize {
-        self.shown.len()
+        self.pending.len()
     }
 
     /// Passes the frames that the kernel plane received since the last burst to the other plane, in
     /// bursts. Compares the outgoing frames of each frame, then all counters and flows.
     pub fn end_burst(&mut self) -> Result<(), String> {
-        let shown = std::mem::take(&mut self.shown);
+        let pending = std::mem::take(&mut self.pending);
         // Frames from the kernel arrive through their own ring, and therefore as their own
         // bursts.
         let is_kernels = |(trial, _): &(Trial, Output)| trial.arrival == Arrival::Kernel;
-        let parts = shown.chunk_by(|one, next| is_kernels(one) == is_kernels(next));
+        let parts = pending.chunk_by(|one, next| is_kernels(one) == is_kernels(next));
         for part in parts.flat_map(|part| part.chunks(BURST)) {
             self.compare_burst(part).map_err(|text| format!("{text}{}", list_burst(part)))?;
         }
-        if shown.is_empty() {
+        if pending.is_empty() {
             return Ok(());
         }
         let same = self.compare_counters().and_then(|()| self.compare_flows());
         same.map_err(|text| {
-            format!("after a burst, with tables {}:\n{text}{}", self.setup.name, list_burst(&shown))
+            format!(
+                "after a burst, with tables {}:\n{text}{}",
+                self.setup.name,
+                list_burst(&pending)
+            )
         })
     }
 
+    /// Passes frames to the pipeline as one burst, and compares its outgoing frames with the
+    /// kernel's.
     fn compare_burst(&mut self, part: &[(Trial, Output)]) -> Result<(), String> {
         let before = ends(&page(self.memory.loaded()));
         let mut burst = Burst::default();
@@ -216,10 +224,12 @@ impl PlanePair {
         check_counted_once(part.len(), before, after)
     }
 
+    /// Counts a permitted difference.
     fn allow(&mut self, exception: Exception) {
         *self.exceptions.entry(exception).or_default() += 1;
     }
 
+    /// Compares the outgoing frames for one frame: the pipeline's (`expected`) and the kernel's.
     fn compare_frames(&mut self, expected: &Output, found: &Output) -> Result<(), String> {
         if expected == found {
             return Ok(());
@@ -236,8 +246,8 @@ impl PlanePair {
                 }
                 (one, other) => {
                     for (plane, left) in [("memory", one), ("the kernel", other)] {
-                        let shown = left.map(|(exit, frame)| (exit, describe(frame)));
-                        let _ = match shown {
+                        let described = left.map(|(exit, frame)| (exit, describe(frame)));
+                        let _ = match described {
                             Some((exit, frame)) => writeln!(text, "  {plane}: {exit:?}{frame}"),
                             None => writeln!(text, "  {plane}: nothing"),
                         };
@@ -288,10 +298,10 @@ impl PlanePair {
         }
     }
 
-    /// Adds the counters of the current setup to `spread`.
-    pub fn close(&mut self) {
+    /// Adds the counters of the current setup to `sums`.
+    pub fn end_setup(&mut self) {
         for (name, n) in names().into_iter().zip(totals(&page(self.memory.loaded()))) {
-            *self.spread.entry(name).or_default() += n;
+            *self.sums.entry(name).or_default() += n;
         }
     }
 }
@@ -308,7 +318,8 @@ fn first(trial: &Trial) -> usize {
     trial.first.clamp(SHORTEST, FIRST).min(trial.bytes.len())
 }
 
-/// Returns `frame` without its outermost UDP checksum, if `other` has none.
+/// Returns `frame` with an outermost UDP checksum of 0, if that of `other` is 0; `None` if it is
+/// not, or if the outermost packet is not UDP.
 fn without_sum(frame: &[u8], other: &[u8]) -> Option<Vec<u8>> {
     let l3 = if frame.get(12..14)? == [0x81, 0] { 18 } else { 14 };
     let (proto, l4) = match frame.get(l3)? >> 4 {
@@ -355,9 +366,10 @@ const COUNTERS: [Counter; 6] = [
     Counter::GatewayLegChanges,
     Counter::GatewayLegsShared,
 ];
-/// The number of services and backends to compare; the cases have fewer.
+/// The number of services and of backends to compare; no case has more.
 const OBJECTS: u32 = 16;
 
+/// Returns the compared counters of an lcore, in the order of [`names`].
 fn totals(page: &LcorePage<'_>) -> Vec<u64> {
     let mut out = Vec::with_capacity(400);
     for arm in 0..2 {
@@ -400,7 +412,8 @@ fn list_burst(part: &[(Trial, Output)]) -> String {
     text
 }
 
-/// Checks that `packets` packets arrived, and that they and the originated ones ended once.
+/// Checks that `packets` packets arrived, and that each of them and of the originated ones ended
+/// exactly once. `before` and `after` are results of [`ends`].
 fn check_counted_once(packets: usize, before: [u64; 3], after: [u64; 3]) -> Result<(), String> {
     let [arrived, made, ended] = std::array::from_fn(|n| after[n].wrapping_sub(before[n]));
     if arrived == packets as u64 && arrived + made == ended {

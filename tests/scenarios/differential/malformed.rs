@@ -53,7 +53,8 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
-/// IPv4 addresses of clients, frontends, backends and the appliance, and invalid ones.
+/// IPv4 addresses of clients, frontends, backends and the appliance, and invalid ones. The frontend
+/// is listed twice, to be selected more often.
 const FOUR: [[u8; 4]; 11] = [
     [198, 51, 100, 7],
     [198, 51, 100, 8],
@@ -101,6 +102,7 @@ fn bytes_of(len: usize, rng: &mut Rng) -> Vec<u8> {
     (0..len).map(|_| rng.u8(..)).collect()
 }
 
+/// Writes the lower 16 bits of `value` at `at`, as far as `bytes` reach.
 fn put(bytes: &mut [u8], at: usize, value: usize) {
     for (byte, new) in bytes.iter_mut().skip(at).zip((value as u16).to_be_bytes()) {
         *byte = new;
@@ -124,19 +126,20 @@ fn four(
     out.extend(ends[0]);
     out.extend(ends[1]);
     out.extend(options);
-    mend(&mut out);
+    correct_checksum(&mut out);
     out.extend(rest);
     out
 }
 
-/// Corrects an IPv4 header's checksum over the length in the header.
-fn mend(packet: &mut [u8]) {
+/// Corrects an IPv4 header's checksum, over the header length in the header, which may be wrong.
+fn correct_checksum(packet: &mut [u8]) {
     let header = (usize::from(packet[0] & 15) * 4).clamp(20, packet.len().max(20));
     put(packet, 10, 0);
     let sum = checksum(&packet[..header.min(packet.len())]);
     put(packet, 10, usize::from(sum));
 }
 
+/// Builds an IPv6 packet.
 fn six(ends: [Ipv6Addr; 2], next: u8, rest: &[u8]) -> Vec<u8> {
     let mut out = vec![0x60, 0, 0, 0, 0, 0, next, 64];
     put(&mut out, 4, rest.len());
@@ -154,6 +157,7 @@ enum Ends {
 }
 
 impl Ends {
+    /// Selects two addresses.
     fn any(rng: &mut Rng) -> Ends {
         if rng.usize(..3) == 0 {
             let six = |rng: &mut Rng| one_of(&SIX, rng).parse().expect("an address");
@@ -262,7 +266,7 @@ fn lengths(rng: &mut Rng) -> Vec<u8> {
         _ => {}
     }
     if packet[0] >> 4 == 4 && often(rng) {
-        mend(&mut packet);
+        correct_checksum(&mut packet);
     }
     packet
 }
@@ -282,6 +286,7 @@ fn option_area(max: usize, rng: &mut Rng) -> Vec<u8> {
     pattern.iter().copied().cycle().take(len).collect()
 }
 
+/// Builds a packet with arbitrary IPv4 or TCP options.
 fn options(rng: &mut Rng) -> Vec<u8> {
     let ends = Ends::any(rng);
     let area = option_area(40, rng);
@@ -438,7 +443,7 @@ fn outer(ports: [u16; 2], body: &[u8], defective: bool, rng: &mut Rng) -> Vec<u8
     if rng.usize(..6) == 0 {
         packet[0] = 0x40 | rng.u8(..16);
     }
-    mend(&mut packet);
+    correct_checksum(&mut packet);
     packet
 }
 
@@ -515,11 +520,12 @@ pub struct Malformed {
     wraps: Vec<Wrap>,
     /// The frame that is being truncated, and the length of the next truncation.
     cutting: Option<(Vec<u8>, usize)>,
-    made: usize,
+    /// The number of frames built so far, without truncations.
+    built: usize,
 }
 
-/// One in this many frames is followed by all its truncations behind the Ethernet header, unless it
-/// has 400 bytes or more.
+/// One in this many frames is followed by its truncations to every length from one byte less down
+/// to 15 bytes (one after the Ethernet header), unless the frame has 400 bytes or more.
 const CUT_ONE_IN: usize = 192;
 
 impl Malformed {
@@ -533,7 +539,7 @@ impl Malformed {
         if by("azure") {
             wraps.extend([Wrap::External, Wrap::Internal, Wrap::External]);
         }
-        Malformed { wraps, cutting: None, made: 0 }
+        Malformed { wraps, cutting: None, built: 0 }
     }
 
     /// Returns the next frame and its defect.
@@ -545,7 +551,7 @@ impl Malformed {
             }
             return (Fault::Cut, trial(bytes, rng));
         }
-        self.made += 1;
+        self.built += 1;
         let wrap = one_of(&self.wraps, rng);
         let fault = one_of(&Fault::ALL[..6], rng);
         let fault =
@@ -559,15 +565,15 @@ impl Malformed {
             Fault::Tunnel | Fault::Cut => well_formed(rng),
         };
         let frame = wrapped(wrap, &packet, fault == Fault::Tunnel, rng);
-        if self.made.is_multiple_of(CUT_ONE_IN) && frame.len() < 400 {
+        if self.built.is_multiple_of(CUT_ONE_IN) && frame.len() < 400 {
             self.cutting = Some((frame.clone(), frame.len() - 1));
         }
         (fault, trial(frame, rng))
     }
 }
 
-/// Creates the arrival of a frame at the ingress port or, rarely, at the egress port; rarely in two
-/// buffers.
+/// Creates the arrival of a frame: one in 16 at the egress port, the others at the ingress port;
+/// one in 16 in two buffers.
 fn trial(mut bytes: Vec<u8>, rng: &mut Rng) -> Trial {
     let arm = if rng.usize(..16) == 0 { EGRESS } else { INGRESS };
     if arm == EGRESS {

@@ -34,9 +34,9 @@ impl fmt::Debug for Trial {
 /// The change to a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mutation {
-    /// Replace by another frame of the case.
+    /// Replace by another frame of the case. The caller does this.
     Another,
-    /// Replace this many bytes at the front by another frame's.
+    /// Replace this many bytes at the front by another frame's. [`splices`] does this.
     Splice(usize),
     /// Flip one bit.
     Bit(usize, u8),
@@ -65,7 +65,7 @@ pub enum Mutation {
     /// Add a word of options to the outermost IPv4 header.
     Option(u32),
     /// Apply this mutation, then correct the outermost IPv4 header's checksum.
-    Mended(Box<Mutation>),
+    WithChecksum(Box<Mutation>),
     /// Apply both, in this order.
     Both(Box<Mutation>, Box<Mutation>),
 }
@@ -91,7 +91,7 @@ fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 /// Corrects the outermost IPv4 header's checksum, if there is such a header.
-fn mend(bytes: &mut [u8]) {
+fn correct_checksum(bytes: &mut [u8]) {
     let at = l3(bytes);
     let Some(first) = bytes.get(at).filter(|_| is_v4(bytes)) else { return };
     let end = at + usize::from(first & 15) * 4;
@@ -113,6 +113,8 @@ fn set_lengths(bytes: &mut [u8], len: u16) {
     set(bytes, at + header + 4, &len.wrapping_sub(header as u16).to_be_bytes());
 }
 
+/// Inserts four bytes of options behind the fixed part of the outermost IPv4 header, and adapts the
+/// header's lengths.
 fn insert_option(bytes: &mut Vec<u8>, option: u32) {
     let at = l3(bytes);
     if !is_v4(bytes) || bytes.len() < at + 20 {
@@ -167,9 +169,9 @@ impl Mutation {
                 }
             }
             Mutation::Option(option) => insert_option(bytes, *option),
-            Mutation::Mended(mutation) => {
+            Mutation::WithChecksum(mutation) => {
                 mutation.change(trial);
-                mend(&mut trial.bytes);
+                correct_checksum(&mut trial.bytes);
             }
             Mutation::Both(one, other) => {
                 one.change(trial);
@@ -209,7 +211,7 @@ fn shapes(seed: &Trial) -> Vec<Mutation> {
 }
 
 /// Returns mutations of the arm, the arrival, the VLAN tag and the IPv4 options.
-fn elsewhere() -> Vec<Mutation> {
+fn arrivals_and_tags() -> Vec<Mutation> {
     let mut out = vec![
         Mutation::OtherArm,
         Mutation::OtherArmsOwn,
@@ -229,10 +231,10 @@ pub fn all(seed: &Trial, rng: &mut Rng) -> Vec<Mutation> {
     let mut out = fields(seed, rng);
     out.extend(shapes(seed));
     let in_header: Vec<Mutation> = out.iter().filter(|m| is_summed(m, l3)).cloned().collect();
-    out.extend(in_header.into_iter().map(|m| Mutation::Mended(Box::new(m))));
-    let elsewhere = elsewhere();
-    out.extend(elsewhere.iter().cloned().map(|m| Mutation::Mended(Box::new(m))));
-    out.extend(elsewhere);
+    out.extend(in_header.into_iter().map(|m| Mutation::WithChecksum(Box::new(m))));
+    let others = arrivals_and_tags();
+    out.extend(others.iter().cloned().map(|m| Mutation::WithChecksum(Box::new(m))));
+    out.extend(others);
     for n in (1..out.len()).rev() {
         out.swap(n, rng.usize(..n + 1));
     }
@@ -253,7 +255,7 @@ fn is_summed(mutation: &Mutation, l3: usize) -> bool {
 /// Returns `count` random pairs of mutations, with a corrected IPv4 header checksum.
 pub fn double(single: &[Mutation], count: usize, rng: &mut Rng) -> Vec<Mutation> {
     let mut one = || Box::new(single[rng.usize(..single.len())].clone());
-    (0..count).map(|_| Mutation::Mended(Box::new(Mutation::Both(one(), one())))).collect()
+    (0..count).map(|_| Mutation::WithChecksum(Box::new(Mutation::Both(one(), one())))).collect()
 }
 
 /// Returns variants of `seed` in which 1, 2, 3 and more bytes at the front are those of `other`.
@@ -262,7 +264,7 @@ pub fn splices(seed: &Trial, other: &Trial) -> impl Iterator<Item = (Mutation, T
     (1..max).map(|n| {
         let mut trial = seed.clone();
         set(&mut trial.bytes, 0, &other.bytes[..n]);
-        mend(&mut trial.bytes);
+        correct_checksum(&mut trial.bytes);
         (Mutation::Splice(n), trial)
     })
 }

@@ -8,7 +8,7 @@ use tests::cases::{Act, Case, Step, Wire, arrives, arrives_split, case, services
 use tests::frames::{Frame, Ip, Mac, aws_options, option, options, udp};
 
 /// Returns the first frame of a step, if it has one.
-pub fn shown_by(act: &Act) -> Option<Trial> {
+pub fn first_frame(act: &Act) -> Option<Trial> {
     let bytes = |wire: &Wire| match wire {
         Wire::Built(frame) => frame.bytes(),
         Wire::Raw(bytes) => bytes.clone(),
@@ -103,7 +103,7 @@ fn gue_with_header(words: u8, inner: &Ip) -> Ip {
     let mut load = vec![words, 4, 0, 0];
     load.resize(4 + 4 * usize::from(words), 0x11);
     load.extend(inner.bytes());
-    udp("10.0.2.11:55555", "10.0.2.10:6080").load(&load)
+    udp("10.0.2.11:55555", "10.0.2.10:6080").payload(&load)
 }
 
 /// Builds VXLAN with an inner VLAN tag, as the bytes of a whole frame.
@@ -111,7 +111,7 @@ fn tagged_inside(inner: Ip) -> Vec<u8> {
     let mut load = vec![0x08, 0, 0, 0, 0, 3, 0x21, 0];
     let (to, from): (Mac, Mac) = (AZURE_TO, AZURE_FROM);
     load.extend(Frame::new(from, to, inner).vlan(0x0005).bytes());
-    Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_EXTERNAL).load(&load)).bytes()
+    Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_EXTERNAL).payload(&load)).bytes()
 }
 
 /// Returns frames around the maximum length that is parsed, 65,535 bytes.
@@ -140,7 +140,7 @@ fn outer_six() -> Vec<Step> {
 }
 
 /// Returns cases of packets from backends in Weir's own tunnels.
-fn legs() -> Vec<Case> {
+fn from_backends() -> Vec<Case> {
     let backend = |ip: Ip| arrives(EGRESS, from_backend(11, ip));
     let own = |endpoint, attachment: u64| {
         let options = aws_options(endpoint, 0x5745_4952 << 32 | attachment, 5);
@@ -192,6 +192,6 @@ pub fn cases() -> Vec<Case> {
         case("seeds: segments", aws_return(), segments),
         case("seeds: giants", aws_return(), all(longest_frames())),
     ];
-    cases.extend(legs());
+    cases.extend(from_backends());
     cases
 }

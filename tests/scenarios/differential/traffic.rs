@@ -16,6 +16,7 @@ const CLIENTS6: [&str; 2] = ["2001:db8:c::7", "2001:db8:c::8"];
 const SERVED: [&str; 5] = [FRONTEND, FRONTEND, "203.0.113.20:53", ELSEWHERE, "10.0.1.10:179"];
 /// The IPv6 destinations.
 const SERVED6: [&str; 2] = [FRONTEND6, ELSEWHERE6];
+/// TCP flags, of which one is selected for each segment; SYN is listed twice, to be more frequent.
 const FLAGS: [u8; 8] = [
     flags::SYN,
     flags::SYN,
@@ -51,7 +52,7 @@ fn packet(rng: &mut Rng) -> Ip {
         2 if rng.usize(..8) == 0 => raw(client, &alone, 47),
         _ => tcp(client, served, one_of(&FLAGS, rng)),
     };
-    let packet = packet.from_port(port).load(&vec![7; rng.usize(..40)]);
+    let packet = packet.from_port(port).payload(&vec![7; rng.usize(..40)]);
     let packet = match rng.usize(..32) {
         0 => packet.ttl(1),
         1 => packet.tos(rng.u8(..)),
@@ -105,6 +106,7 @@ fn ip_at(frame: &[u8], at: usize) -> Option<(usize, u8)> {
 fn inner_at(frame: &[u8]) -> Option<usize> {
     let (header, proto) = ip_at(frame, l3(frame))?;
     let l4 = l3(frame) + header;
+    // By the UDP destination port: GENEVE 6081, GUE 6080, VXLAN 4789, 10800 and 10801.
     match (proto, frame.get(l4 + 2..l4 + 4)) {
         (4 | 41, _) => Some(l4),
         (17, Some([0x17, 0xc1])) => Some(l4 + 16 + usize::from(frame.get(l4 + 8)? & 0x3f) * 4),
@@ -123,7 +125,8 @@ fn exchange(frame: &mut [u8], one: usize, other: usize, len: usize) -> Option<()
     Some(())
 }
 
-/// Sets the word at `at` to `new`, and updates the checksum at `sum` incrementally.
+/// Sets the 16-bit word at `at` to `new`, and updates the checksum at `sum` incrementally
+/// (RFC 1624).
 fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
     let word = |pair: &[u8]| u32::from(u16::from_be_bytes([pair[0], pair[1]]));
     let (old, was) = (word(frame.get(at..at + 2)?), word(frame.get(sum..sum + 2)?));
@@ -179,7 +182,7 @@ pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
     let arms = [[("10.0.1.1", 1), ("fd00:1::1", 58)], [("10.0.2.1", 1), ("fd00:2::1", 58)]];
     let (from, proto) = arms[usize::from(arm & 1)][usize::from(six)];
     let (router, mac) = [(ROUTER, IN_MAC), (EGRESS_ROUTER, OUT_MAC)][usize::from(arm & 1)];
-    let error = raw(from, &to.to_string(), proto).load(&load);
+    let error = raw(from, &to.to_string(), proto).payload(&load);
     Some(arrives(arm, Frame::new(router, mac, error).bytes()))
 }
 

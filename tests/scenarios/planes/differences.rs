@@ -9,7 +9,7 @@ pub struct Difference {
     pub because: &'static str,
 }
 
-/// All such cases.
+/// All cases that fail with XDP.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         claim: "With outer_checksum = true the outer UDP checksum of GUE is valid.",
@@ -30,7 +30,8 @@ pub const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-const ZERO: &str = "outer UDP checksums are 0, as the RFCs of all tunnels allow";
+/// The reason of the cases with `outer_checksum = true`.
+const ZERO: &str = "outer UDP checksums are 0, as the specifications of all tunnels allow";
 
 /// Returns the entry of a case, if it has one.
 pub fn find_difference(claim: &str) -> Option<&'static Difference> {

@@ -39,12 +39,13 @@ pub struct Loaded {
     config: Arc<Config>,
     desired: Desired,
     reconciler: Reconciler,
-    /// slowpath's clock. It advances by more than the interval at which slowpath checks draining
-    /// backends with each change.
+    /// slowpath's clock. Each change advances it by two seconds, more than the interval at which
+    /// slowpath checks draining backends.
     slowpath_clock: Instant,
     /// The writer of the tables; `None` if the test writes them itself.
     pub target: Option<RegionPlane<'static>>,
-    /// Packets without a verdict. Zero, unless the test itself skips the stages.
+    /// The number of packets without a verdict that the test expects: 0, unless the test skips the
+    /// stages.
     pub undecided: u64,
 }
 

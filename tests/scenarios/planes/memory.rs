@@ -51,7 +51,8 @@ impl Memory {
         self.loaded.as_mut().expect("a loaded case")
     }
 
-    fn take(&mut self, frame: Frame, arm: u8, arrival: Arrival) -> Vec<(Exit, Vec<u8>)> {
+    /// Forwards one frame through the pipeline.
+    fn run(&mut self, frame: Frame, arm: u8, arrival: Arrival) -> Vec<(Exit, Vec<u8>)> {
         let mut burst = Burst::default();
         burst.push(frame, arm, arrival);
         self.forward(&mut burst)
@@ -88,15 +89,15 @@ impl Plane for Memory {
     }
 
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
-        self.take(Frame::new(frame), arm, Arrival::Plain)
+        self.run(Frame::new(frame), arm, Arrival::Plain)
     }
 
     fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
-        self.take(Frame::split(frame, first, HEADROOM), arm, Arrival::Plain)
+        self.run(Frame::split(frame, first, HEADROOM), arm, Arrival::Plain)
     }
 
     fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
-        self.take(Frame::new(frame), arm, Arrival::Kernel)
+        self.run(Frame::new(frame), arm, Arrival::Kernel)
     }
 
     fn advance_s(&mut self, seconds: u32) {

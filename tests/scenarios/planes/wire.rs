@@ -6,7 +6,7 @@
 //!   tester port 3 ---- veth ---- port 1 (egress)  /
 //! ```
 //! All four are ports of this process, in a network namespace of its own: every frame passes the
-//! kernel, a driver, and the fastpath's receive and transmit code, in both directions.
+//! kernel, a driver, and fastpath's receive and transmit code, in both directions.
 
 use super::loaded::Loaded;
 use config::checked::Idle;
@@ -27,7 +27,7 @@ use tests::cases::{Change, Counts, Exit, Plane, Setup};
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The default capacity of the exception path, in frames.
 const KERNEL_QUEUE: usize = 64;
-/// Bytes of a buffer: the frame size of the af_packet ring, which its driver requires, and
+/// Bytes of a buffer: a frame of the af_packet ring, which the driver requires to fit, and
 /// headroom.
 const BUFFER_BYTES: usize = 16_384 + 128;
 
@@ -135,9 +135,12 @@ struct Tester {
 pub struct Wire {
     driver: Driver,
     loaded: Option<Loaded>,
+    /// The lcore's queues of both ports, and its ends of the exception path's rings.
     ends: LcoreQueues,
     testers: Vec<Tester>,
+    /// Frames from the lcore to the kernel.
     punted: Consumer<KernelFrame>,
+    /// Frames from the kernel to the lcore.
     kernel: Producer<KernelFrame>,
     /// Whether the tester takes frames to the kernel out of the ring. If a case limits the kernel's
     /// queue, frames stay in the ring.
@@ -200,6 +203,7 @@ impl Wire {
         self.loaded.as_mut().expect("a loaded case")
     }
 
+    /// Allocates a buffer with these bytes.
     fn buffer(&self, bytes: &[u8]) -> Mbuf {
         let mut mbuf = self.pool.alloc().expect("a free buffer");
         mbuf.append(bytes.len()).expect("capacity for a frame").copy_from_slice(bytes);

@@ -23,13 +23,14 @@ const OUTPUT_BYTES: usize = 18 * 4_096;
 /// An arbitrary seed for the region.
 pub const SEED: u64 = 0x5745_4952;
 
+// Return values of XDP programs (`enum xdp_action` of linux/bpf.h).
 const ABORTED: u32 = 0;
 const DROP: u32 = 1;
 const PASS: u32 = 2;
 const TX: u32 = 3;
 const REDIRECT: u32 = 4;
 
-/// Programs with their region.
+/// The loaded programs, and the region in kernel maps that they use.
 struct Rig {
     region: &'static Region,
     program: Program,
@@ -42,7 +43,7 @@ pub struct Xdp {
     rigs: HashMap<Vec<(&'static str, u32)>, Rig>,
     config: RuntimeConfig,
     /// The key of the loaded case in `rigs`.
-    now: Option<Vec<(&'static str, u32)>>,
+    key: Option<Vec<(&'static str, u32)>>,
     loaded: Option<Loaded>,
     out: Vec<u8>,
 }
@@ -66,7 +67,7 @@ impl Xdp {
         let ports = [Port::new(ingress, IN_MAC), Port::new(egress, OUT_MAC)];
         let config =
             RuntimeConfig { ports, kernel: [probes0, probes1], ..RuntimeConfig::default() };
-        Xdp { rigs: HashMap::new(), config, now: None, loaded: None, out: vec![0; OUTPUT_BYTES] }
+        Xdp { rigs: HashMap::new(), config, key: None, loaded: None, out: vec![0; OUTPUT_BYTES] }
     }
 
     /// Returns the current case's tables.
@@ -76,12 +77,13 @@ impl Xdp {
 
     /// Returns the programs of the loaded case.
     pub fn program(&mut self) -> &mut Program {
-        let now = self.now.as_ref().expect("a loaded case");
-        &mut self.rigs.get_mut(now).expect("the plane of the loaded case").program
+        let key = self.key.as_ref().expect("a loaded case");
+        &mut self.rigs.get_mut(key).expect("the plane of the loaded case").program
     }
 
-    /// Runs one packet whose first buffer contains `first` bytes.
-    fn take(&mut self, device: u32, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
+    /// Runs the programs on one packet that arrives at `device` (an interface index) with `first`
+    /// bytes in the first buffer; returns the outgoing frame, if there is one.
+    fn run(&mut self, device: u32, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
         let ports = self.config.ports;
         let kernel = self.config.kernel;
         let arm = u8::from(device == ports[1].ifindex || device == kernel[1]);
@@ -147,7 +149,7 @@ impl Plane for Xdp {
         self.config = RuntimeConfig { skew_s: 0, ..config };
         rig.program.configure(&self.config).unwrap_or_else(|e| panic!("{e}"));
         self.loaded = Some(Loaded::over(setup, rig.region));
-        self.now = Some(key);
+        self.key = Some(key);
     }
 
     fn change(&mut self, change: &Change) {
@@ -155,15 +157,15 @@ impl Plane for Xdp {
     }
 
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
-        self.take(self.config.ports[usize::from(arm)].ifindex, frame, frame.len())
+        self.run(self.config.ports[usize::from(arm)].ifindex, frame, frame.len())
     }
 
     fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
-        self.take(self.config.ports[usize::from(arm)].ifindex, frame, first)
+        self.run(self.config.ports[usize::from(arm)].ifindex, frame, first)
     }
 
     fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
-        self.take(self.config.kernel[usize::from(arm)], frame, frame.len())
+        self.run(self.config.kernel[usize::from(arm)], frame, frame.len())
     }
 
     fn advance_s(&mut self, seconds: u32) {

@@ -67,7 +67,7 @@ impl<E: AdvanceClock> EmulatedClock<E> {
     }
 
     /// Returns a clock of the same emulator for another process, with default settings.
-    pub fn again(&self) -> EmulatedClock<E> {
+    pub fn for_another_process(&self) -> EmulatedClock<E> {
         let (runs_during_calls, blocks_retries) = Default::default();
         EmulatedClock { runs_during_calls, blocks_retries, ..self.clone() }
     }

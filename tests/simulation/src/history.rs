@@ -58,7 +58,8 @@ pub trait Scenario {
     fn leave(&mut self, rng: &mut Rng);
     /// Returns true if the appliance leaves only after a SIGTERM that is still to be sent.
     fn needs_signal(&self) -> bool;
-    /// Returns true if the machine is gone, or the appliance has left, which is then checked.
+    /// Returns true if the machine is gone, or if the appliance has left; then also checks what it
+    /// left behind.
     fn is_over(&mut self) -> bool;
 }
 

@@ -77,12 +77,12 @@ impl<P: Probes> Recorder<P> {
 
     /// Returns the idle timeout of TCP flows, as last set.
     #[expect(clippy::unwrap_used, reason = "a test ends at the first panic")]
-    pub fn idle(&self) -> Option<Duration> {
+    pub fn last_tcp_idle(&self) -> Option<Duration> {
         *self.idle.lock().unwrap()
     }
 
-    /// Sets the number of flows.
-    pub fn flows(&self, flows: u64) {
+    /// Sets the number of flows that [`Appliance::activity`] reports.
+    pub fn set_flows(&self, flows: u64) {
         self.flows.store(flows, Ordering::Relaxed);
     }
 

@@ -1,7 +1,8 @@
 //! TCP-MD5 and TCP-AO keys of neighbors: read once per round. A neighbor whose key cannot be read
-//! gets no new session, and its running session keeps the current key. A changed key is replaced in
-//! the running session, which goes on if the neighbor changes its key within the hold time. A watch
-//! detects key files that are written or rotated.
+//! gets no new session; a running session keeps its keys if they came from the same secrets, and
+//! ends otherwise. A changed key is replaced in the running session, which stays established if the
+//! neighbor changes its key within the hold time. A watch detects key files that are written or
+//! rotated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +33,14 @@ impl<S: Speaker> Announcer<S> {
         forwarding: bool,
     ) -> Result<(), DefectKind> {
         if let Ok(keys) = Keys::read(neighbor, |named| self.password(named)) {
-            return self.session(router, neighbor, identity, keys, forwarding);
+            return self.update_session(router, neighbor, identity, keys, forwarding);
         }
         let key = peers::key(router, neighbor);
         let same = |peer: &&RunningPeer| peer.secrets.iter().eq(neighbor.secrets());
         match self.peers.get(&key).filter(same).map(RunningPeer::keys) {
-            Some(current) => self.session(router, neighbor, identity, current, forwarding)?,
+            Some(current) => {
+                self.update_session(router, neighbor, identity, current, forwarding)?
+            }
             None => self.remove(key, Stop::Deconfigured),
         }
         Err(DefectKind::MissingAuthSecret { neighbor: neighbor.address })
@@ -51,9 +54,8 @@ impl<S: Speaker> Announcer<S> {
         self.passwords.entry(named.clone()).or_insert_with(read).clone()
     }
 
-    /// Logs each key that cannot be read, unless `before` (the previous round) has the same error.
-    /// Counts the logged keys that `before` names too; a key that the policy names for the first
-    /// time is not counted.
+    /// Logs each key that cannot be read, unless the previous round (`before`) has the same error.
+    /// A logged key counts as rejected if the policy of the previous round names it too.
     pub(super) fn log_unreadable_keys(&self, before: &ReadKeys) {
         let mut rejected = 0;
         for (named, read) in &self.passwords {
@@ -81,9 +83,9 @@ impl<S> Announcer<S> {
     }
 }
 
-/// Signals when a key in use is changed, created or removed, until the task is aborted. A change
-/// counts once two consecutive checks read the same keys, so that a partly written file is not
-/// used.
+/// Signals when a key that the policy names is changed, created or removed, until the task is
+/// aborted. A change counts once two consecutive checks, 1 s apart, read the same keys, so that a
+/// partly written file is not used.
 pub async fn watch<S: Send + 'static>(announcer: Arc<Mutex<Announcer<S>>>, signal: Signal) {
     let mut before = None;
     loop {

@@ -26,7 +26,7 @@ impl Announcer<Recorder> {
     /// Applies a policy without defects, and returns the calls to the speaker.
     fn round(&mut self, routers: Value, state: &ControlPlaneState) -> Vec<String> {
         self.configure_peers(Some(&policy("edge", routers)), state).unwrap();
-        self.speaker.take()
+        self.speaker.take_calls()
     }
 }
 
@@ -118,9 +118,9 @@ fn no_policy_removes_all_peers_once() {
     announcer.round(json!([router(65001, PEER)]), &web(&["203.0.113.1"]));
     let state = web(&[]);
     announcer.configure_peers(None, &state).unwrap();
-    assert_eq!(announcer.speaker.take(), ["remove 65001-192.0.2.254 Deconfigured"]);
+    assert_eq!(announcer.speaker.take_calls(), ["remove 65001-192.0.2.254 Deconfigured"]);
     announcer.configure_peers(None, &state).unwrap();
-    assert_eq!(announcer.speaker.take(), Vec::<String>::new());
+    assert_eq!(announcer.speaker.take_calls(), Vec::<String>::new());
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn defect_is_reported_and_affects_only_its_router() {
     assert_eq!(defect.0.len(), 1, "{defect}");
     assert_eq!((defect.0[0].local_asn, &defect.0[0].kind), (65001, &DefectKind::NoRouterId));
     let expected = ["routes 65001-192.0.2.254 0", "add 65002-192.0.2.1", "complete"];
-    assert_eq!(announcer.speaker.take(), expected);
+    assert_eq!(announcer.speaker.take_calls(), expected);
 }
 
 /// Secrets with keys that a test sets and removes.
@@ -208,7 +208,7 @@ fn missing_key_prevents_a_session_and_keeps_an_authenticated_one() {
         assert_eq!(defect.0[0].kind, DefectKind::MissingAuthSecret { neighbor });
         // Path and cause are only logged.
         assert!(!defect.to_string().contains("gone"), "{defect}");
-        announcer.speaker.take()
+        announcer.speaker.take_calls()
     };
     // Key missing: no session. Key present: an authenticated session.
     assert_eq!(missing(&mut announcer, "peers"), ["complete"]);
@@ -307,7 +307,7 @@ fn drain_withdraws_at_once_or_after_graceful_shutdown() {
     assert!(plain.is_withdrawn());
 
     let wait = Duration::from_secs(30);
-    let drain = DrainFirst::GracefulShutdown(wait);
+    let drain = DrainStart::GracefulShutdown(wait);
     let mut graceful = announcer(Settings { drain, ..Settings::default() });
     state.plane.draining = false;
     graceful.round(routers.clone(), &state);
@@ -329,7 +329,7 @@ fn drain_withdraws_at_once_or_after_graceful_shutdown() {
 #[test]
 fn drain_from_before_the_restart_withdraws_at_once() {
     let routers = json!([router(65001, PEER)]);
-    let drain = DrainFirst::GracefulShutdown(Duration::from_secs(30));
+    let drain = DrainStart::GracefulShutdown(Duration::from_secs(30));
     let mut announcer = announcer(Settings { drain, restarted: true, ..Settings::default() });
     let mut state = web(&["203.0.113.1"]);
     state.plane.draining = true;
@@ -438,7 +438,7 @@ fn unresolved_neighbors_and_closed_cluster_ips_are_only_reported() {
     let defect = announcer.configure_peers(Some(&policy), &state).unwrap_err();
     let kinds: Vec<&DefectKind> = defect.0.iter().map(|defect| &defect.kind).collect();
     assert_eq!(kinds, [&DefectKind::Unresolved(missing.into()), &DefectKind::ClusterIpClosed]);
-    let calls = announcer.speaker.take();
+    let calls = announcer.speaker.take_calls();
     assert_eq!(calls, ["add 65001-192.0.2.254", "routes 65001-192.0.2.254 1", "complete"]);
     Arc::make_mut(&mut state.plane.appliance).external_cluster_ip = true;
     let defect = announcer.configure_peers(Some(&policy), &state).unwrap_err();

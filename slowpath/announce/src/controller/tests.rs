@@ -183,7 +183,7 @@ fn invalid_annotation_neither_starts_nor_stops_a_policy() {
     let bad = pairs(&[("weir.dev/bgp-virtual-router.65001", "router-id=x")]);
     source.0.lock().annotations = bad.clone();
     let error = controller.reconcile().unwrap_err();
-    assert!(matches!(error, ReconcileError::State(_)), "{error}");
+    assert!(matches!(error, ReconcileError::Annotation(_)), "{error}");
     assert_eq!(applier.calls(), names(&[]));
     source.0.lock().annotations = None;
     controller.reconcile().unwrap();
@@ -211,20 +211,21 @@ fn failures_are_counted_by_router() {
 fn retries_back_off_and_end() {
     for seed in 0..200 {
         let (mut retries, now) = (Retries::new(seed), Instant::now());
+        let (failed, succeeded) = (false, true);
         // After the failed round of a signal, five retries follow, after 500 ms, 1 s and so on,
         // each with up to 50 % jitter.
-        retries.record(now, false, false);
+        retries.record(now, failed, Trigger::Signal);
         for n in 0..5 {
             let wait = retries.due.unwrap() - now;
             let min = RETRY * 2_u32.pow(n);
             assert!(wait >= min && wait < min * 3 / 2, "{wait:?}");
-            retries.record(now, false, true);
+            retries.record(now, failed, Trigger::Timer);
         }
         assert_eq!(retries.due, None);
         // The next signal starts over, and a successful round is not retried.
-        retries.record(now, false, false);
+        retries.record(now, failed, Trigger::Signal);
         assert!(retries.due.is_some());
-        retries.record(now, true, true);
+        retries.record(now, succeeded, Trigger::Timer);
         assert_eq!(retries.due, None);
     }
 }
@@ -242,10 +243,10 @@ fn run(
     })
 }
 
-fn until(applier: &FakeApplier, what: &str, fits: impl Fn(&[Option<String>]) -> bool) {
+fn until(applier: &FakeApplier, what: &str, condition: impl Fn(&[Option<String>]) -> bool) {
     eventually(what, || {
         let calls = applier.calls();
-        check(fits(&calls), || format!("{calls:?}"))
+        check(condition(&calls), || format!("{calls:?}"))
     });
 }
 
@@ -334,7 +335,7 @@ fn shutdown_waits_for_withdrawals_and_settling() {
     assert_eq!(shutdown.step(settled, &mut applier), Step::Done);
     assert_eq!(shutdown.step(now + timeout, &mut applier), Step::Done);
     assert_eq!(applier.0.withdrawals.load(Ordering::SeqCst), 1);
-    assert_eq!(ShutdownMode::Restart.stop(), bgp::peer::Stop::Restart);
+    assert_eq!(ShutdownMode::Restart.stop_reason(), bgp::peer::Stop::Restart);
 }
 
 proptest! {

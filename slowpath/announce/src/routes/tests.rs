@@ -8,7 +8,7 @@ use state::appliance::Appliance;
 use state::frontend::Progress;
 
 use super::*;
-use crate::fixture::{backends, pairs, pending, policy, service, state, tables};
+use crate::fixture::{backends, pairs, pending_tables, policy, service, state, tables};
 
 const LB: &str = "LoadBalancer";
 
@@ -271,8 +271,8 @@ fn next_hop_must_be_owned_by_the_data_plane() {
     };
     let (four, six) = ("192.0.2.10".to_owned(), "2001:db8::10".to_owned());
     assert_eq!(next_hops(json!({}), &both), (vec![four.clone(), six.clone()], vec![]));
-    // If the data port has no address of a family, only routes of this family are missing, and the
-    // defect is reported.
+    // If the ingress port has no address of a family, only routes of this family are missing, and
+    // the defect is reported.
     let missing = |family| vec![DefectKind::NoNextHop { neighbor, family }];
     let v4 = next_hops(json!({}), &without(Family::Ipv4Unicast));
     assert_eq!(v4, (vec![six.clone()], missing(Family::Ipv4Unicast)));
@@ -320,7 +320,7 @@ proptest! {
             let at = [("10.0.0.1", "active", "n1"), ("10.0.0.1", "active", "n2")];
             objects.push(backends(&name, &at[backend.saturating_sub(1)..*backend]));
         }
-        let tables = pending(&objects);
+        let tables = pending_tables(&objects);
         let mut in_force = HashSet::new();
         for row in tables.frontends() {
             let (_, _, name) = row.service.name.parts();

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{pairs, pending, service};
+use crate::fixture::{pairs, pending_tables, service};
 
 #[test]
 fn annotations_set_router_ids_and_ports() {
@@ -46,12 +46,12 @@ fn updated_frontend_stays_in_force_and_a_failed_one_does_not() {
     let set = |tables: &Tables, progress: Progress| {
         tables.frontends().for_each(|row| row.set_status(progress.clone(), None, now));
     };
-    let first = pending(&web);
+    let first = pending_tables(&web);
     assert!(acknowledged.update(&first).is_empty());
     set(&first, Progress::Done);
     assert_eq!(acknowledged.update(&first).len(), 1);
     // The data plane still has the previous row.
-    let updated = pending(&web);
+    let updated = pending_tables(&web);
     assert_eq!(acknowledged.update(&updated).len(), 1);
     set(&updated, Progress::Error("region full".into()));
     assert!(acknowledged.update(&updated).is_empty());

@@ -50,12 +50,12 @@ fn minimum_ttl_is_configured_or_derived_from_hops() {
     }
 }
 
-async fn until(what: &str, sockets: &Sockets, so: impl Fn(&Sockets) -> bool) {
+async fn until(what: &str, sockets: &SharedSpeaker, condition: impl Fn(&SharedSpeaker) -> bool) {
     let found = || format!("{:?}", sockets.peers(Instant::now()));
-    eventually_async(what, async || check(so(sockets), found)).await;
+    eventually_async(what, async || check(condition(sockets), found)).await;
 }
 
-fn status(sockets: &Sockets) -> PeerStatus {
+fn status(sockets: &SharedSpeaker) -> PeerStatus {
     sockets.peers(Instant::now()).remove(0).1
 }
 
@@ -65,7 +65,7 @@ async fn speaker_sends_routes_withdrawals_and_the_final_notification() {
     let number = std::process::id().to_be_bytes();
     let [one, two] = [7, 8].map(|first| Ipv4Addr::new(127, first, number[2], number[3]));
     let port = TcpListener::bind((one, 0)).unwrap().local_addr().unwrap().port();
-    let (mut local, mut remote) = (Sockets::new(), Sockets::new());
+    let (mut local, mut remote) = (SharedSpeaker::new(), SharedSpeaker::new());
     let (key, settings) = peer_config(65_001, one, two, port);
     local.add(key, &settings);
     let (remote_key, remote_settings) = peer_config(65_002, two, one, port);

@@ -21,8 +21,8 @@ const MAX_TEXT: usize = 512;
 pub struct Entry {
     /// When the call ended, to the millisecond (RFC 3339).
     pub time: String,
-    /// Name of the token, also of one that has ended, or user: `uid=1000(name)`; `unknown` with
-    /// another token or none.
+    /// Name of the token, even if it has ended, or user of the process: `uid=1000(name)`. `unknown`
+    /// if the request has no token or one that was never in force.
     pub who: String,
     /// Role of the caller; empty without one.
     pub role: String,
@@ -64,7 +64,6 @@ pub struct Entry {
     pub suppressed: u64,
 }
 
-// serde passes a reference.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -115,7 +114,7 @@ pub enum Outcome {
 }
 
 impl Entry {
-    /// Creates the entry of a request of the caller `who`, for now with the outcome `done`.
+    /// Creates the entry of a request of the caller `who`, with the preliminary outcome `done`.
     pub fn new(
         (who, role, origin): (&str, Option<Role>, &Origin),
         operation: &str,
@@ -177,6 +176,7 @@ impl Entry {
         self.status = status.as_u16();
         self.reason = reason.map(|reason| bounded(&reason.text)).unwrap_or_default();
         self.outcome = match problem {
+            // The change is stored, but the plane rejected it or an object is shadowed.
             "not-in-force" => Outcome::Done,
             "store-timeout" => Outcome::Unknown,
             _ if status.is_server_error() => Outcome::Failed,
@@ -185,7 +185,7 @@ impl Entry {
         };
     }
 
-    /// Returns whether nothing was changed.
+    /// Returns whether the caller or its request was rejected.
     pub(crate) fn is_rejected(&self) -> bool {
         matches!(self.outcome, Outcome::Denied | Outcome::Rejected)
     }
@@ -223,13 +223,13 @@ fn now() -> String {
     config::rfc3339::format_ms(SystemTime::now())
 }
 
-/// Returns the first [`MAX_TEXT`] bytes of a text.
+/// Returns the beginning of a text, at most [`MAX_TEXT`] bytes, cut between two characters.
 fn bounded(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_TEXT);
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// Returns what a path is about.
+/// Returns the object that a path is about, as in [`Entry::object`].
 fn object_of(path: &str) -> String {
     let path = path.trim_start_matches('/');
     let path = path.strip_prefix("v1/").unwrap_or(path);

@@ -1,4 +1,4 @@
-//! Selection of entries.
+//! Selection of audit log entries by time, caller and object.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use state::object::Kind;
 
 use super::entry::Entry;
 
-/// Selects entries.
+/// Conditions that an entry must all fulfill.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     /// Only entries from this time on.

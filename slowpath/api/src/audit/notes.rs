@@ -13,9 +13,9 @@ use crate::reason::Reason;
 
 /// Maximum size of a value before or after a change, in bytes of JSON.
 const MAX_VALUE: usize = 16 << 10;
-/// Maximum size of all values of an entry.
+/// Maximum size of all values of an entry, in bytes of JSON.
 const MAX_VALUES: usize = 48 << 10;
-/// Maximum number of objects of an entry.
+/// Maximum number of objects that an entry lists; further ones are only counted.
 const MAX_OBJECTS: usize = 200;
 
 /// Notes about one request. Clones share them.
@@ -61,14 +61,15 @@ impl Notes {
         }
     }
 
-    /// Notes a change that is none of objects, in place of what was noted before.
+    /// Notes a change of something that is not an object of the store (`drain`), in place of what
+    /// was noted before.
     pub fn values(&self, object: &str, before: Option<Value>, after: Option<Value>) {
         let mut noted = self.0.lock();
         *noted = Noted::default();
         noted.changes.push(ObjectChange { object: object.to_owned(), before, after });
     }
 
-    /// Notes that the change is on disk.
+    /// Notes that the change is on disk, and the revision of the store after it.
     pub(crate) fn stored(&self, revision: u64) {
         self.0.lock().revision = Some(revision);
     }

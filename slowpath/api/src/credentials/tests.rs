@@ -1,4 +1,4 @@
-//! Tests of following the files of token and certificate.
+//! Tests of how tokens and certificates follow their files.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -49,13 +49,13 @@ impl Files {
         std::fs::write(self.folder.join(name), text).unwrap();
     }
 
-    fn write_pair(&self, until: i32) {
-        let (certificate, key) = pair(until);
+    fn write_pair(&self, expiry_year: i32) {
+        let (certificate, key) = pair(expiry_year);
         self.write("cert.pem", &certificate);
         self.write("key.pem", &key);
     }
 
-    /// Polls as often as a change needs.
+    /// Polls twice: changed content is used when two reads have returned it.
     fn settle(&self) {
         (0..2).for_each(|_| self.credentials.poll(Instant::now(), Poll::Regular));
     }
@@ -69,8 +69,8 @@ impl Files {
         self.credentials.status().into_iter().find(|status| status.key == key).unwrap()
     }
 
-    /// Returns the last year of the certificate in force.
-    fn year(&self) -> String {
+    /// Returns the year in which the certificate in force expires.
+    fn expiry_year(&self) -> String {
         let until = self.status(API_TLS[0]).validity.unwrap().until;
         config::rfc3339::format(until)[..4].to_owned()
     }
@@ -82,18 +82,19 @@ impl Drop for Files {
     }
 }
 
-/// Returns a line of the file of named tokens, with a role that no other token has.
+/// Returns a line of the file of named tokens, with the role `read`. The token of `api.token_file`
+/// has the role `admin`.
 fn line(name: &str, token: &str) -> String {
     let hash = hash(token.as_bytes());
     TokenLine { name: name.to_owned(), role: Role::Read, hash, expires: None }.text() + "\n"
 }
 
-/// Returns a certificate that is valid until the start of a year, and its key.
-fn pair(until: i32) -> (String, String) {
+/// Returns a certificate that expires at the start of a year, and its key.
+fn pair(expiry_year: i32) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     params.not_before = date_time_ymd(2000, 1, 1);
-    params.not_after = date_time_ymd(until, 1, 1);
+    params.not_after = date_time_ymd(expiry_year, 1, 1);
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
@@ -199,12 +200,12 @@ fn unusable_token_file_leaves_the_token_in_force() {
 #[test]
 fn certificate_follows_its_files_and_a_wrong_pair_is_rejected() {
     let files = Files::new("certificate");
-    assert_eq!(files.year(), "2090");
+    assert_eq!(files.expiry_year(), "2090");
     files.write_pair(2091);
     files.settle();
-    assert_eq!(files.year(), "2091");
+    assert_eq!(files.expiry_year(), "2091");
     assert!(files.credentials.acceptor(Listener::Api).is_some());
-    // The certificate alone: the key in force is that of another.
+    // Only the certificate's file changes: the key in the other file is that of the previous one.
     let (certificate, key) = pair(2092);
     files.write("cert.pem", &certificate);
     files.settle();
@@ -214,19 +215,19 @@ fn certificate_follows_its_files_and_a_wrong_pair_is_rejected() {
         error.starts_with("api.tls_key = ") && error.contains("not the private key"),
         "{error}"
     );
-    assert_eq!((files.year().as_str(), status.replaced, status.rejected), ("2091", 1, 1));
+    assert_eq!((files.expiry_year().as_str(), status.replaced, status.rejected), ("2091", 1, 1));
     files.write("key.pem", "-----BEGIN PRIVATE KEY-----\n");
     files.settle();
-    assert_eq!((files.year().as_str(), files.status(API_TLS[0]).rejected), ("2091", 2));
+    assert_eq!((files.expiry_year().as_str(), files.status(API_TLS[0]).rejected), ("2091", 2));
     files.write("key.pem", &key);
     files.settle();
     let status = files.status(API_TLS[0]);
-    assert_eq!((files.year().as_str(), status.error, status.replaced), ("2092", None, 2));
+    assert_eq!((files.expiry_year().as_str(), status.error, status.replaced), ("2092", None, 2));
     std::fs::remove_file(files.folder.join("cert.pem")).unwrap();
     files.settle();
     let error = files.status(API_TLS[0]).error.unwrap();
     assert!(error.starts_with("api.tls_cert = ") && error.contains("No such file"), "{error}");
-    assert_eq!(files.year(), "2092");
+    assert_eq!(files.expiry_year(), "2092");
 }
 
 #[test]
@@ -236,7 +237,11 @@ fn expired_certificate_and_exposed_files_are_warnings() {
     assert!(warnings(TOKEN_KEY).is_empty() && warnings(API_TLS[0]).is_empty());
     files.write_pair(2020);
     files.settle();
-    assert_eq!((files.year().as_str(), files.status(API_TLS[0]).error), ("2020", None), "in force");
+    assert_eq!(
+        (files.expiry_year().as_str(), files.status(API_TLS[0]).error),
+        ("2020", None),
+        "in force"
+    );
     assert!(
         warnings(API_TLS[0])[0].contains("expired at 2020-01-01"),
         "{:?}",
@@ -260,7 +265,7 @@ fn expired_certificate_and_exposed_files_are_warnings() {
 }
 
 #[test]
-fn nothing_is_in_force_before_all_files_were_read() {
+fn listener_is_not_opened_before_its_certificate_and_key_are_usable() {
     let mut files = Files::new("load");
     files.write("key.pem", "no key");
     files.credentials = Credentials::new(files.credentials.settings.clone());
@@ -276,7 +281,7 @@ fn nothing_is_in_force_before_all_files_were_read() {
 }
 
 #[test]
-fn attempts_to_open_a_listener_use_no_content_that_was_read_once() {
+fn retries_to_open_one_listener_do_not_change_tokens_in_force() {
     let mut files = Files::new("retry");
     let missing = Tls { cert: files.folder.join("absent"), key: files.folder.join("absent") };
     let settings = Settings { metrics_tls: Some(missing), ..files.credentials.settings.clone() };
@@ -284,7 +289,7 @@ fn attempts_to_open_a_listener_use_no_content_that_was_read_once() {
     files.write("tokens", &line("ci", SECOND));
     files.credentials.load(Listener::Api).unwrap();
     assert!(files.accepts(SECOND));
-    // Truncated, before it is written again.
+    // The file is truncated, as before its content is written again.
     files.write("tokens", "");
     for _ in 0..3 {
         let error = files.credentials.load(Listener::Metrics).unwrap_err();
@@ -320,7 +325,7 @@ fn tokens_of_one_file_are_enough_and_the_error_of_the_other_is_shown() {
 }
 
 #[test]
-fn error_is_that_of_what_the_listener_needs() {
+fn load_returns_the_error_of_a_credential_that_the_listener_needs() {
     let mut files = Files::new("order");
     let missing = Tls { cert: files.folder.join("absent"), key: files.folder.join("absent") };
     let settings = Settings {
@@ -333,7 +338,7 @@ fn error_is_that_of_what_the_listener_needs() {
     let error = |listener| files.credentials.load(listener).unwrap_err().to_string();
     assert!(error(Listener::Api).starts_with("api.tls_cert = "));
     assert!(error(Listener::Metrics).starts_with("metrics.tls_cert = "));
-    // The certificate of the API is in force; its tokens are not.
+    // Without TLS, the API needs tokens only, and there is none that can be used.
     let settings = Settings { api_tls: None, ..files.credentials.settings.clone() };
     files.credentials = Credentials::new(settings);
     let error = |listener| files.credentials.load(listener).unwrap_err().to_string();

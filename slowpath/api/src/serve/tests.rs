@@ -1,4 +1,4 @@
-//! Tests of the end of streams.
+//! Tests that a stream ends with its token.
 
 use axum::Json;
 use axum::body::to_bytes;
@@ -14,7 +14,7 @@ async fn stream_ends_with_an_error_line_when_its_token_ends() {
     let stream = until_ended(stream, ended.subscribe());
     lines.send(Ok("one\n".to_owned())).await.unwrap();
     let read = tokio::spawn(to_bytes(stream.into_body(), 4096));
-    // Read before the end: the channel has room for all lines only if they are taken.
+    // The channel has space for four lines: the body is read while they are sent.
     for _ in 0..8 {
         lines.send(Ok("more\n".to_owned())).await.unwrap();
     }

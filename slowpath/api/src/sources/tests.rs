@@ -1,5 +1,5 @@
-//! Tests of the endpoints of sources: their responses, except that of `confirm`, and random
-//! histories checked against the model of the state machine.
+//! Tests of the endpoints of sources: their responses, and random histories checked against the
+//! model of the state machine. `slowpath/tests/process/removal.rs` tests `confirm`.
 
 use axum::http::StatusCode;
 use config::checked::OnExpiry;
@@ -164,7 +164,7 @@ fn invalid_requests_return_problem_type_and_field() {
     problem(f, ("PUT", &chunk(0), Some(shop())), 409, "superseded");
     assert!(second > first && f.abort("k8s", second).is_ok());
     problem(f, ("DELETE", &session, None), 404, "not-found");
-    f.clock.settings.lock().limits =
+    f.control.settings.lock().limits =
         Limits { chunk: 4, session: 7, sessions: 1, ..Limits::default() };
     let id = f.begin("k8s", "3").unwrap();
     let chunk = |n: u64| format!("/k8s/sessions/{id}/chunks/{n}");
@@ -189,6 +189,7 @@ fn failed_disk_write_changes_nothing_and_can_be_repeated() {
     assert_eq!(fixture.commit("k8s", id), Ok(json!({ "written": 2, "released": 0 })));
     fixture.restart();
     assert_eq!(fixture.names("k8s").len(), 2, "the list was stored");
+    // The lease of 5 s expires, and storing that fails twice.
     fixture.fail_disk(2);
     fixture.pass(6);
     assert_eq!((&*fixture.report("k8s").lease_status, fixture.names("k8s").len()), ("valid", 2));
@@ -201,11 +202,11 @@ fn failed_disk_write_changes_nothing_and_can_be_repeated() {
 fn commit_with_wait_returns_200_in_force_202_on_timeout_and_409_if_rejected() {
     let mut fixture = Fixture::new();
     let mut commit_list = |outcome: Option<Outcome>, list: Value| {
-        *fixture.clock.outcome.lock() = outcome;
+        *fixture.control.outcome.lock() = outcome;
         let id = fixture.begin("k8s", "1").unwrap();
         fixture.request("PUT", &format!("/k8s/sessions/{id}/chunks/0"), Some(list));
         let answer = fixture.request("POST", &format!("/k8s/sessions/{id}/commit?wait=1ms"), None);
-        let wait = fixture.clock.waits.lock().pop().unwrap();
+        let wait = fixture.control.waits.lock().pop().unwrap();
         assert!(wait.is_complete_list && wait.revision == fixture.store.objects().revision());
         let objects = wait.objects.iter();
         let objects = objects.filter(|object| object.key.kind != Kind::Source).map(|object| {

@@ -18,8 +18,8 @@ impl Peer {
     }
 
     /// Starts an attempt, unless the peer is passive or waits for BFD. The next attempt is due
-    /// after 1 s, 2 s, 4 s and so on, up to the connect retry time. The first waits are short so
-    /// that a router that has just restarted is reached soon.
+    /// after 1 s, 2 s, 4 s and so on, up to the connect retry time, each shortened by jitter. The
+    /// first waits are short so that a router that has just restarted is reached soon.
     pub(super) fn connect(&mut self, now: Instant) {
         if !self.settings.passive && !self.waits_for_bfd() {
             self.attempt = true;
@@ -32,7 +32,7 @@ impl Peer {
     }
 
     /// Schedules the next attempt after a failed session: at once the first time, then after 1 s,
-    /// 2 s, 4 s and so on, up to [`MAX_BACKOFF`].
+    /// 2 s, 4 s and so on, up to [`MAX_BACKOFF`], each shortened by jitter.
     pub(super) fn back_off(&mut self, now: Instant) {
         if std::mem::take(&mut self.attempt) {
             self.actions.push(Action::Abandon);

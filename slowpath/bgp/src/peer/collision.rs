@@ -8,8 +8,8 @@ use crate::session::{CloseReason, ConnectionId, Direction, Session, Stage};
 use crate::wire::Notification;
 use crate::wire::notification::cease;
 
-/// A connection that began within this time after another became established counts as opened at
-/// the same time as the other, and is no sign that the peer restarted.
+/// A connection opened less than this time after another became established counts as opened at the
+/// same time as the other. It is then no sign that the peer restarted.
 const SIMULTANEOUS: Duration = Duration::from_secs(5);
 
 impl Peer {

@@ -28,9 +28,9 @@ pub enum Event<'a> {
         /// Remote address and port.
         remote: SocketAddr,
     },
-    /// The attempt of the last [`super::Action::Connect`] failed.
+    /// The attempt started by the last [`super::Action::Connect`] failed.
     ConnectFailed,
-    /// Octets were received.
+    /// Octets were received on the connection.
     Bytes(ConnectionId, &'a [u8]),
     /// All octets queued on the connection are in the kernel's send buffer.
     Written(ConnectionId),
@@ -82,20 +82,20 @@ impl Stop {
             Stop::Changed => return Notification::cease(cease::CHANGED).into(),
             Stop::Restart => return CloseReason::Lost("local restart"),
         };
-        hard(notification, session)
+        hard_if_negotiated(notification, session)
     }
 
     /// Returns how to end `session` when BFD is down: with a hard reset where it is needed for the
-    /// peer to drop the routes. The forwarding path has failed, so that they must not be kept as
-    /// stale.
+    /// peer to drop the routes. The forwarding path has failed, so the peer must not keep them as
+    /// stale routes.
     pub(super) fn bfd_down(session: &Session) -> CloseReason {
-        hard(Notification::cease(cease::BFD_DOWN), session)
+        hard_if_negotiated(Notification::cease(cease::BFD_DOWN), session)
     }
 }
 
 /// Wraps `notification` in a hard reset (RFC 8538) if both sides negotiated graceful restart for
 /// notifications, so that the peer drops the routes.
-fn hard(notification: Notification, session: &Session) -> CloseReason {
+fn hard_if_negotiated(notification: Notification, session: &Session) -> CloseReason {
     let graceful = session.negotiated().is_some_and(|negotiated| negotiated.notification);
     if graceful { notification.hard().into() } else { notification.into() }
 }

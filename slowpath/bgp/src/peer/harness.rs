@@ -11,9 +11,10 @@ use crate::session::negotiate::{OmitCapabilities, local_open};
 use crate::wire::{Framer, frame};
 
 /// Feeds octets to the state machine in pieces. The first octet decides whether a session is
-/// established before the first piece. Each piece has two octets before it: its length, and the
-/// time that passes before it. Checks that the machine sends only complete messages, sends nothing
-/// on a closed connection, and always has a deadline in the future or none.
+/// established before the first piece. Each piece has two octets before it: its length, and a
+/// number n for the time of 2^(n mod 18) ms that passes before it. Checks that the machine sends
+/// only complete messages, sends nothing on a closed connection, and always has a deadline in the
+/// future or none.
 pub fn harness(octets: &[u8]) {
     let mut now = Instant::now();
     let mut fixture = Fixture { peer: Peer::new(settings(1, 2), now), open: None, last_id: 0 };
@@ -63,7 +64,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Connects the peer unless it is connected.
+    /// Opens an inbound connection unless one is open.
     fn connect(&mut self, now: Instant) {
         if self.open.is_none() {
             self.last_id += 1;
@@ -91,7 +92,7 @@ impl Fixture {
                 Action::Send(id, octets) => {
                     assert_eq!(self.open, Some(id), "octets for a connection that is not open");
                     let mut framer = Framer::default();
-                    framer.extend();
+                    framer.accept_extended_messages();
                     framer.push(&octets);
                     assert!(matches!(framer.next_message(), Ok(Some(_))), "incomplete message");
                     assert!(matches!(framer.next_message(), Ok(None)), "octets follow the message");

@@ -59,14 +59,17 @@ pub struct GracefulRestart {
 /// ([`Transport::can_rekey_to`]).
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Transport {
-    /// Local address to connect from; `None` leaves the choice to the kernel.
+    /// Local address of connections that either side opens; `None` leaves the choice to the kernel
+    /// and accepts connections to any local address.
     pub local: Option<IpAddr>,
     /// TCP-MD5 key (RFC 2385).
     pub md5: Option<String>,
     /// TCP-AO keys (RFC 5925); mutually exclusive with `md5`. Connections are opened with the first
     /// key; segments are accepted with any of them.
     pub tcp_ao: Vec<AoKey>,
-    /// Maximum number of hops to an external peer; `None` and 1 mean directly connected.
+    /// Maximum number of hops to the peer; `None` and 1 mean directly connected. Without
+    /// `ttl_security`, it is the TTL of packets to an external peer; packets to an internal peer
+    /// have TTL 255.
     pub hops: Option<u8>,
     /// Send with TTL 255, and accept only packets that took at most `hops` hops (GTSM, RFC 5082).
     pub ttl_security: bool,
@@ -230,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_keys_with_fresh_ids_replace_others_in_an_open_session() {
+    fn open_session_takes_a_new_md5_key_or_tcp_ao_keys_with_unused_ids() {
         let ao = |ids: (u8, u8), secret: &str| AoKey {
             send_id: ids.0,
             receive_id: ids.1,

@@ -42,11 +42,11 @@ pub struct History {
     pub flaps: u64,
     /// Number of connections that were refused.
     pub refused: u64,
-    /// The last NOTIFICATION sent.
+    /// The last NOTIFICATION sent, and when.
     pub sent: Option<(Instant, Notification)>,
-    /// The last NOTIFICATION received.
+    /// The last NOTIFICATION received, and when.
     pub received: Option<(Instant, Notification)>,
-    /// Why the last connection without a NOTIFICATION ended.
+    /// The last time that a connection ended without a NOTIFICATION, and why.
     pub lost: Option<(Instant, &'static str)>,
 }
 
@@ -64,8 +64,8 @@ impl History {
     }
 
     /// Records why a connection ended.
-    pub(super) fn record_end(&mut self, now: Instant, down: &CloseReason) {
-        match down {
+    pub(super) fn record_end(&mut self, now: Instant, reason: &CloseReason) {
+        match reason {
             CloseReason::SendNotification(notification) => {
                 self.sent = Some((now, notification.clone()))
             }

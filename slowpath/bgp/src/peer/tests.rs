@@ -6,13 +6,17 @@ pub(crate) mod simulation;
 
 use super::settings::GracefulRestart;
 use super::*;
-use crate::wire::{Attributes, Message};
+use crate::session::negotiate::local_open;
+use crate::wire::{Attributes, Message, Open};
 use std::net::Ipv4Addr;
 
+/// Address and port of the first speaker.
 pub(crate) const A: &str = "192.0.2.1:179";
+/// Address and port of the second speaker, or of the peer in tests of one state machine.
 pub(crate) const B: &str = "192.0.2.2:179";
 
-/// Returns the settings of 192.0.2.`octet` for its peer 192.0.2.`other`.
+/// Returns the settings of 192.0.2.`octet` in AS `asn` for its peer 192.0.2.`other` in AS
+/// `other_asn`.
 pub(crate) fn settings(octet: u8, other: u8, asn: u32, other_asn: u32) -> Settings {
     let peer = SocketAddr::from(([192, 0, 2, other], 179));
     let mut settings = Settings::new(asn, Ipv4Addr::new(192, 0, 2, octet), peer, other_asn);
@@ -34,6 +38,16 @@ pub(crate) fn graceful_restart() -> GracefulRestart {
 /// Returns the settings of [`graceful_restart`] with the R bit.
 pub(crate) fn after_restart() -> GracefulRestart {
     GracefulRestart { restarted: true, ..graceful_restart() }
+}
+
+/// Returns the OPEN of a speaker with these settings, without the R bit.
+pub(crate) fn open_of(settings: &Settings) -> Open {
+    local_open(settings, &OmitCapabilities::default(), false)
+}
+
+/// Returns the OPEN of a speaker with these settings, with the R bit of graceful restart.
+pub(crate) fn restarted_open_of(settings: &Settings) -> Open {
+    local_open(settings, &OmitCapabilities::default(), true)
 }
 
 /// Returns `count` prefixes of each family, with attributes that depend on `salt`.

@@ -7,11 +7,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::peer::settings::Settings;
-use crate::wire::Context;
+use crate::wire::DecodeContext;
 use crate::wire::capability::code;
 use crate::wire::write::EncodeContext;
 use crate::wire::{
-    AS_TRANS, Capability, EXTENDED_MESSAGE, Family, GracefulRestart, MESSAGE, Notification, Open,
+    AS_TRANS, Capability, Family, GracefulRestart, MAX_EXTENDED_MESSAGE, MAX_MESSAGE, Notification,
+    Open,
 };
 
 /// Whether to omit capabilities from the OPEN, because the peer rejects the optional parameter that
@@ -42,7 +43,7 @@ pub struct Negotiated {
     pub hold: Duration,
     /// Interval between sent keepalives; zero if none are sent.
     pub keepalive: Duration,
-    /// Address families of both sides.
+    /// Address families that both sides support.
     pub families: Vec<Family>,
     /// AS numbers have four octets (RFC 6793).
     pub four_octet_as: bool,
@@ -56,7 +57,8 @@ pub struct Negotiated {
     pub extended_next_hop: bool,
     /// The peer's Restart Time, if both sides support graceful restart (RFC 4724).
     pub graceful_restart: Option<Duration>,
-    /// Graceful restart also applies to NOTIFICATIONs other than a hard reset (RFC 8538).
+    /// Graceful restart also applies to sessions that end by a NOTIFICATION other than a hard reset
+    /// (RFC 8538).
     pub notification: bool,
     /// Both sides support long-lived graceful restart (RFC 9494).
     pub long_lived: bool,
@@ -66,8 +68,8 @@ pub struct Negotiated {
 
 impl Negotiated {
     /// Returns how to parse UPDATEs of this peer.
-    pub fn decode_context(&self) -> Context {
-        Context {
+    pub fn decode_context(&self) -> DecodeContext {
+        DecodeContext {
             four_octet: self.four_octet_as,
             internal: self.internal,
             extended_next_hop: self.extended_next_hop,
@@ -82,7 +84,7 @@ impl Negotiated {
             internal: self.internal,
             four_octet: self.four_octet_as,
             extended_next_hop: self.extended_next_hop,
-            limit: if self.extended_message { EXTENDED_MESSAGE } else { MESSAGE },
+            limit: if self.extended_message { MAX_EXTENDED_MESSAGE } else { MAX_MESSAGE },
         }
     }
 }
@@ -102,6 +104,7 @@ pub fn local_open(
         Capability::EnhancedRefresh,
     ]);
     if settings.extended_next_hop && settings.families.contains(&Family::Ipv4Unicast) {
+        // IPv4 unicast prefixes with IPv6 next hops.
         capabilities.push(Capability::ExtendedNextHop(vec![(1, 1, 2)]));
     }
     if let Some(restart) = &settings.graceful_restart {
@@ -139,9 +142,11 @@ pub fn negotiate(
     let internal = settings.is_internal(peer_asn);
     let same = remote.identifier == settings.identifier;
     if remote.identifier.is_unspecified() || (internal && same) {
+        // Bad BGP Identifier.
         return Err(Notification::new(2, 3, Vec::new()));
     }
     if matches!(remote.hold_time, 1 | 2) {
+        // Unacceptable Hold Time.
         return Err(Notification::new(2, 6, Vec::new()));
     }
     let hold = Duration::from_secs(local.hold_time.min(remote.hold_time).into());
@@ -158,7 +163,7 @@ pub fn negotiate(
         route_refresh: has(remote, code::ROUTE_REFRESH),
         enhanced_refresh: both(code::ENHANCED_REFRESH) && both(code::ROUTE_REFRESH),
         extended_message: both(code::EXTENDED_MESSAGE),
-        extended_next_hop: has(local, code::EXTENDED_NEXT_HOP) && takes_ipv6_next_hops(remote),
+        extended_next_hop: has(local, code::EXTENDED_NEXT_HOP) && accepts_ipv6_next_hops(remote),
         graceful_restart: restart.map(|restart| Duration::from_secs(restart.time.into())),
         notification: restart.is_some_and(|restart| restart.notification),
         long_lived: both(code::LONG_LIVED) && restart.is_some(),
@@ -176,6 +181,7 @@ fn check_asn(settings: &Settings, remote: &Open) -> Result<u32, Notification> {
     let accepted = settings.peer_asn == 0 || settings.peer_asn == asn;
     // AS 0 and AS_TRANS are reserved (RFC 7607, RFC 6793).
     if !accepted || asn == 0 || remote.asn == 0 || asn == u32::from(AS_TRANS) {
+        // Bad Peer AS.
         return Err(Notification::new(2, 2, Vec::new()));
     }
     Ok(asn)
@@ -195,7 +201,9 @@ fn graceful(open: &Open) -> Option<&GracefulRestart> {
     })
 }
 
-fn takes_ipv6_next_hops(open: &Open) -> bool {
+/// Returns whether the sender of `open` accepts IPv6 next hops for IPv4 unicast prefixes (RFC
+/// 8950).
+fn accepts_ipv6_next_hops(open: &Open) -> bool {
     open.capabilities.iter().any(|capability| match capability {
         Capability::ExtendedNextHop(entries) => entries.contains(&(1, 1, 2)),
         _ => false,
@@ -217,7 +225,8 @@ fn agreed_families(local: &Open, remote: &Open) -> Result<Vec<Family>, Notificat
     let common = families(local).into_iter().filter(|family| remote.contains(family));
     let agreed: Vec<Family> = common.filter_map(|(afi, safi)| Family::of(afi, safi)).collect();
     if agreed.is_empty() {
-        // The data lists the families that the local side requires (RFC 5492 section 5).
+        // Unsupported Capability: the data lists the families that the local side requires (RFC
+        // 5492 section 5).
         let mut data = Vec::new();
         for (afi, safi) in families(local) {
             Capability::Multiprotocol(afi, safi).write(&mut data);

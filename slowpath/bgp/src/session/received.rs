@@ -1,5 +1,5 @@
-//! Routes received from a peer: counted, remembered as far as exact counting needs, never
-//! installed.
+//! Routes received from a peer: counted, never installed. Their prefixes are remembered, so that a
+//! repeated announcement is not counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,18 @@ use serde::Serialize;
 
 use crate::wire::{ErrorHandling, Family, Message, ReceivedUpdate};
 
-/// Maximum number of prefixes remembered per family, which bounds the memory for a full table.
-/// Beyond it, counts are lower bounds.
+/// Maximum number of prefixes remembered per family, so that the full Internet table of a peer does
+/// not exhaust memory. Beyond it, counts are lower bounds.
 const MAX_PREFIXES: usize = 100_000;
 
 /// Received routes of one family.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct FamilyRoutes {
     prefixes: BTreeSet<IpNet>,
+    /// A prefix was not remembered because of [`MAX_PREFIXES`].
     truncated: bool,
     end_of_rib: bool,
+    /// The family is ignored after an error (AFI/SAFI disable of RFC 7606).
     disabled: bool,
 }
 

@@ -186,8 +186,8 @@ impl AoAddition {
 }
 
 impl AoInfoOptions {
-    /// Returns options with these flags. `ids` are the send and receive ID of the key that they
-    /// concern.
+    /// Returns options with these flags. [`SET_CURRENT`] and [`SET_RNEXT`] select the key with this
+    /// send and receive ID; other flags ignore the IDs.
     fn new(flags: u32, (current_key, receive_next): (u8, u8)) -> AoInfoOptions {
         AoInfoOptions { flags, reserved: 0, current_key, receive_next, counters: [0; 5] }
     }
@@ -254,10 +254,10 @@ impl InstalledKeys {
 }
 
 /// Replaces the keys of an open connection with `peer` by those of `transport`, which the caller
-/// has checked by [`Transport::can_rekey_to`]. `installed` are the IDs of the TCP-AO keys that may
-/// have to be removed. The connection goes on if the peer replaces its key before its hold timer
-/// expires. With TCP-AO, the peer is requested to send with the first key, and this side sends with
-/// it once the peer requests that, or at once if the key in use is removed.
+/// has checked by [`Transport::can_rekey_to`]. `installed` holds the send and receive IDs of the
+/// TCP-AO keys on the socket and is updated. The connection stays if the peer replaces its key
+/// before a hold timer expires. With TCP-AO, the peer is requested to send with the first key, and
+/// this side sends with it once the peer requests that, or at once if the key in use is removed.
 ///
 /// # Errors
 /// A key could not be installed.
@@ -304,7 +304,7 @@ pub(super) fn before_connect(
     Ok(())
 }
 
-/// Requires TCP-AO on an accepted connection if its peer has keys.
+/// Requires TCP-AO on an accepted connection if its peer has TCP-AO keys.
 ///
 /// # Errors
 /// The connection was opened without TCP-AO, which the kernel cannot add to an open connection.
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn structures_have_the_sizes_of_the_kernel() {
+    fn structures_have_the_sizes_of_the_kernel_structures() {
         let sizes = [size_of::<Md5Signature>(), size_of::<AoAddition>()];
         assert_eq!(sizes, [216, 288]);
         assert_eq!([size_of::<AoDeletion>(), size_of::<AoInfoOptions>()], [144, 48]);
@@ -375,10 +375,10 @@ mod tests {
         assert!(errors.iter().all(|error| error.to_string().contains("81 bytes")), "{errors:?}");
     }
 
-    /// With TCP-AO in the kernel, the key is installed; without it, the error names the remedy.
-    /// Success never leaves a socket without a key.
+    /// With TCP-AO in the kernel, the key is recorded as installed; without it, the error names the
+    /// remedy and no key is recorded.
     #[test]
-    fn missing_tcp_ao_support_is_reported() {
+    fn tcp_ao_key_is_installed_or_the_missing_support_is_reported() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let transport = Transport { tcp_ao: vec![key("secret")], ..Transport::default() };
         let mut installed = InstalledKeys::default();

@@ -1,4 +1,5 @@
-//! BFD for BGP peers: one driver for all monitored paths, started with the first of them.
+//! BFD for BGP peers: one driver runs the sessions of all monitored paths. It is started with the
+//! first path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -192,7 +193,7 @@ impl Inner {
     }
 }
 
-/// Returns a seed that differs at each start.
+/// Returns a seed for BFD's random numbers, which differs at each start.
 fn seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 40)

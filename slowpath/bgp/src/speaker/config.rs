@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::peer::settings::Settings;
 
-/// Identifies a peer: the local router instance and the peer's address.
+/// Identifies a peer: the AS number of the local virtual router, and the peer's address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct PeerKey {
-    /// AS number of the local router instance.
+    /// AS number of the local virtual router.
     pub local_asn: u32,
     /// Address and port of the peer.
     pub peer: SocketAddr,

@@ -1,5 +1,5 @@
-//! Context shared by all parts of a speaker: the runtime, the lifetime of its tasks, and change
-//! notification.
+//! Context shared by all parts of a speaker: the runtime, the end of its tasks, change
+//! notification, and connection IDs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ pub(super) struct SpeakerContext {
     runtime: Handle,
     /// Signals the end of the speaker, which ends all of its tasks.
     shutdown: watch::Receiver<()>,
-    /// Number of changes of peers' status or progress so far.
+    /// Number of changes of peers so far ([`super::Speaker::changes`]).
     changes: watch::Sender<u64>,
     /// ID of the next connection.
     next_id: AtomicU64,

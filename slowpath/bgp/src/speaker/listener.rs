@@ -1,7 +1,7 @@
 //! Listeners for peers' connections: one per address, interface and port. The kernel delivers a
-//! connection to the most specific listener, not to the one that was opened for the peer; therefore
-//! each listener has all peers of its port and family. Connections from other addresses are
-//! refused.
+//! connection to the most specific listener, which may be another than the one opened for the peer.
+//! Therefore each listener has all peers of its port and address family. Connections that match
+//! none of them are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -33,7 +33,8 @@ pub(super) struct ListenAddress {
 }
 
 impl ListenAddress {
-    /// Returns where a peer may connect to; `None` if its connections are not accepted.
+    /// Returns the address and interface at which a peer may connect; `None` if its connections are
+    /// not accepted.
     pub(super) fn of(config: &PeerConfig) -> Option<ListenAddress> {
         let at = socket::listen_address(&config.settings, config.listen_port?);
         Some(ListenAddress { at, interface: config.interface.clone() })
@@ -81,7 +82,7 @@ impl Listener {
         listener
     }
 
-    /// Accepts connections of a peer, authenticated if a key is configured.
+    /// Accepts connections of a peer from now on; if it has keys, only authenticated ones.
     pub(super) fn add(&self, peer_task: &Arc<PeerTask>) {
         let mut inner = self.inner.lock();
         let address = peer_task.key.peer.ip();
@@ -248,9 +249,9 @@ impl Inner {
         }
     }
 
-    /// Makes the kernel drop packets that came over more hops than every peer of this listener
-    /// allows. A connection inherits this limit until it is accepted and gets the limit of its own
-    /// peer. Without the listener's limit, packets before that would not be checked.
+    /// Makes the kernel drop packets whose TTL is below the minimum of every peer of this listener
+    /// (GTSM). A connection inherits this limit and gets the limit of its own peer once it is
+    /// accepted. Without the listener's limit, earlier packets would not be checked.
     fn limit_ttl(&self, socket: &impl AsFd, at: SocketAddr) {
         let peers = self.peers.values().flatten();
         let minimum =
@@ -266,9 +267,10 @@ impl Inner {
         }
     }
 
-    /// Installs in the kernel the key for a peer at `address` on a listener at `at`, or removes it
-    /// if there is none. Two router instances may have the same neighbor, each with its own local
-    /// address; the key is then that of the instance with the listener's address.
+    /// Installs the keys of the peer at `address` on a listener at `at`, or removes the installed
+    /// ones if none are configured. Two virtual routers may have the same neighbor, each with its
+    /// own local address; the keys are then those of the virtual router with the listener's
+    /// address.
     fn install_key(&mut self, socket: &impl AsFd, at: IpAddr, address: IpAddr) {
         let peers = self.peers.get(&address).into_iter().flatten();
         let mut transports = peers.map(|peer_task| peer_task.config().settings.transport.clone());

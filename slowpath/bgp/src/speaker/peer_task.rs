@@ -51,11 +51,12 @@ struct Inner {
     due: Option<Instant>,
     /// The peer was removed: the timer task ends once the last connection is closed.
     removed: bool,
+    /// The last error in connecting or in replacing keys; cleared by a new connection.
     last_error: Option<String>,
     bfd: Option<BfdStatus>,
 }
 
-/// Output queue of a connection.
+/// Output queue and keys of a connection.
 struct Connection {
     unwritten: VecDeque<u8>,
     /// Set once the state machine has closed the connection: the socket is closed when all is
@@ -66,8 +67,8 @@ struct Connection {
     /// The keys in [`PeerTask::config`] may differ from those on the socket.
     keys_due: bool,
     /// Nothing was received since the keys were replaced.
-    unheard: bool,
-    /// Send and receive IDs of the TCP-AO keys on the socket.
+    silent_since_rekey: bool,
+    /// Send and receive IDs of the TCP-AO keys installed on the socket.
     ao: Vec<(u8, u8)>,
 }
 
@@ -128,7 +129,7 @@ impl PeerTask {
             own.tcp_ao.clone_from(&transport.tcp_ao);
         }
         for connection in inner.connections.values_mut() {
-            (connection.keys_due, connection.unheard) = (true, true);
+            (connection.keys_due, connection.silent_since_rekey) = (true, true);
             connection.wake.notify_one();
         }
         if inner.attempt.is_some() {
@@ -137,9 +138,8 @@ impl PeerTask {
         }
     }
 
-    /// Installs changed keys on the socket of a connection, unless the state machine has closed it:
-    /// its last messages then have the key of the messages before. Returns false if a key could not
-    /// be installed.
+    /// Installs changed keys on the socket of a connection. A connection that the state machine has
+    /// closed keeps its keys for its last messages. Returns false if a key could not be installed.
     fn install_keys(&self, id: ConnectionId, stream: &TcpStream) -> bool {
         let mut inner = self.inner.lock();
         let open = |connection: &&mut Connection| connection.close_by.is_none();
@@ -264,7 +264,7 @@ impl PeerTask {
         }
     }
 
-    /// Records an error, and logs it unless it is the one recorded last.
+    /// Records an error, and logs it if it differs from the last one.
     fn record_error(&self, inner: &mut Inner, last_error: String) {
         if inner.last_error.as_ref() != Some(&last_error) {
             let PeerKey { local_asn, peer } = self.key;
@@ -298,11 +298,12 @@ impl PeerTask {
     pub(super) fn accepted(self: &Arc<Self>, stream: &TcpStream) -> io::Result<ConnectionId> {
         socket::prepare(stream, &self.config().settings)?;
         let mut inner = self.inner.lock();
-        // A router that ends the session when its key changes cannot tell: its last segments have
-        // the previous key. Its new connection has the new one, so the old connection is dead.
+        // Some routers end the session when their key changes. Their last segments have the
+        // previous key, so this side has dropped them and still has the old connection. The new
+        // connection shows that the peer has given up the old one.
         let open = |connection: &Connection| connection.close_by.is_none();
-        let unheard = inner.connections.iter().filter(|(_, c)| c.unheard && open(c));
-        for id in unheard.map(|(id, _)| *id).collect::<Vec<_>>() {
+        let dead = inner.connections.iter().filter(|(_, c)| c.silent_since_rekey && open(c));
+        for id in dead.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.step(&mut inner, Event::Closed(id));
         }
         self.add_connection(&mut inner, Direction::Inbound, stream)
@@ -324,7 +325,7 @@ impl PeerTask {
             wake: Arc::new(Notify::new()),
             // An accepted socket has the key that its listener had at the handshake.
             keys_due: transport.md5.is_some(),
-            unheard: false,
+            silent_since_rekey: false,
             ao: transport.tcp_ao.iter().map(|key| (key.send_id, key.receive_id)).collect(),
         };
         inner.connections.insert(id, connection);
@@ -339,7 +340,7 @@ impl PeerTask {
         let mut inner = self.inner.lock();
         let connection = inner.connections.get_mut(&id).filter(|c| c.close_by.is_none());
         if let Some(connection) = connection {
-            connection.unheard &= !matches!(event, Event::Bytes(..));
+            connection.silent_since_rekey &= !matches!(event, Event::Bytes(..));
             self.step(&mut inner, event);
         }
     }
@@ -352,7 +353,8 @@ impl PeerTask {
         Some((!connection.unwritten.is_empty(), connection.close_by, Arc::clone(&connection.wake)))
     }
 
-    /// Writes as much as `write` accepts, and notifies the state machine if nothing is left.
+    /// Writes as much as `write` accepts, and notifies the state machine if nothing is left and the
+    /// connection is not closing.
     pub(super) fn write(
         self: &Arc<Self>,
         id: ConnectionId,
@@ -468,7 +470,7 @@ async fn attempt(peer_task: Arc<PeerTask>, number: u64) {
     };
     match peer_task.connected(number, &stream) {
         Ok(Some(id)) => serve(peer_task, id, stream).await,
-        // Abandoned meanwhile.
+        // The attempt was abandoned meanwhile.
         Ok(None) => {}
         Err(error) => peer_task.failed(number, &error),
     }
@@ -486,7 +488,7 @@ pub(super) async fn serve(peer_task: Arc<PeerTask>, id: ConnectionId, mut stream
             while stream.read(&mut buffer).await? > 0 {}
             io::Result::Ok(())
         };
-        // Past the deadline the last messages are given up.
+        // Past the deadline, messages that the peer has not received are lost.
         let _ = tokio::time::timeout_at(close_by.into(), last).await;
     }
     drop(stream);

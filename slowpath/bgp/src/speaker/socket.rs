@@ -14,8 +14,8 @@ use super::authentication;
 use super::config::PeerConfig;
 use crate::peer::settings::Settings;
 
-/// Traffic class of network control traffic, DSCP CS6.
-const CLASS: u32 = 0xc0;
+/// Traffic class octet of network control traffic: DSCP CS6 (RFC 4594).
+const TRAFFIC_CLASS: u32 = 0xc0;
 /// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -50,7 +50,7 @@ pub(super) fn bind(at: SocketAddr, interface: Option<&str>) -> io::Result<Socket
         bind_device(&socket, interface)?;
     }
     // The SYN-ACK must pass a peer's GTSM check, and the peer is not known yet.
-    set_hops(&socket, at.is_ipv4(), u8::MAX)?;
+    set_ttl_and_class(&socket, at.is_ipv4(), u8::MAX)?;
     socket.bind(&at.into())?;
     Ok(socket)
 }
@@ -119,12 +119,13 @@ fn with_scope(address: SocketAddr, scope: u32) -> SocketAddr {
     }
 }
 
-/// Sets the options of every connection with a peer, whichever side opened it.
+/// Sets TTL, minimum TTL, traffic class and TCP_NODELAY of a connection with a peer, whichever side
+/// opened it.
 pub(super) fn prepare(socket: &impl AsFd, settings: &Settings) -> io::Result<()> {
     let (is_ipv4, transport) = (settings.peer.is_ipv4(), &settings.transport);
     let hops = transport.hops.unwrap_or(1).max(1);
     let full_ttl = transport.ttl_security || settings.is_internal(settings.peer_asn);
-    set_hops(socket, is_ipv4, if full_ttl { u8::MAX } else { hops })?;
+    set_ttl_and_class(socket, is_ipv4, if full_ttl { u8::MAX } else { hops })?;
     set_minimum_ttl(socket, is_ipv4, minimum_ttl(settings))?;
     SockRef::from(socket).set_tcp_nodelay(true)
 }
@@ -147,11 +148,13 @@ pub(super) fn set_minimum_ttl(socket: &impl AsFd, is_ipv4: bool, minimum: u8) ->
 }
 
 /// Sets the TTL or hop limit of sent packets, and their traffic class.
-fn set_hops(socket: &impl AsFd, is_ipv4: bool, hops: u8) -> io::Result<()> {
+fn set_ttl_and_class(socket: &impl AsFd, is_ipv4: bool, ttl: u8) -> io::Result<()> {
     let socket = SockRef::from(socket);
     match is_ipv4 {
-        true => socket.set_ttl_v4(hops.into()).and_then(|()| socket.set_tos_v4(CLASS)),
-        false => socket.set_unicast_hops_v6(hops.into()).and_then(|()| socket.set_tclass_v6(CLASS)),
+        true => socket.set_ttl_v4(ttl.into()).and_then(|()| socket.set_tos_v4(TRAFFIC_CLASS)),
+        false => socket
+            .set_unicast_hops_v6(ttl.into())
+            .and_then(|()| socket.set_tclass_v6(TRAFFIC_CLASS)),
     }
 }
 

@@ -14,7 +14,8 @@ pub struct PeerSocketStatus {
     pub peer: PeerStatus,
     /// Octets queued in this process that the kernel has not accepted yet.
     pub unwritten: usize,
-    /// Why the last attempt to connect failed; absent once a connection is opened.
+    /// The last error in connecting or in replacing the keys of a session; absent once a new
+    /// connection is opened.
     #[serde(rename = "error")]
     pub last_error: Option<String>,
     /// Status of BFD on the path to the peer; absent without BFD, and before its first event.
@@ -41,8 +42,9 @@ pub struct ListenerStatus {
     pub listens: bool,
     /// Number of connections accepted from configured peers.
     pub accepted: u64,
-    /// Number of connections refused because they were from no configured peer, or without the
-    /// peer's authentication.
+    /// Number of connections refused because they matched no configured peer (remote and local
+    /// address, interface), because the peer's keys could not be installed, or because they lack
+    /// its TCP-AO.
     pub refused: u64,
     /// Why the socket could not be opened, or the last error in installing a peer's key.
     #[serde(rename = "error")]

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::context::Context;
+use super::context::DecodeContext;
 use super::read::Reader;
 
 /// AS number that is sent instead of a 4-octet number to a speaker with 2-octet numbers (RFC 6793).
@@ -203,7 +203,7 @@ impl Path {
         &mut self,
         code: u8,
         value: &[u8],
-        context: &Context,
+        context: &DecodeContext,
     ) -> Result<(), Malformed> {
         use Malformed::{Discard, Withdraw};
         let number = || value.try_into().map(u32::from_be_bytes).ok();

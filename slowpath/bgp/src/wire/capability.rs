@@ -51,7 +51,8 @@ pub enum Capability {
 /// Value of the graceful restart capability.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GracefulRestart {
-    /// R: the speaker has restarted; the peer must not wait for its End-of-RIB.
+    /// R: the speaker has restarted; the peer must not wait for its End-of-RIB before it sends
+    /// routes.
     pub restarted: bool,
     /// N: graceful restart also applies to NOTIFICATIONs other than a hard reset (RFC 8538).
     pub notification: bool,
@@ -61,8 +62,11 @@ pub struct GracefulRestart {
     pub families: Vec<(u16, u8, bool)>,
 }
 
+/// R flag, in the first 16 bits of the graceful restart capability (RFC 4724).
 const RESTARTED: u16 = 0x8000;
+/// N flag, in the same 16 bits (RFC 8538).
 const NOTIFICATION: u16 = 0x4000;
+/// F flag of a family, in both graceful restart capabilities (RFC 4724, RFC 9494).
 const FORWARDING: u8 = 0x80;
 
 impl Capability {
@@ -134,7 +138,7 @@ impl Capability {
     }
 
     /// Decodes all capabilities of one optional parameter. A capability that exceeds the parameter
-    /// makes it malformed; a capability with a malformed value is ignored (RFC 5492).
+    /// is an error; one with a malformed value becomes [`Capability::Unknown`] (RFC 5492).
     pub fn read_all(value: &[u8], to: &mut Vec<Capability>) -> Result<(), Fault> {
         let mut reader = Reader(value);
         while !reader.is_empty() {

@@ -2,7 +2,7 @@
 
 /// Negotiated parameters that affect the decoding of an UPDATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Context {
+pub struct DecodeContext {
     /// AS numbers in AS_PATH have four octets (RFC 6793).
     pub four_octet: bool,
     /// The peer is internal (iBGP).

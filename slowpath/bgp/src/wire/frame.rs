@@ -1,13 +1,13 @@
 //! Message header: marker, length and type (RFC 4271 section 4.1).
 
 /// Size of the message header in octets: marker, length, type.
-pub const HEAD: usize = 19;
+pub const HEADER_SIZE: usize = 19;
 
 /// Maximum message size in octets (RFC 4271 section 4.1).
-pub const MESSAGE: usize = 4096;
+pub const MAX_MESSAGE: usize = 4096;
 
-/// Maximum message size in octets once extended messages were advertised (RFC 8654).
-pub const EXTENDED_MESSAGE: usize = 65_535;
+/// Maximum size in octets of a message to a peer that advertised extended messages (RFC 8654).
+pub const MAX_EXTENDED_MESSAGE: usize = 65_535;
 
 /// Message type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,24 +36,24 @@ impl Kind {
     /// message size of the session.
     pub(super) fn lengths(self, limit: usize) -> (usize, usize) {
         match self {
-            Kind::Open => (29, MESSAGE),
+            Kind::Open => (29, MAX_MESSAGE),
             Kind::Update => (23, limit),
             Kind::Notification => (21, limit),
-            Kind::Keepalive => (HEAD, HEAD),
+            Kind::Keepalive => (HEADER_SIZE, HEADER_SIZE),
             Kind::Refresh => (23, limit),
         }
     }
 }
 
-/// Encodes a message: header and `body`. Callers keep to the message size limit; a longer body is
-/// truncated to what the length field can express.
+/// Encodes a message: header and `body`. Callers keep to the session's message size limit; a body
+/// beyond the range of the length field is truncated.
 pub fn message(kind: Kind, body: &[u8]) -> Vec<u8> {
-    let length = (HEAD + body.len()).min(EXTENDED_MESSAGE);
+    let length = (HEADER_SIZE + body.len()).min(MAX_EXTENDED_MESSAGE);
     let mut octets = Vec::with_capacity(length);
     octets.extend_from_slice(&[0xff; 16]);
     octets.extend_from_slice(&(length as u16).to_be_bytes());
     octets.push(kind as u8);
-    octets.extend_from_slice(&body[..length - HEAD]);
+    octets.extend_from_slice(&body[..length - HEADER_SIZE]);
     octets
 }
 

@@ -3,20 +3,21 @@
 
 use bytes::Bytes;
 
-use super::context::Context;
-use super::{ErrorHandling, Fault, Framer, HEAD, Kind, MESSAGE, Message, Notification};
+use super::context::DecodeContext;
+use super::{ErrorHandling, Fault, Framer, HEADER_SIZE, Kind, MAX_MESSAGE, Message, Notification};
 
 /// Splits `octets` into messages, decodes each in every context and checks the invariants:
 ///
 /// - The result does not depend on how the stream is cut into reads.
 /// - Announced and withdrawn prefixes have no host bits.
-/// - An OPEN that was decoded and encodes to at most [`MESSAGE`] octets decodes to the same OPEN.
+/// - An OPEN that was decoded and encodes to at most [`MAX_MESSAGE`] octets decodes to the same
+///   OPEN.
 /// - A decoded ROUTE-REFRESH encodes and decodes to the same message.
 /// - An UPDATE with error handling treat-as-withdraw announces nothing.
 /// - An error has a NOTIFICATION that fits in a message.
 pub fn harness(octets: &[u8]) {
     let (messages, end) = split(octets, octets.len());
-    for length in [1, HEAD - 1] {
+    for length in [1, HEADER_SIZE - 1] {
         assert_eq!(split(octets, length), (messages.clone(), end.clone()));
     }
     for (kind, body) in &messages {
@@ -25,8 +26,8 @@ pub fn harness(octets: &[u8]) {
     end.iter().for_each(check_notification);
 }
 
-fn contexts() -> impl Iterator<Item = Context> {
-    (0..8).map(|bits| Context {
+fn contexts() -> impl Iterator<Item = DecodeContext> {
+    (0..8).map(|bits| DecodeContext {
         four_octet: bits & 1 != 0,
         internal: bits & 2 != 0,
         extended_next_hop: bits & 4 != 0,
@@ -37,7 +38,7 @@ fn contexts() -> impl Iterator<Item = Context> {
 /// ended it.
 fn split(octets: &[u8], length: usize) -> (Vec<(Kind, Bytes)>, Option<Notification>) {
     let (mut framer, mut messages) = (Framer::default(), Vec::new());
-    framer.extend();
+    framer.accept_extended_messages();
     for piece in octets.chunks(length.max(1)) {
         framer.push(piece);
         loop {
@@ -51,7 +52,7 @@ fn split(octets: &[u8], length: usize) -> (Vec<(Kind, Bytes)>, Option<Notificati
     (messages, None)
 }
 
-fn read(kind: Kind, body: &[u8], context: &Context) {
+fn read(kind: Kind, body: &[u8], context: &DecodeContext) {
     match Message::read(kind, body, context) {
         Ok(Message::Update(update)) => {
             for prefix in update.announced.iter().chain(&update.withdrawn) {
@@ -63,13 +64,13 @@ fn read(kind: Kind, body: &[u8], context: &Context) {
         }
         Ok(Message::Open(open)) => {
             let again = open.write();
-            let fits = again.len() <= MESSAGE;
-            let read = Message::read(Kind::Open, &again[HEAD..], context);
+            let fits = again.len() <= MAX_MESSAGE;
+            let read = Message::read(Kind::Open, &again[HEADER_SIZE..], context);
             assert!(!fits || read == Ok(Message::Open(open)));
         }
         Ok(Message::Refresh(refresh)) => {
             let again = refresh.write();
-            let read = Message::read(Kind::Refresh, &again[HEAD..], context);
+            let read = Message::read(Kind::Refresh, &again[HEADER_SIZE..], context);
             assert_eq!(read, Ok(Message::Refresh(refresh)));
         }
         Ok(_) | Err(Fault::Silent(_)) => {}
@@ -78,6 +79,6 @@ fn read(kind: Kind, body: &[u8], context: &Context) {
 }
 
 fn check_notification(notification: &Notification) {
-    assert!(notification.write().len() <= MESSAGE);
+    assert!(notification.write().len() <= MAX_MESSAGE);
     assert!(!notification.to_string().is_empty());
 }

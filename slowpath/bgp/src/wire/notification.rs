@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::frame::{self, HEAD, Kind, MESSAGE};
+use super::frame::{self, HEADER_SIZE, Kind, MAX_MESSAGE};
 
 /// Error code of Cease.
 pub const CEASE: u8 = 6;
@@ -61,7 +61,8 @@ impl Notification {
         Notification::new(8, 0, Vec::new())
     }
 
-    /// Unexpected message in a state: 1 OpenSent, 2 OpenConfirm, 3 Established (RFC 6608).
+    /// Finite State Machine Error: a message of type `kind` is not allowed in `state`, which is 1
+    /// for OpenSent, 2 for OpenConfirm, 3 for Established (RFC 6608).
     pub fn unexpected(state: u8, kind: Kind) -> Notification {
         Notification::new(5, state, vec![kind as u8])
     }
@@ -96,7 +97,7 @@ impl Notification {
 
     /// Encodes the message; data that exceeds the maximum message size is truncated.
     pub fn write(&self) -> Vec<u8> {
-        let capacity = MESSAGE - HEAD - 2;
+        let capacity = MAX_MESSAGE - HEADER_SIZE - 2;
         let mut body = vec![self.code, self.subcode];
         body.extend_from_slice(&self.data[..self.data.len().min(capacity)]);
         frame::message(Kind::Notification, &body)

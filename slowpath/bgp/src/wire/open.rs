@@ -4,15 +4,16 @@
 use std::net::Ipv4Addr;
 
 use super::capability::Capability;
-use super::frame::{self, HEAD, Kind};
+use super::frame::{self, HEADER_SIZE, Kind};
 use super::notification::{Fault, Notification};
 use super::read::Reader;
 
+/// BGP version.
 const VERSION: u8 = 4;
 /// The optional parameter that holds capabilities.
 const CAPABILITIES: u8 = 2;
-/// Marks the extended format with 2-octet lengths (RFC 9072), as length of all parameters and as
-/// type of the first one.
+/// Marks the extended format with 2-octet lengths (RFC 9072). It stands in the fields for the
+/// length of all parameters and for the type of the first parameter.
 const LONG: u8 = 255;
 
 /// An OPEN.
@@ -29,7 +30,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// Encodes the message. The extended format is used if the standard one is too short.
+    /// Encodes the message, in the extended format if the capabilities exceed the standard one.
     pub fn write(&self) -> Vec<u8> {
         let mut body = vec![VERSION];
         body.extend_from_slice(&self.asn.to_be_bytes());
@@ -57,9 +58,9 @@ impl Open {
 
     pub(super) fn read(body: &[u8]) -> Result<Open, Fault> {
         let mut reader = Reader(body);
-        let short = || Notification::message_length(HEAD + body.len());
+        let short = || Notification::message_length(HEADER_SIZE + body.len());
         if reader.u8().ok_or_else(short)? != VERSION {
-            // The data is the highest supported version.
+            // Unsupported Version Number: the data is the highest supported version.
             return Err(Notification::new(2, 1, vec![0, VERSION]).into());
         }
         let asn = reader.u16().ok_or_else(short)?;
@@ -94,6 +95,7 @@ fn read_parameters(mut reader: Reader<'_>, to: &mut Vec<Capability>) -> Result<(
         };
         let value = reader.take(length.ok_or_else(malformed)?.into()).ok_or_else(malformed)?;
         if kind != CAPABILITIES {
+            // Unsupported Optional Parameter.
             return Err(Notification::new(2, 4, Vec::new()).into());
         }
         Capability::read_all(value, to)?;

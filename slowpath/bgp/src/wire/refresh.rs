@@ -1,7 +1,7 @@
 //! Encoding and decoding of ROUTE-REFRESH (RFC 2918, RFC 7313).
 
 use super::family::Family;
-use super::frame::{self, HEAD, Kind};
+use super::frame::{self, HEADER_SIZE, Kind};
 use super::notification::{Fault, Notification};
 
 /// A ROUTE-REFRESH message.
@@ -46,7 +46,7 @@ impl Refresh {
 
     pub(super) fn read(body: &[u8]) -> Result<Refresh, Fault> {
         let &[high, low, subtype, safi, ref rest @ ..] = body else {
-            return Err(Notification::message_length(HEAD + body.len()).into());
+            return Err(Notification::message_length(HEADER_SIZE + body.len()).into());
         };
         let subtype = match subtype {
             0 => RefreshKind::Request,

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::attribute::{self, Malformed, Path, code, flag};
-use super::context::Context;
+use super::context::DecodeContext;
 use super::family::Family;
 use super::notification::{Fault, Notification};
 use super::prefix;
@@ -47,28 +47,31 @@ pub enum ErrorHandling {
 struct Multiprotocol {
     reach: Option<(Family, Vec<IpNet>)>,
     unreach: Option<(Family, Vec<IpNet>)>,
-    /// One of the attributes is of an unsupported family and was ignored.
+    /// One of the two attributes has an unsupported family and was ignored.
     unsupported: bool,
 }
 
 struct UpdateDecoder<'a> {
-    context: &'a Context,
+    context: &'a DecodeContext,
     path: Path,
     multiprotocol: Multiprotocol,
     disabled: Option<Family>,
     error_handling: ErrorHandling,
     /// Attribute types that were present.
     present: [bool; 256],
-    /// Number of attributes other than MP_UNREACH_NLRI.
+    /// Number of attributes other than MP_UNREACH_NLRI. An UPDATE with none may be End-of-RIB, and
+    /// one with some and an error must have announced routes (RFC 7606 section 5.2).
     others: usize,
 }
 
 /// Decodes the body of an UPDATE.
-pub fn read(body: &[u8], context: &Context) -> Result<ReceivedUpdate, Fault> {
+pub fn read(body: &[u8], context: &DecodeContext) -> Result<ReceivedUpdate, Fault> {
     let (withdrawn, attributes, announced) = fields(body).ok_or_else(malformed_list)?;
-    let network = || Notification::new(3, 10, Vec::new());
-    let mut withdrawn = prefix::read_all(Family::Ipv4Unicast, withdrawn).ok_or_else(network)?;
-    let announced = prefix::read_all(Family::Ipv4Unicast, announced).ok_or_else(network)?;
+    let invalid_network_field = || Notification::new(3, 10, Vec::new());
+    let mut withdrawn =
+        prefix::read_all(Family::Ipv4Unicast, withdrawn).ok_or_else(invalid_network_field)?;
+    let announced =
+        prefix::read_all(Family::Ipv4Unicast, announced).ok_or_else(invalid_network_field)?;
     let mut decoder = UpdateDecoder {
         context,
         path: Path::default(),
@@ -107,8 +110,14 @@ pub fn read(body: &[u8], context: &Context) -> Result<ReceivedUpdate, Fault> {
     })
 }
 
+/// Returns the NOTIFICATION Malformed Attribute List.
 fn malformed_list() -> Notification {
     Notification::new(3, 1, Vec::new())
+}
+
+/// Returns the NOTIFICATION Optional Attribute Error; its data is the attribute.
+fn optional_attribute_error(bytes: &[u8]) -> Notification {
+    Notification::new(3, 9, bytes.to_vec())
 }
 
 /// Splits the body into withdrawn routes, attributes and announced routes.
@@ -149,6 +158,7 @@ impl UpdateDecoder<'_> {
         self.others += usize::from(code != code::MP_UNREACH);
         let Some(expected) = attribute::flags(code) else {
             return match flags & flag::OPTIONAL {
+                // Unrecognized Well-known Attribute.
                 0 => Err(Notification::new(3, 2, bytes.to_vec()).into()),
                 _ => Ok(()),
             };
@@ -185,9 +195,8 @@ impl UpdateDecoder<'_> {
     /// which is milder than ending the session and allowed by RFC 7606 section 7.11.
     fn reach(&mut self, value: &[u8], bytes: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader(value);
-        let (family, length) = family(&mut reader)
-            .zip(reader.u8())
-            .ok_or_else(|| Notification::new(3, 9, bytes.to_vec()))?;
+        let (family, length) =
+            family(&mut reader).zip(reader.u8()).ok_or_else(|| optional_attribute_error(bytes))?;
         let Some(family) = family else {
             self.multiprotocol.unsupported = true;
             return Ok(());
@@ -210,7 +219,7 @@ impl UpdateDecoder<'_> {
 
     fn unreach(&mut self, value: &[u8], bytes: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader(value);
-        let family = family(&mut reader).ok_or_else(|| Notification::new(3, 9, bytes.to_vec()))?;
+        let family = family(&mut reader).ok_or_else(|| optional_attribute_error(bytes))?;
         match (family, family.and_then(|family| prefix::read_all(family, reader.0))) {
             (None, _) => self.multiprotocol.unsupported = true,
             (Some(family), Some(prefixes)) => self.multiprotocol.unreach = Some((family, prefixes)),

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::attribute::{AS_TRANS, Attributes, Origin};
 use super::attribute::{SEQUENCE, code, flag};
 use super::family::Family;
-use super::frame::{self, HEAD, Kind};
+use super::frame::{self, HEADER_SIZE, Kind};
 use super::prefix;
 
 /// Negotiated parameters that affect the encoding of UPDATEs.
@@ -42,9 +42,9 @@ impl EncodeContext {
         }
     }
 
-    /// Encodes an UPDATE that announces as many of `prefixes` as fit, taken from the end, and
-    /// returns the UPDATE with these prefixes. `None` if not even one fits, because of too many
-    /// communities.
+    /// Encodes an UPDATE that announces as many of `prefixes` as fit. Removes these from the end of
+    /// `prefixes` and returns them with the UPDATE. `None` if not even one fits, because of too
+    /// many communities.
     pub fn announce(
         &self,
         family: Family,
@@ -52,6 +52,7 @@ impl EncodeContext {
         prefixes: &mut Vec<IpNet>,
     ) -> Option<(Vec<u8>, Vec<IpNet>)> {
         let rest = self.attributes(family, attributes);
+        // Whether the prefixes are in the fields of RFC 4271.
         let classic = family == Family::Ipv4Unicast && attributes.next_hop.is_ipv4();
         let next_hop = match attributes.next_hop {
             IpAddr::V4(address) => address.octets().to_vec(),
@@ -59,7 +60,7 @@ impl EncodeContext {
         };
         // Flags, type, 2-octet length, AFI, SAFI, next hop length, reserved.
         let reach = if classic { 0 } else { 4 + 3 + 1 + next_hop.len() + 1 };
-        let capacity = self.limit.checked_sub(HEAD + 4 + reach + rest.len())?;
+        let capacity = self.limit.checked_sub(HEADER_SIZE + 4 + reach + rest.len())?;
         let (field, taken) = take_fitting(prefixes, capacity);
         if taken.is_empty() {
             return None;
@@ -116,7 +117,8 @@ impl EncodeContext {
         to
     }
 
-    /// Encodes the AS_PATH: the local AS number, repeated by `prepend`; empty on internal sessions.
+    /// Encodes the AS_PATH: the local AS number and `prepend` copies of it; empty on internal
+    /// sessions.
     fn as_path(&self, prepend: u8, four_octet: bool) -> Vec<u8> {
         if self.internal {
             return Vec::new();
@@ -135,12 +137,12 @@ impl EncodeContext {
         path
     }
 
-    /// Encodes an UPDATE that withdraws as many of `prefixes`, all of `family`, as fit, taken from
-    /// the end, and returns the UPDATE with these prefixes.
+    /// Encodes an UPDATE that withdraws as many of `prefixes` as fit, all of `family`. Removes
+    /// these from the end of `prefixes` and returns them with the UPDATE.
     pub fn withdraw(&self, family: Family, prefixes: &mut Vec<IpNet>) -> (Vec<u8>, Vec<IpNet>) {
         // Flags, type, 2-octet length, AFI, SAFI.
         let around = if family == Family::Ipv4Unicast { 0 } else { 4 + 3 };
-        let (field, taken) = take_fitting(prefixes, self.limit - HEAD - 4 - around);
+        let (field, taken) = take_fitting(prefixes, self.limit - HEADER_SIZE - 4 - around);
         let message = match family {
             Family::Ipv4Unicast => update(&field, &[], &[]),
             Family::Ipv6Unicast => {

@@ -44,11 +44,11 @@ fn authenticated(address: &str, secrets: [&str; 2]) -> PeerConfig {
     let first = ao((5, 5), AoAlgorithm::HmacSha1, secrets[0]);
     let second = ao((7, 9), AoAlgorithm::Aes128Cmac, secrets[1]);
     config.settings.transport.tcp_ao = match address {
-        FOUR => vec![first, second],
+        NEIGHBOR_V4 => vec![first, second],
         _ => vec![second, first],
     };
     match address {
-        FOUR => config.settings.passive = true,
+        NEIGHBOR_V4 => config.settings.passive = true,
         _ => config.listen_port = None,
     }
     config
@@ -61,7 +61,7 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
     let neighbor = Bird::start(&remote_ns, &bird())?;
     let mut local = LocalSpeaker::start(&local_ns)?;
     let add = |local: &mut LocalSpeaker, secrets: [&str; 2]| {
-        for address in [FOUR, SIX] {
+        for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
             local.speaker.add(key(address), authenticated(address, secrets));
         }
     };
@@ -81,16 +81,16 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
             Ok((count > 1, count.to_string()))
         })?;
     }
-    for (address, name) in [(FOUR, "four"), (SIX, "six")] {
+    for (address, name) in [(NEIGHBOR_V4, "four"), (NEIGHBOR_V6, "six")] {
         assert!(!up(name)?);
         assert_eq!(local.status(key(address)).peer.flaps, 0);
     }
-    local.wait(key(SIX), "an error", |status| {
+    local.wait(key(NEIGHBOR_V6), "an error", |status| {
         status.last_error.as_ref().is_some_and(|last_error| last_error.contains("TCP-AO"))
     })?;
 
     add(&mut local, ["first", "second"]);
-    for (address, direction) in [(FOUR, Inbound), (SIX, Outbound)] {
+    for (address, direction) in [(NEIGHBOR_V4, Inbound), (NEIGHBOR_V6, Outbound)] {
         let status = local.wait_until_up(key(address))?;
         assert_eq!(status.peer.connection.map(|it| it.direction), Some(direction), "{address}");
         assert_eq!(status.last_error, None);

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bgp::advertise::{GRACEFUL_SHUTDOWN, Table};
 use bgp::peer::Stop;
-use bgp::wire::Attributes;
+use bgp::wire::{Attributes, Family};
 use routers::{DEFAULT_TIMEOUT, Daemon, wait_for};
 
 use crate::neighbor::{Kind, Neighbor, Plan, Route, Session};
 use crate::network::*;
 
+/// Well-known community NO_EXPORT (RFC 1997).
 const NO_EXPORT: u32 = 0xffff_ff01;
 
 /// Returns attributes with all values that an external peer can be sent.
@@ -40,9 +41,10 @@ fn expected_rich(next_hop: &str, med: u32) -> Route {
 }
 
 /// The speaker and the neighbor, with an IPv4 and an IPv6 session.
-struct Both {
+struct Sessions {
     local: LocalSpeaker,
     neighbor: Neighbor,
+    /// The neighbor's status of both sessions once they were established.
     before: [Session; 2],
     /// Number of sessions that ended before both were established: if both sides connect at once,
     /// each may close the connection that the other already counts as established (RFC 4271 section
@@ -50,7 +52,7 @@ struct Both {
     flaps: Vec<u64>,
 }
 
-impl Both {
+impl Sessions {
     fn wait_for(&self, prefix: &str, expected: &Route) -> Outcome {
         self.neighbor.wait_for(prefix, &format!("{expected:?}"), |route| {
             // Only some routers show a local preference for routes of external peers.
@@ -78,11 +80,11 @@ fn flaps(local: &LocalSpeaker) -> Vec<u64> {
 }
 
 /// Establishes both sessions with a hold time of 9 s and checks that all attributes arrive.
-fn establish(kind: Kind) -> Outcome<Both> {
+fn establish(kind: Kind) -> Outcome<Sessions> {
     let (local_ns, remote_ns) = neighbors()?;
     let neighbor = Neighbor::start(kind, &remote_ns, &Plan::default())?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    for address in [FOUR, SIX] {
+    for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
         let mut config = peer_config(key(address));
         config.settings.hold = Duration::from_secs(9);
         config.settings.keepalive = Duration::from_secs(3);
@@ -96,32 +98,35 @@ fn establish(kind: Kind) -> Outcome<Both> {
         ("2001:db8::1/128", rich("fd00::1", 7)),
     ];
     let six = [("192.0.2.6/32", rich("fd00::1", 8)), ("2001:db8::6/128", rich("fd00::1", 8))];
-    local.speaker.set_routes(key(FOUR), &table(four));
-    local.speaker.set_routes(key(SIX), &table(six));
+    local.speaker.set_routes(key(NEIGHBOR_V4), &table(four));
+    local.speaker.set_routes(key(NEIGHBOR_V6), &table(six));
     local.speaker.complete();
-    for address in [FOUR, SIX] {
+    for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
         local.wait_until_up(key(address))?;
     }
     let before = [neighbor.wait_until_up("10.0.0.1")?, neighbor.wait_until_up("fd00::1")?];
     assert_eq!([before[0].hold, before[1].hold], [9, 9]);
     let flaps = flaps(&local);
-    let both = Both { local, neighbor, before, flaps };
-    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 7))?;
-    both.wait_for("2001:db8::1/128", &expected_rich("fd00::1", 7))?;
-    both.wait_for("2001:db8::6/128", &expected_rich("fd00::1", 8))?;
+    let sessions = Sessions { local, neighbor, before, flaps };
+    sessions.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 7))?;
+    sessions.wait_for("2001:db8::1/128", &expected_rich("fd00::1", 7))?;
+    sessions.wait_for("2001:db8::6/128", &expected_rich("fd00::1", 8))?;
     if kind != Kind::Gobgp {
-        both.wait_for("192.0.2.6/32", &expected_rich("fd00::1", 8))?;
+        sessions.wait_for("192.0.2.6/32", &expected_rich("fd00::1", 8))?;
     }
     // The neighbor's routes are counted. GoBGP announces none.
     if kind != Kind::Gobgp {
-        both.local.wait(key(FOUR), "a route of the neighbor in each family", |status| {
-            status.peer.families.iter().all(|family| family.received.prefixes >= 1)
-        })?;
+        sessions.local.wait(
+            key(NEIGHBOR_V4),
+            "a route of the neighbor in each family",
+            |status| status.peer.families.iter().all(|family| family.received.prefixes >= 1),
+        )?;
     }
-    Ok(both)
+    Ok(sessions)
 }
 
-/// Returns `count` prefixes of both families with enough distinct attributes to fill many messages.
+/// Returns `count` prefixes, half of each family. 64 prefixes share attributes, so that many
+/// messages are needed.
 fn many(count: u32) -> Arc<Table> {
     let mut routes = std::collections::BTreeMap::new();
     for index in 0..count / 2 {
@@ -140,7 +145,7 @@ fn many(count: u32) -> Arc<Table> {
 
 fn wait_for_count(neighbor: &Neighbor, count: usize) -> Outcome {
     wait_for(&format!("{count} routes of each family"), 4 * DEFAULT_TIMEOUT, || {
-        let output = [neighbor.count(false)?, neighbor.count(true)?];
+        let output = [neighbor.count(Family::Ipv4Unicast)?, neighbor.count(Family::Ipv6Unicast)?];
         Ok((output.iter().all(|output| *output >= count), format!("{output:?}")))
     })?;
     Ok(())
@@ -148,60 +153,69 @@ fn wait_for_count(neighbor: &Neighbor, count: usize) -> Outcome {
 
 /// Tests both sessions from the first route to the end, with changes, a refresh and a drain.
 fn full_lifecycle(kind: Kind) -> Outcome {
-    let mut both = establish(kind)?;
+    let mut sessions = establish(kind)?;
 
     // Changed attributes and a withdrawn route arrive without an end of the session.
     let other = [("192.0.2.1/32", rich("10.0.0.1", 9)), ("2001:db8::1/128", via("fd00::1"))];
-    both.local.speaker.set_routes(key(FOUR), &table(other));
-    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
+    sessions.local.speaker.set_routes(key(NEIGHBOR_V4), &table(other));
+    sessions.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
     let bare = Route { next_hop: "fd00::1".into(), path: vec![OUR_ASN], ..Route::default() };
     let is_bare = |route: Option<&Route>| {
         let observed = route.map(|r| (&r.next_hop, &r.path, &r.communities, &r.large));
         observed == Some((&bare.next_hop, &bare.path, &bare.communities, &bare.large))
     };
-    both.neighbor.wait_for("2001:db8::1/128", "without attributes", is_bare)?;
-    both.neighbor.wait_until_gone("198.51.100.0/24")?;
-    both.assert_still_up()?;
+    sessions.neighbor.wait_for("2001:db8::1/128", "without attributes", is_bare)?;
+    sessions.neighbor.wait_until_gone("198.51.100.0/24")?;
+    sessions.assert_still_up()?;
 
     // All routes are sent again on request. GoBGP never requests them, because it stores all routes
     // that it received.
-    both.neighbor.request_refresh("10.0.0.1")?;
-    both.local.wait(key(FOUR), "all routes sent again after a route refresh", |status| {
-        let connection = status.peer.connection.as_ref();
-        let requested = |refreshes: u64| refreshes > 0 || kind == Kind::Gobgp;
-        connection.is_some_and(|it| requested(it.messages.refreshes) && it.all_sent)
-    })?;
-    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
-    both.assert_still_up()?;
+    sessions.neighbor.request_refresh("10.0.0.1")?;
+    sessions.local.wait(
+        key(NEIGHBOR_V4),
+        "all routes sent again after a route refresh",
+        |status| {
+            let connection = status.peer.connection.as_ref();
+            let requested = |refreshes: u64| refreshes > 0 || kind == Kind::Gobgp;
+            connection.is_some_and(|it| requested(it.messages.refreshes) && it.all_sent)
+        },
+    )?;
+    sessions.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
+    sessions.assert_still_up()?;
 
-    both.local.speaker.set_routes(key(FOUR), &many(20_000));
-    wait_for_count(&both.neighbor, 10_000)?;
-    both.local.wait_until_all_sent()?;
-    both.assert_still_up()?;
+    sessions.local.speaker.set_routes(key(NEIGHBOR_V4), &many(20_000));
+    wait_for_count(&sessions.neighbor, 10_000)?;
+    sessions.local.wait_until_all_sent()?;
+    sessions.assert_still_up()?;
 
     // A drain: graceful shutdown, withdrawal, and the end of the session with a message.
-    both.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", via("10.0.0.1"))]));
-    both.local.speaker.graceful_shutdown(true);
-    both.neighbor.wait_for("192.0.2.1/32", "graceful shutdown", |route| {
+    sessions
+        .local
+        .speaker
+        .set_routes(key(NEIGHBOR_V4), &table([("192.0.2.1/32", via("10.0.0.1"))]));
+    sessions.local.speaker.graceful_shutdown(true);
+    sessions.neighbor.wait_for("192.0.2.1/32", "graceful shutdown", |route| {
         route.is_some_and(|route| route.communities.contains(&GRACEFUL_SHUTDOWN))
     })?;
-    for address in [FOUR, SIX] {
-        both.local.speaker.set_routes(key(address), &Arc::default());
+    for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
+        sessions.local.speaker.set_routes(key(address), &Arc::default());
     }
-    both.local.wait_until_all_sent()?;
+    sessions.local.wait_until_all_sent()?;
     for prefix in ["192.0.2.1/32", "2001:db8::6/128", "11.0.0.0/32"] {
-        both.neighbor.wait_until_gone(prefix)?;
+        sessions.neighbor.wait_until_gone(prefix)?;
     }
-    both.assert_still_up()?;
-    both.end()
+    sessions.assert_still_up()?;
+    sessions.end()
 }
 
-impl Both {
+impl Sessions {
     /// Ends the sessions with a message; the neighbor keeps no routes, even with graceful restart.
     fn end(mut self) -> Outcome {
-        self.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", via("10.0.0.1"))]));
+        self.local
+            .speaker
+            .set_routes(key(NEIGHBOR_V4), &table([("192.0.2.1/32", via("10.0.0.1"))]));
         self.neighbor.wait_for("192.0.2.1/32", "back", |route| route.is_some())?;
-        for address in [FOUR, SIX] {
+        for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
             self.local.speaker.remove(key(address), Stop::Shutdown("mended by noon".to_owned()));
         }
         self.local.end();
@@ -239,20 +253,20 @@ fn gobgp_session_from_first_route_to_drain() -> Outcome {
     full_lifecycle(Kind::Gobgp)
 }
 
-/// Tests TCP-MD5 with equal and with different keys, one session that only the peer opens, one that
-/// only the speaker opens, and attributes that only internal peers get.
-fn signed(kind: Kind) -> Outcome {
+/// Tests TCP-MD5 with different and with equal keys, with one session that only the neighbor opens
+/// and one that only the speaker opens, and the attributes that only internal peers get.
+fn md5_authentication(kind: Kind) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let plan = Plan { internal: true, password: Some("secret"), ..Plan::default() };
     let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
     let mut local = LocalSpeaker::start(&local_ns)?;
     let add = |local: &mut LocalSpeaker, md5: &str| {
-        for address in [FOUR, SIX] {
+        for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
             let mut config = peer_config(key(address));
             config.settings.peer_asn = OUR_ASN;
             config.settings.transport.md5 = Some(md5.to_owned());
             match address {
-                FOUR => config.settings.passive = true,
+                NEIGHBOR_V4 => config.settings.passive = true,
                 _ => config.listen_port = None,
             }
             local.speaker.add(key(address), config);
@@ -269,19 +283,19 @@ fn signed(kind: Kind) -> Outcome {
             Ok((output > 1, output.to_string()))
         })?;
     }
-    for (local_addr, address) in [("10.0.0.1", FOUR), ("fd00::1", SIX)] {
+    for (local_addr, address) in [("10.0.0.1", NEIGHBOR_V4), ("fd00::1", NEIGHBOR_V6)] {
         assert!(!neighbor.session(local_addr)?.up);
         assert_eq!(local.status(key(address)).peer.flaps, 0);
     }
-    local.wait(key(SIX), "an error", |status| {
+    local.wait(key(NEIGHBOR_V6), "an error", |status| {
         status.last_error.as_ref().is_some_and(|last_error| last_error.contains("TCP-MD5"))
     })?;
 
     add(&mut local, "secret");
     let route = Attributes { local_pref: Some(250), ..rich("fd00::1", 3) };
-    local.speaker.set_routes(key(SIX), &table([("2001:db8::6/128", route)]));
+    local.speaker.set_routes(key(NEIGHBOR_V6), &table([("2001:db8::6/128", route)]));
     use bgp::session::Direction::{Inbound, Outbound};
-    for (address, direction) in [(FOUR, Inbound), (SIX, Outbound)] {
+    for (address, direction) in [(NEIGHBOR_V4, Inbound), (NEIGHBOR_V6, Outbound)] {
         let status = local.wait_until_up(key(address))?;
         assert_eq!(status.peer.connection.map(|it| it.direction), Some(direction), "{address}");
         assert_eq!(status.last_error, None);
@@ -302,15 +316,15 @@ pub fn counter(output: &str, name: &str) -> u64 {
 
 #[test]
 fn frr_needs_equal_md5_keys_and_gets_local_pref_internally() -> Outcome {
-    signed(Kind::Frr)
+    md5_authentication(Kind::Frr)
 }
 
 #[test]
 fn bird_needs_equal_md5_keys_and_gets_local_pref_internally() -> Outcome {
-    signed(Kind::Bird)
+    md5_authentication(Kind::Bird)
 }
 
 #[test]
 fn gobgp_needs_equal_md5_keys_and_gets_local_pref_internally() -> Outcome {
-    signed(Kind::Gobgp)
+    md5_authentication(Kind::Gobgp)
 }

@@ -8,10 +8,11 @@ use crate::neighbor::{Kind, Neighbor, Plan};
 use crate::network::*;
 use crate::plan::Topology;
 
+/// Link-local address of the neighbor.
 const LINK_LOCAL: &str = "fe80::2";
 
-/// Returns the configuration of a link-local peer on `here`.
-fn near(key: PeerKey) -> PeerConfig {
+/// Returns the configuration of a link-local peer on the interface `here`.
+fn link_local_peer(key: PeerKey) -> PeerConfig {
     let mut config = peer_config(key);
     config.settings.transport.local = Some("fe80::1".parse().expect("an address"));
     PeerConfig { interface: Some("here".to_owned()), bfd: None, ..config }
@@ -42,7 +43,7 @@ fn link_local(kind: Kind) -> Outcome {
     (absent.interface, absent.settings.transport.local) = (None, None);
     absent.settings.passive = true;
     local.speaker.add(key("fd00::9"), absent);
-    local.speaker.add(key(FOUR), peer_config(key(FOUR)));
+    local.speaker.add(key(NEIGHBOR_V4), peer_config(key(NEIGHBOR_V4)));
 
     let key = key(LINK_LOCAL);
     use bgp::session::Direction::{Inbound, Outbound};
@@ -50,7 +51,7 @@ fn link_local(kind: Kind) -> Outcome {
     // gateway does not send: with FRR, only the speaker connects.
     let directions: &[_] = if kind == Kind::Frr { &[Outbound] } else { &[Inbound, Outbound] };
     for &direction in directions {
-        let mut config = near(key);
+        let mut config = link_local_peer(key);
         config.bfd = with_bfd.then(peer_bfd);
         match direction {
             Inbound => config.settings.passive = true,
@@ -70,7 +71,7 @@ fn link_local(kind: Kind) -> Outcome {
         local.speaker.remove(key, Stop::Deconfigured);
         neighbor.wait_until_gone("2001:db8::1/128")?;
     }
-    local.wait_until_up(crate::network::key(FOUR))?;
+    local.wait_until_up(crate::network::key(NEIGHBOR_V4))?;
     let report = local.speaker.status(std::time::Instant::now());
     assert!(report.listeners.iter().all(|it| it.last_error.is_none()), "{report:?}");
     Ok(())
@@ -96,7 +97,7 @@ fn missing_interface_is_reported_until_it_appears() -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let mut local = LocalSpeaker::start(&local_ns)?;
     let key = key(LINK_LOCAL);
-    let mut config = near(key);
+    let mut config = link_local_peer(key);
     config.interface = Some("later".to_owned());
     config.bfd = Some(peer_bfd());
     local.speaker.add(key, config);

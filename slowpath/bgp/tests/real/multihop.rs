@@ -10,13 +10,14 @@ use crate::lifetime::counter;
 use crate::neighbor::{Kind, Neighbor, Plan};
 use crate::network::*;
 use crate::plan::Topology;
-use crate::restarts::DETECTED;
+use crate::restarts::DETECTION_LIMIT;
 
+/// Announced prefixes, of IPv4 and IPv6.
 const PREFIXES: [&str; 2] = ["192.0.2.1/32", "2001:db8::1/128"];
 
 /// Returns the configuration of a peer at most `hops` away, with multihop BFD if `minimum_ttl` is
 /// given.
-fn far(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConfig {
+fn multihop_peer(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConfig {
     let mut config = peer_config(key);
     config.settings.transport.local = Some(local.parse().expect("an address"));
     config.settings.transport.hops = Some(hops);
@@ -25,9 +26,9 @@ fn far(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConf
     PeerConfig { interface: None, bfd, ..config }
 }
 
-/// With one hop no packets arrive; with two, both sessions are established and routes arrive. With
-/// `minimum_ttl`, the TTL of the neighbor's BFD packets behind the router, BFD detects a failure of
-/// the path.
+/// Tests two sessions through a router. With one hop allowed, no packet arrives; with two, both
+/// sessions are established and routes arrive. `minimum_ttl` is the TTL of the neighbor's BFD
+/// packets behind the router; if given, BFD detects a failure of the path.
 fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     let [local_ns, middle, remote_ns] = routed_namespaces()?;
     let plan = Plan { topology: Topology::Routed, bfd: minimum_ttl.is_some(), ..Plan::default() };
@@ -38,7 +39,9 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
 
     for ((own, _), key) in ends.into_iter().zip(keys) {
         // The neighbor must not connect, so that all observed packets are the speaker's.
-        local.speaker.add(key, PeerConfig { listen_port: None, ..far(1, own, key, None) });
+        local
+            .speaker
+            .add(key, PeerConfig { listen_port: None, ..multihop_peer(1, own, key, None) });
     }
     wait_for("packets that end at the router", DEFAULT_TIMEOUT, || {
         let four = counter(&middle.command("cat", &["/proc/net/snmp"])?, "OutTimeExcds");
@@ -50,7 +53,7 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     }
 
     for ((own, _), key) in ends.into_iter().zip(keys) {
-        local.speaker.add(key, far(2, own, key, minimum_ttl));
+        local.speaker.add(key, multihop_peer(2, own, key, minimum_ttl));
     }
     let rows = || [(PREFIXES[0], via("10.0.1.1")), (PREFIXES[1], via("fd01::1"))];
     keys.iter().for_each(|key| local.speaker.set_routes(*key, &table(rows())));
@@ -90,13 +93,13 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
             local.wait(key, "down by BFD", |status| status.peer.state != State::Established)?;
         let output = status.peer.last_sent.expect("a NOTIFICATION was sent").description;
         assert!(output.contains("BFD down"), "{output}");
-        assert!(cut.elapsed() < DETECTED, "{:?}", cut.elapsed());
+        assert!(cut.elapsed() < DETECTION_LIMIT, "{:?}", cut.elapsed());
         wait_for("down at the neighbor", DEFAULT_TIMEOUT, || {
             let output = neighbor.session(own)?;
             Ok((!output.up, format!("{output:?}")))
         })?;
         println!("{kind:?} {key}: both ends down {:.0?} after the cut", cut.elapsed());
-        assert!(cut.elapsed() < 2 * DETECTED, "{:?}", cut.elapsed());
+        assert!(cut.elapsed() < 2 * DETECTION_LIMIT, "{:?}", cut.elapsed());
     }
     middle.command("nft", &["delete", "table", "inet", "closed"])?;
     up()

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bgp::wire::Family;
 use routers::{Bird, DEFAULT_TIMEOUT, Daemon, Frr, Gobgp, Netns, wait_for};
 use serde_json::Value;
 
@@ -31,13 +32,14 @@ pub struct Session {
     pub up: bool,
     /// Hold time in use, in seconds.
     pub hold: u64,
-    /// Differs for each session.
+    /// Text that differs for each session: the number of sessions so far (FRR) or the start time
+    /// (BIRD, GoBGP).
     pub epoch: String,
 }
 
 impl Session {
     /// Returns whether the session has not ended since `before`. BIRD recomputes the start time at
-    /// each query, with an error of about a millisecond.
+    /// each query, with an error of about a millisecond: less than 50 ms count as equal.
     pub fn is_still(&self, before: &Session) -> bool {
         let milliseconds = |epoch: &str| {
             let parts: Vec<f64> = epoch.split(':').map_while(|part| part.parse().ok()).collect();
@@ -58,8 +60,8 @@ pub struct Route {
     pub local_pref: Option<u64>,
     pub communities: BTreeSet<u32>,
     pub large: BTreeSet<String>,
-    /// The route is stale (graceful restart). BIRD marks all routes of a session until the last one
-    /// was sent again.
+    /// The route is stale (graceful restart). BIRD shows this for a session, not for a route: all
+    /// routes count as stale until it has received End-of-RIB.
     pub stale: bool,
 }
 
@@ -98,6 +100,7 @@ impl Neighbor {
         Ok(())
     }
 
+    /// Starts the killed daemon again.
     pub fn restart(&mut self) -> Outcome {
         match self {
             Neighbor::Frr(frr) => frr.restart(Daemon::Bgpd)?,
@@ -107,7 +110,8 @@ impl Neighbor {
         Ok(())
     }
 
-    /// Replaces the TCP-MD5 key of the session with 10.0.0.1 of FRR, or of both sessions of BIRD.
+    /// Replaces the TCP-MD5 key: with FRR, of the session with 10.0.0.1; with BIRD, of both
+    /// sessions.
     pub fn set_password(&self, password: &'static str) -> Outcome {
         match self {
             Neighbor::Frr(frr) => {
@@ -118,7 +122,7 @@ impl Neighbor {
             Neighbor::Bird(bird) => {
                 bird.configure(&Plan { password: Some(password), ..Plan::default() }.bird())?;
             }
-            Neighbor::Gobgp(_) => return Err("GoBGP has no command for it".into()),
+            Neighbor::Gobgp(_) => return Err("GoBGP has no command to replace a key".into()),
         }
         Ok(())
     }
@@ -198,8 +202,9 @@ impl Neighbor {
         }
     }
 
-    /// Returns the number of IPv6 routes if `six`, else of IPv4 routes.
-    pub fn count(&self, six: bool) -> routers::Result<usize> {
+    /// Returns the number of routes of `family`.
+    pub fn count(&self, family: Family) -> routers::Result<usize> {
+        let six = family == Family::Ipv6Unicast;
         let number = |output: &str, at: usize| {
             let fields = output.split([' ', ',', '\n']).filter(|word| !word.is_empty());
             let numbers = fields.filter_map(|word| word.parse().ok());

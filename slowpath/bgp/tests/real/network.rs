@@ -81,6 +81,7 @@ impl LocalSpeaker {
         drop(thread);
     }
 
+    /// Returns the status of BFD; panics if no path is monitored.
     pub fn bfd_status(&self) -> bfd::BfdStatus {
         let bfd = self.speaker.bfd().expect("a path is monitored");
         self.runtime.block_on(bfd.status()).expect("the driver runs")
@@ -131,9 +132,9 @@ pub fn neighbors() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
 }
 
 /// IPv4 address of the neighbor.
-pub const FOUR: &str = "10.0.0.2";
+pub const NEIGHBOR_V4: &str = "10.0.0.2";
 /// IPv6 address of the neighbor.
-pub const SIX: &str = "fd00::2";
+pub const NEIGHBOR_V6: &str = "fd00::2";
 
 /// Returns the key of the peer at an address.
 pub fn key(address: &str) -> PeerKey {
@@ -145,7 +146,7 @@ pub fn peer_config(key: PeerKey) -> PeerConfig {
     let identifier = Ipv4Addr::new(10, 0, 0, 1);
     let mut settings = Settings::new(key.local_asn, identifier, key.peer, THEIR_ASN);
     settings.connect_retry = Duration::from_secs(2);
-    // FRR sends router advertisements, by which the kernel gets further IPv6 source addresses.
+    // FRR sends router advertisements, from which the kernel derives further IPv6 source addresses.
     settings.transport.local =
         key.peer.is_ipv6().then(|| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]));
     let interface = key.peer.is_ipv6().then(|| "here".to_owned());

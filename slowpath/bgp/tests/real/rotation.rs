@@ -5,16 +5,19 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bgp::peer::State;
-use bgp::peer::settings::{AoAlgorithm, AoKey, Settings, Transport};
+use bgp::peer::settings::{AoAlgorithm, AoKey, GracefulRestart, Settings, Transport};
 use bgp::speaker::{PeerConfig, PeerKey};
+use bgp::wire::Family;
 use routers::{DEFAULT_TIMEOUT, LabError, Netns, wait_for};
 
 use crate::lifetime::counter;
 use crate::neighbor::{Kind, Neighbor, Plan};
 use crate::network::*;
 
+/// Routes announced before the key is replaced.
 const BEFORE: &str = "192.0.2.1/32";
 const BEFORE_V6: &str = "2001:db8::1/128";
+/// Route announced with the new key.
 const AFTER: &str = "192.0.2.2/32";
 
 fn md5(key: &str) -> Transport {
@@ -32,61 +35,67 @@ fn ao(keys: &[(u8, &str)]) -> Transport {
     Transport { tcp_ao: keys.iter().map(key).collect(), ..Transport::default() }
 }
 
-/// Returns how many of these dropped segments the kernel has counted.
+/// Returns the kernel's counter `name` of dropped segments.
 fn drops(ns: &Netns, name: &str) -> Result<u64, LabError> {
     Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, name))
 }
 
-/// Waits until the kernel has counted more than `than` of these dropped segments.
-fn wait_for_drops(ns: &Netns, name: &str, than: u64) -> Outcome {
-    wait_for(&format!("{name} above {than}"), DEFAULT_TIMEOUT, || {
+/// Waits until the kernel's counter `name` of dropped segments exceeds `before`.
+fn wait_for_drops(ns: &Netns, name: &str, before: u64) -> Outcome {
+    wait_for(&format!("{name} above {before}"), DEFAULT_TIMEOUT, || {
         let count = drops(ns, name)?;
-        Ok((count > than, count.to_string()))
+        Ok((count > before, count.to_string()))
     })?;
     Ok(())
 }
 
-/// Two speakers with the same keys, one in each namespace, and the keys of their peers.
+/// Two speakers that are each other's peers, one in each namespace, with the same authentication
+/// keys.
 struct Pair {
     speakers: [LocalSpeaker; 2],
-    keys: [PeerKey; 2],
+    /// Identifies the peer of each speaker.
+    peer_keys: [PeerKey; 2],
 }
 
 impl Pair {
-    /// Establishes a session over the address family of `six`.
-    fn establish(namespaces: [&Netns; 2], six: bool, transport: &Transport) -> Outcome<Pair> {
-        let (local, remote) = if six { ("fd00::1", SIX) } else { ("10.0.0.1", FOUR) };
+    /// Establishes a session over IPv4 or IPv6.
+    fn establish(namespaces: [&Netns; 2], ip: Family, transport: &Transport) -> Outcome<Pair> {
+        let (local, remote) = match ip {
+            Family::Ipv4Unicast => ("10.0.0.1", NEIGHBOR_V4),
+            Family::Ipv6Unicast => ("fd00::1", NEIGHBOR_V6),
+        };
         let there = PeerKey {
             local_asn: THEIR_ASN,
             peer: (local.parse::<std::net::IpAddr>()?, 179).into(),
         };
-        let keys = [key(remote), there];
+        let peer_keys = [key(remote), there];
         let mut speakers =
             [LocalSpeaker::start(namespaces[0])?, LocalSpeaker::start(namespaces[1])?];
         let identifier = Ipv4Addr::new(10, 0, 0, 2);
         let settings = Settings::new(THEIR_ASN, identifier, there.peer, OUR_ASN);
         let their = PeerConfig { settings, listen_port: Some(179), interface: None, bfd: None };
         for ((speaker, key), mut config) in
-            speakers.iter_mut().zip(keys).zip([peer_config(key(remote)), their])
+            speakers.iter_mut().zip(peer_keys).zip([peer_config(key(remote)), their])
         {
             config.settings.connect_retry = Duration::from_secs(2);
             config.settings.transport.md5.clone_from(&transport.md5);
             config.settings.transport.tcp_ao.clone_from(&transport.tcp_ao);
             speaker.speaker.add(key, config);
         }
-        let pair = Pair { speakers, keys };
+        let pair = Pair { speakers, peer_keys };
         for (speaker, key) in pair.each() {
             speaker.wait_until_up(key)?;
         }
         Ok(pair)
     }
 
+    /// Returns each speaker with the key of its peer.
     fn each(&self) -> impl Iterator<Item = (&LocalSpeaker, PeerKey)> {
-        self.speakers.iter().zip(self.keys)
+        self.speakers.iter().zip(self.peer_keys)
     }
 
     fn set_keys(&mut self, which: usize, transport: &Transport) {
-        self.speakers[which].speaker.set_keys(self.keys[which], transport);
+        self.speakers[which].speaker.set_keys(self.peer_keys[which], transport);
     }
 
     /// Announces this number of routes from the first speaker.
@@ -94,12 +103,12 @@ impl Pair {
         let prefix = |host: u8| (format!("192.0.2.{host}/32"), via("10.0.0.1"));
         let rows: Vec<_> = (1..=count).map(prefix).collect();
         let rows = rows.iter().map(|(prefix, attributes)| (prefix.as_str(), attributes.clone()));
-        self.speakers[0].speaker.set_routes(self.keys[0], &table(rows));
+        self.speakers[0].speaker.set_routes(self.peer_keys[0], &table(rows));
     }
 
     /// Waits until the second speaker has received this number of routes.
     fn wait_for_routes(&self, count: usize) -> Outcome {
-        self.speakers[1].wait(self.keys[1], &format!("{count} routes"), |status| {
+        self.speakers[1].wait(self.peer_keys[1], &format!("{count} routes"), |status| {
             let received = status.peer.families.iter().map(|family| family.received.prefixes);
             received.sum::<usize>() == count
         })?;
@@ -120,11 +129,11 @@ impl Pair {
     }
 }
 
-/// The keys differ for a while, in which each kernel drops what the other side sends. The session
-/// goes on, also if the replacement is repeated in the other order.
-fn md5_in_place(six: bool) -> Outcome {
+/// Replaces the key at one side and then at the other, and again in the other order. While the keys
+/// differ, each kernel drops what the other side sends; the session stays.
+fn replace_md5_keys(ip: Family) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
-    let mut pair = Pair::establish([&local_ns, &remote_ns], six, &md5("first"))?;
+    let mut pair = Pair::establish([&local_ns, &remote_ns], ip, &md5("first"))?;
     let flaps = pair.flaps();
     pair.announce(1);
     pair.wait_for_routes(1)?;
@@ -143,11 +152,11 @@ fn md5_in_place(six: bool) -> Outcome {
         pair.wait_for_routes(usize::from(count))?;
         pair.assert_still_up(&flaps);
     }
-    // A session that begins later has the new key at both listeners.
-    pair.speakers[0].speaker.remove(pair.keys[0], bgp::peer::Stop::Changed);
-    let mut config = peer_config(pair.keys[0]);
+    // A session that begins later uses the new key at both sides.
+    pair.speakers[0].speaker.remove(pair.peer_keys[0], bgp::peer::Stop::Changed);
+    let mut config = peer_config(pair.peer_keys[0]);
     config.settings.transport.md5 = Some("key 1".to_owned());
-    pair.speakers[0].speaker.add(pair.keys[0], config);
+    pair.speakers[0].speaker.add(pair.peer_keys[0], config);
     for (speaker, key) in pair.each() {
         speaker.wait_until_up(key)?;
     }
@@ -156,12 +165,12 @@ fn md5_in_place(six: bool) -> Outcome {
 
 #[test]
 fn session_goes_on_while_both_sides_replace_the_md5_key_over_ipv4() -> Outcome {
-    md5_in_place(false)
+    replace_md5_keys(Family::Ipv4Unicast)
 }
 
 #[test]
 fn session_goes_on_while_both_sides_replace_the_md5_key_over_ipv6() -> Outcome {
-    md5_in_place(true)
+    replace_md5_keys(Family::Ipv6Unicast)
 }
 
 /// A key that is replaced before the session is established is used by the next attempt.
@@ -171,21 +180,21 @@ fn replaced_md5_key_is_used_by_the_next_attempt_to_connect() -> Outcome {
     let plan = Plan { password: Some("second"), ..Plan::default() };
     let neighbor = Neighbor::start(Kind::Bird, &remote_ns, &plan)?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    for address in [FOUR, SIX] {
+    for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
         let mut config = peer_config(key(address));
         config.settings.transport.md5 = Some("first".to_owned());
         match address {
-            FOUR => config.settings.passive = true,
+            NEIGHBOR_V4 => config.settings.passive = true,
             _ => config.listen_port = None,
         }
         local.speaker.add(key(address), config);
     }
     wait_for_drops(&local_ns, "TCPMD5Failure", 0)?;
     wait_for_drops(&remote_ns, "TCPMD5Failure", 0)?;
-    for address in [FOUR, SIX] {
+    for address in [NEIGHBOR_V4, NEIGHBOR_V6] {
         local.speaker.set_keys(key(address), &md5("second"));
     }
-    for (address, local_addr) in [(FOUR, "10.0.0.1"), (SIX, "fd00::1")] {
+    for (address, local_addr) in [(NEIGHBOR_V4, "10.0.0.1"), (NEIGHBOR_V6, "fd00::1")] {
         local.wait_until_up(key(address))?;
         neighbor.wait_until_up(local_addr)?;
     }
@@ -195,33 +204,33 @@ fn replaced_md5_key_is_used_by_the_next_attempt_to_connect() -> Outcome {
 /// FRR and BIRD end the session when their own password changes, and drop the routes. Until then
 /// they keep both, and after that a session with the new key brings the routes back.
 ///
-/// With `graceful`, graceful restart is negotiated. Without it, a new connection does not replace
-/// an established one (RFC 4271 section 6.8), unless nothing was received on that since its key was
-/// replaced.
-fn router_changes_its_password(kind: Kind, graceful: bool) -> Outcome {
+/// `graceful_restart` is negotiated if given. Without it, a new connection does not replace an
+/// established one (RFC 4271 section 6.8), except one on which nothing was received since its key
+/// was replaced.
+fn router_changes_its_password(kind: Kind, graceful_restart: Option<GracefulRestart>) -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let plan = Plan { password: Some("first"), ..Plan::default() };
     let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    let mut config = peer_config(key(FOUR));
+    let mut config = peer_config(key(NEIGHBOR_V4));
     config.settings.transport.md5 = Some("first".to_owned());
-    config.settings.graceful_restart = graceful.then(graceful_restart);
-    local.speaker.add(key(FOUR), config);
+    config.settings.graceful_restart = graceful_restart;
+    local.speaker.add(key(NEIGHBOR_V4), config);
     let rows = || [(BEFORE, via("10.0.0.1")), (BEFORE_V6, via("fd00::1"))];
-    local.speaker.set_routes(key(FOUR), &table(rows()));
+    local.speaker.set_routes(key(NEIGHBOR_V4), &table(rows()));
     local.speaker.complete();
     neighbor.wait_for(BEFORE, "present", |route| route.is_some())?;
     neighbor.wait_for(BEFORE_V6, "present", |route| route.is_some())?;
-    if graceful {
-        // FRR marks the end of its routes only then.
+    if graceful_restart.is_some() {
+        // FRR sends End-of-RIB only if graceful restart was negotiated.
         neighbor.wait_until_exchanged("10.0.0.1")?;
     }
     let before = neighbor.wait_until_up("10.0.0.1")?;
     let failed = drops(&remote_ns, "TCPMD5Failure")?;
 
-    local.speaker.set_keys(key(FOUR), &md5("second"));
+    local.speaker.set_keys(key(NEIGHBOR_V4), &md5("second"));
     let more = rows().into_iter().chain([(AFTER, via("10.0.0.1"))]);
-    local.speaker.set_routes(key(FOUR), &table(more));
+    local.speaker.set_routes(key(NEIGHBOR_V4), &table(more));
     wait_for_drops(&remote_ns, "TCPMD5Failure", failed)?;
     let now = neighbor.session("10.0.0.1")?;
     assert!(now.up && now.is_still(&before), "{before:?} {now:?}");
@@ -233,20 +242,20 @@ fn router_changes_its_password(kind: Kind, graceful: bool) -> Outcome {
         neighbor.wait_for(prefix, "present", |route| route.is_some())?;
     }
     neighbor.wait_until_up("10.0.0.1")?;
-    local.wait_until_up(key(FOUR))?;
+    local.wait_until_up(key(NEIGHBOR_V4))?;
     Ok(())
 }
 
 #[test]
 fn frr_keeps_session_and_routes_until_its_password_changes_and_gets_them_again() -> Outcome {
-    router_changes_its_password(Kind::Frr, true)?;
-    router_changes_its_password(Kind::Frr, false)
+    router_changes_its_password(Kind::Frr, Some(graceful_restart()))?;
+    router_changes_its_password(Kind::Frr, None)
 }
 
 #[test]
 fn bird_keeps_session_and_routes_until_its_password_changes_and_gets_them_again() -> Outcome {
-    router_changes_its_password(Kind::Bird, true)?;
-    router_changes_its_password(Kind::Bird, false)
+    router_changes_its_password(Kind::Bird, Some(graceful_restart()))?;
+    router_changes_its_password(Kind::Bird, None)
 }
 
 /// The rollover of RFC 5925: both sides get the new key, prefer it, and lose the previous one.
@@ -254,9 +263,9 @@ fn bird_keeps_session_and_routes_until_its_password_changes_and_gets_them_again(
 #[ignore = "needs a kernel with TCP-AO: make tcp-ao"]
 fn session_goes_on_while_both_sides_replace_the_tcp_ao_key() -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
-    for six in [false, true] {
+    for ip in Family::ALL {
         let namespaces = [&*local_ns, &*remote_ns];
-        let mut pair = Pair::establish(namespaces, six, &ao(&[(1, "first")]))?;
+        let mut pair = Pair::establish(namespaces, ip, &ao(&[(1, "first")]))?;
         let flaps = pair.flaps();
         pair.announce(1);
         pair.wait_for_routes(1)?;
@@ -273,7 +282,7 @@ fn session_goes_on_while_both_sides_replace_the_tcp_ao_key() -> Outcome {
             pair.wait_for_routes(usize::from(count))?;
             pair.assert_still_up(&flaps);
         }
-        // One step on one side first: the other side does not have the key yet.
+        // The key is replaced by an unknown one on one side first.
         let next = ao(&[(3, "third")]);
         let unknown = drops(&remote_ns, "TCPAOKeyNotFound")?;
         pair.set_keys(0, &next);

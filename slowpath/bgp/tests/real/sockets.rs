@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bgp::advertise::{BURST, Table};
 use bgp::peer::{State, Stop};
 use bgp::speaker::PeerConfig;
-use bgp::wire::{Attributes, Capability, Family, Framer, Kind, MESSAGE, Open, frame};
+use bgp::wire::{Attributes, Capability, Family, Framer, Kind, MAX_MESSAGE, Open, frame};
 use routers::{DEFAULT_TIMEOUT, Netns, wait_for};
 
 use crate::lifetime::counter;
@@ -37,7 +37,7 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
     let plan = Plan { frr: " neighbor ADDRESS ttl-security hops 1\n", ..Plan::default() };
     let frr = Neighbor::start(neighbor::Kind::Frr, &remote_ns, &plan)?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    let keys = [key(FOUR), key(SIX)];
+    let keys = [key(NEIGHBOR_V4), key(NEIGHBOR_V6)];
     let drops = |ns: &Netns| -> routers::Result<u64> {
         Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMinTTLDrop"))
     };
@@ -50,7 +50,8 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
     assert!(!frr.session("10.0.0.1")?.up && !frr.session("fd00::1")?.up);
     keys.iter().for_each(|key| local.speaker.add(*key, with_ttl_security(*key, true)));
     let Neighbor::Frr(daemon) = &frr else { unreachable!() };
-    // The neighbor did not notice the end of the previous connections either.
+    // The neighbor has not seen the end of its previous connection attempts: it dropped the
+    // packets.
     daemon.query("clear bgp *")?;
     for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
         local.wait_until_up(*key)?;
@@ -79,12 +80,12 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
     Ok(())
 }
 
-/// The TTL limit also applies to packets before the connection is accepted.
+/// The minimum TTL also applies to packets before the connection is accepted.
 #[test]
 fn listener_ignores_distant_syns_if_all_peers_have_ttl_security() -> Outcome {
     let (local_ns, remote_ns) = neighbors()?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    let keys = [key(FOUR), key(SIX)];
+    let keys = [key(NEIGHBOR_V4), key(NEIGHBOR_V6)];
     for key in keys {
         let mut passive = with_ttl_security(key, true);
         passive.settings.passive = true;
@@ -127,7 +128,7 @@ fn repeated_collisions_leave_one_connection() -> Outcome {
     let neighbor = Neighbor::start(neighbor::Kind::Frr, &remote_ns, &Plan::default())?;
     let Neighbor::Frr(frr) = &neighbor else { unreachable!() };
     let mut local = LocalSpeaker::start(&local_ns)?;
-    let keys = [key(FOUR), key(SIX)];
+    let keys = [key(NEIGHBOR_V4), key(NEIGHBOR_V6)];
     keys.iter().for_each(|key| local.speaker.add(*key, peer_config(*key)));
     local.speaker.set_routes(keys[0], &table([("192.0.2.1/32", via("10.0.0.1"))]));
     for _ in 0..5 {
@@ -162,9 +163,9 @@ fn unconfigured_addresses_are_refused_and_slow_readers_use_bounded_memory() -> O
     let (local_ns, remote_ns) = neighbors()?;
     remote_ns.ip(&["address add 10.0.0.3/24 dev there"])?;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    let mut passive = peer_config(key(FOUR));
+    let mut passive = peer_config(key(NEIGHBOR_V4));
     passive.settings.passive = true;
-    local.speaker.add(key(FOUR), passive);
+    local.speaker.add(key(NEIGHBOR_V4), passive);
     wait_for("the listener", DEFAULT_TIMEOUT, || {
         let report = local.speaker.status(std::time::Instant::now());
         Ok((report.listeners[0].listens, format!("{report:?}")))
@@ -199,12 +200,12 @@ fn unconfigured_addresses_are_refused_and_slow_readers_use_bounded_memory() -> O
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
     });
-    local.wait_until_up(key(FOUR))?;
+    local.wait_until_up(key(NEIGHBOR_V4))?;
     let table = long_messages(60_000);
     let count = table.routes.len();
-    local.speaker.set_routes(key(FOUR), &table);
+    local.speaker.set_routes(key(NEIGHBOR_V4), &table);
     let progress = |local: &LocalSpeaker| {
-        let status = local.status(key(FOUR));
+        let status = local.status(key(NEIGHBOR_V4));
         (status.unwritten, status.peer.families[0].advertised)
     };
     wait_for("a full send buffer and a keepalive queued behind it", DEFAULT_TIMEOUT, || {
@@ -215,15 +216,15 @@ fn unconfigured_addresses_are_refused_and_slow_readers_use_bounded_memory() -> O
     })?;
     let (unwritten, advertised) = progress(&local);
     println!("{unwritten} octets are queued, {advertised} of {count} routes were sent");
-    assert!(unwritten <= BURST * MESSAGE, "{unwritten}");
+    assert!(unwritten <= BURST * MAX_MESSAGE, "{unwritten}");
     assert!(advertised < count && !local.speaker.all_sent(), "{advertised}");
 
     // Once the peer reads again, it receives all routes, with keepalives in between.
     let reads = std::thread::spawn(move || message_kinds(silent));
     local.wait_until_all_sent()?;
     assert_eq!(progress(&local), (0, count));
-    assert_eq!(local.status(key(FOUR)).peer.flaps, 0);
-    local.speaker.remove(key(FOUR), Stop::Deconfigured);
+    assert_eq!(local.status(key(NEIGHBOR_V4)).peer.flaps, 0);
+    local.speaker.remove(key(NEIGHBOR_V4), Stop::Deconfigured);
     local.end();
     let kinds = reads.join().unwrap()?;
     keepalives.join().unwrap();
@@ -268,7 +269,10 @@ fn occupied_ports_are_reported_and_opened_once_free() -> Outcome {
         std::io::Result::Ok((tcp, std::net::UdpSocket::bind("0.0.0.0:3784")?))
     })??;
     let mut local = LocalSpeaker::start(&local_ns)?;
-    local.speaker.add(key(FOUR), PeerConfig { bfd: Some(peer_bfd()), ..peer_config(key(FOUR)) });
+    local.speaker.add(
+        key(NEIGHBOR_V4),
+        PeerConfig { bfd: Some(peer_bfd()), ..peer_config(key(NEIGHBOR_V4)) },
+    );
     let report = |local: &LocalSpeaker| local.speaker.status(std::time::Instant::now());
     wait_for("the errors of both ports", DEFAULT_TIMEOUT, || {
         let report = report(&local);
@@ -286,8 +290,8 @@ fn occupied_ports_are_reported_and_opened_once_free() -> Outcome {
         Ok((both && silent, format!("{report:?}")))
     })?;
     // No neighbor answers, which is reported as well.
-    local.wait(key(FOUR), "an error", |status| status.last_error.is_some())?;
-    local.speaker.remove(key(FOUR), Stop::Deconfigured);
+    local.wait(key(NEIGHBOR_V4), "an error", |status| status.last_error.is_some())?;
+    local.speaker.remove(key(NEIGHBOR_V4), Stop::Deconfigured);
     assert_eq!(report(&local).listeners, []);
     local.end();
     Ok(())

@@ -233,7 +233,8 @@ impl App {
         }
         if self.help {
             self.help = false;
-            // Any key closes the help; those other than `?`, F1, Esc and Enter also have their effect.
+            // Any key closes the help. Those other than `?`, F1, Esc and Enter also have their
+            // effect.
             if matches!(
                 key.code,
                 KeyCode::Char('?') | KeyCode::F(1) | KeyCode::Esc | KeyCode::Enter

@@ -48,7 +48,7 @@ async fn it_finds_its_target_registers_once_and_is_ready_when_healthy() {
         assert_eq!((report.deregistration_delay_s, report.tcp_idle_s), (Some(120), Some(600)));
         assert_eq!((healthy(&report), machine.call_count("RegisterTargets", "ok")), (1, 1));
         assert_eq!(machine.call_count("GetResources", "ok"), u64::from(!by_arn));
-        assert_eq!(machine.appliance.idle(), Some(Duration::from_secs(600)));
+        assert_eq!(machine.appliance.last_tcp_idle(), Some(Duration::from_secs(600)));
         let answers = machine.appliance.probe_answers();
         assert_eq!(answers.first().unwrap().1, "searching for the target group at AWS");
         assert_eq!(answers.last().unwrap(), &(Some(State::Initial), String::new()));
@@ -144,7 +144,7 @@ async fn a_changed_idle_timeout_is_applied() {
         set.insert("tcp.idle_timeout.seconds".into(), "900".into());
     });
     machine.until("900 s", |report| report.tcp_idle_s == Some(900)).await;
-    assert_eq!(machine.appliance.idle(), Some(Duration::from_secs(900)));
+    assert_eq!(machine.appliance.last_tcp_idle(), Some(Duration::from_secs(900)));
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setti
             }
         });
         let mut machine = ready(setup).await;
-        machine.appliance.flows(3);
+        machine.appliance.set_flows(3);
         machine.pass(2).await;
         machine.terminate();
         let leaving = |report: &Report| report.state == "draining";
@@ -258,7 +258,7 @@ async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setti
         assert_eq!(answers.last().unwrap().0, Some(expected_state), "{failover}: {answers:?}");
         machine.pass(30).await;
         assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
-        machine.appliance.flows(0);
+        machine.appliance.set_flows(0);
         assert_eq!(machine.wait_for_exit().await, Exit::Drained);
         assert_eq!(machine.report().phase, "over");
     }
@@ -267,7 +267,7 @@ async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setti
 #[tokio::test]
 async fn it_forwards_flows_until_the_deregistration_delay_is_over() {
     let mut machine = ready(Setup::new("ip").await).await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     let began = machine.aws.with(|cloud| cloud.now);
     machine.terminate();
     assert_eq!(machine.wait_for_exit().await, Exit::DelayOver);
@@ -278,7 +278,7 @@ async fn it_forwards_flows_until_the_deregistration_delay_is_over() {
 #[tokio::test]
 async fn a_drain_during_an_outage_ends_at_the_drain_cap() {
     let mut machine = ready(Setup::new("ip").await).await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     machine.aws.fault(unavailable("*"));
     machine.terminate();
     assert_eq!(machine.wait_for_exit().await, Exit::CapOver);
@@ -303,7 +303,7 @@ async fn retries_in_progress_do_not_delay_the_drain() {
 #[tokio::test]
 async fn a_second_sigterm_exits_at_once_and_so_does_the_first_before_registration() {
     let mut machine = ready(Setup::new("ip").await).await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     machine.terminate();
     machine.until("leaving", |report| report.phase == "leaving").await;
     machine.terminate();
@@ -319,12 +319,12 @@ async fn a_second_sigterm_exits_at_once_and_so_does_the_first_before_registratio
 #[tokio::test]
 async fn an_auto_scaling_hook_gets_heartbeats_and_is_completed_at_the_end() {
     let mut machine = ready(Setup::new("ip").await).await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     machine.aws.with(|cloud| cloud.terminate(OWN));
     let report = machine.until("leaving", |report| report.drain.is_some()).await;
     assert!(report.drain.unwrap().reason.contains("Auto Scaling"));
     machine.pass(70).await;
-    machine.appliance.flows(0);
+    machine.appliance.set_flows(0);
     assert_eq!(machine.wait_for_exit().await, Exit::Drained);
     assert!(machine.call_count("RecordLifecycleActionHeartbeat", "ok") >= 3);
     assert_eq!(machine.call_count("CompleteLifecycleAction", "ok"), 1);
@@ -335,7 +335,7 @@ async fn an_auto_scaling_hook_gets_heartbeats_and_is_completed_at_the_end() {
 #[tokio::test]
 async fn a_spot_notice_ends_the_drain_before_the_instance() {
     let mut machine = ready(Setup::new("ip").await).await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     let at = DateTime::from(SystemTime::now() + Duration::from_secs(120));
     let at = at.fmt(Format::DateTime).unwrap();
     let notice = format!("{{\"action\": \"terminate\", \"time\": \"{at}\"}}");

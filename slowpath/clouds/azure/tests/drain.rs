@@ -34,7 +34,7 @@ fn memberships(cloud: &AzureState) -> usize {
 async fn sigterm_sets_down_waits_for_flows_then_removes_membership() {
     for line in ["", BY_IP] {
         let mut machine = ready(Setup::new().await.with(line)).await;
-        machine.appliance.flows(3);
+        machine.appliance.set_flows(3);
         machine.pass(2).await;
         machine.terminate();
         let report = machine.until("leaving", |report| report.drain.is_some()).await;
@@ -44,7 +44,7 @@ async fn sigterm_sets_down_waits_for_flows_then_removes_membership() {
         machine.pass(60).await;
         assert_eq!(machine.azure.with(|cloud| memberships(cloud)), 1, "flows are left");
         assert!(!machine.azure.with(|cloud| cloud.serves(&pool("weir"), &FIRST.address())));
-        machine.appliance.flows(0);
+        machine.appliance.set_flows(0);
         assert_eq!(machine.wait_for_exit().await, Exit::Drained);
         assert_eq!(machine.azure.with(|cloud| memberships(cloud)), 0);
         assert_eq!(machine.report().phase, "over");
@@ -91,7 +91,7 @@ fn remove_line(remove: &str) -> String {
 async fn drain_lasts_until_the_cap_at_most() {
     for line in ["", BY_IP] {
         let mut machine = ready(Setup::new().await.with(line).with("drain_cap_s = 40")).await;
-        machine.appliance.flows(1);
+        machine.appliance.set_flows(1);
         machine.azure.with(|cloud| {
             cloud.pace = Duration::from_secs(5);
             let operation = "PUT*".into();
@@ -105,7 +105,7 @@ async fn drain_lasts_until_the_cap_at_most() {
         assert!((40..=75).contains(&took), "{took} s on the emulator's clock, {line:?}");
     }
     let mut machine = ready(Setup::new().await.with("drain_cap_s = 40")).await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     machine.azure.fault(Rule::always("*", Fault::Status(503)));
     machine.terminate();
     assert_eq!(machine.wait_for_exit().await, Exit::CapOver);
@@ -134,7 +134,7 @@ async fn earlier_retries_do_not_delay_leaving() {
 #[tokio::test]
 async fn second_sigterm_or_first_before_discovery_exits_at_once() {
     let mut machine = ready(Setup::new().await).await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     machine.terminate();
     machine.until("leaving", |report| report.phase == "leaving").await;
     machine.terminate();
@@ -191,14 +191,14 @@ async fn killed_process_recovers_and_becomes_ready() {
 async fn event_drains_acknowledges_and_waits_for_the_machines_end() {
     for kind in ["Reboot", "Redeploy", "Terminate", "Preempt"] {
         let mut machine = ready(Setup::new().await).await;
-        machine.appliance.flows(1);
+        machine.appliance.set_flows(1);
         let id =
             machine.azure.with(|cloud| cloud.schedule(kind, "weir-0", Duration::from_secs(120)));
         let began = machine.azure.with(|cloud| cloud.now);
         let report = machine.until("leaving", |report| report.drain.is_some()).await;
         assert!(report.drain.unwrap().reason.starts_with("leaving: "));
         machine.pass(20).await;
-        machine.appliance.flows(0);
+        machine.appliance.set_flows(0);
         let started = |w: &AzureState| w.events.iter().any(|event| event.id == id && event.started);
         machine.until_state("acknowledged", started).await;
         let took = machine.azure.with(|cloud| cloud.now) - began;
@@ -216,7 +216,7 @@ async fn event_drains_acknowledges_and_waits_for_the_machines_end() {
 /// Returns a machine that went out of service for a reboot and back when the reboot was canceled.
 async fn ready_after_canceled_reboot() -> Machine {
     let mut machine = ready(Setup::new().await).await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     machine.azure.with(|cloud| cloud.schedule("Reboot", "weir-0", Duration::from_secs(600)));
     machine.until_state("down", |w| admin_state(w, "weir", &FIRST.address()) == "Down").await;
     machine.azure.with(|cloud| {
@@ -265,11 +265,11 @@ async fn missing_probe_is_reported_and_down_is_not_set() {
         });
     });
     machine.until_found("rule-unprobed").await;
-    machine.appliance.flows(1);
+    machine.appliance.set_flows(1);
     machine.terminate();
     machine.until_found("no-probe").await;
     machine.pass(10).await;
     assert_eq!(machine.call_count(PUT_POOL, "ok"), 0);
-    machine.appliance.flows(0);
+    machine.appliance.set_flows(0);
     assert_eq!(machine.wait_for_exit().await, Exit::Drained);
 }

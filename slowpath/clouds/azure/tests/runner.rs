@@ -182,7 +182,7 @@ async fn existing_foreign_membership_is_not_changed() {
     });
     let mut machine = ready(setup).await;
     machine.terminate();
-    machine.appliance.flows(0);
+    machine.appliance.set_flows(0);
     machine.wait_for_exit().await;
     assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "remove = \"own\"");
     assert_eq!(machine.azure.with(|cloud| referenced_pools(cloud, &nic(0))), ["weir"]);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::status::{ConditionStatus, Status};
 use crate::time::Time;
 
-/// Returns the `status` field of that resource. `time` formats the times of conditions.
+/// Returns the `status` field of `AzurePrivateLinkService`. `time` formats the times of conditions.
 pub fn status_for_kubernetes(status: &Status, time: impl Fn(Time) -> String) -> Value {
     let mut written = Map::new();
     let conditions: Vec<Value> = status

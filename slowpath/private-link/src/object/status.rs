@@ -7,7 +7,7 @@ use azure::arm::OperationHandle;
 use azure::id::ResourceId;
 use serde::{Deserialize, Serialize};
 
-use super::fixed::Fixed;
+use super::immutable::ImmutableSpec;
 use crate::time::Time;
 
 /// Status of an object.
@@ -18,8 +18,10 @@ pub struct Status {
     pub observed: u64,
     /// Conditions, one for each aspect.
     pub conditions: Vec<Condition>,
-    /// Location of the resources; `None` before any is created.
-    pub fixed: Option<Fixed>,
+    /// Immutable parts of the desired state; stored before any resource is created. In JSON the
+    /// field is called `fixed`.
+    #[serde(rename = "fixed")]
+    pub immutable: Option<ImmutableSpec>,
     /// Status of the service side.
     pub service: ServiceStatus,
     /// Status of the consumer side.
@@ -59,7 +61,8 @@ pub struct EndpointStatus {
     pub id: Option<ResourceId>,
     /// Address of the endpoint; Azure assigns no IPv6 addresses to endpoints.
     pub address: Option<Ipv4Addr>,
-    /// Private DNS zones by name, including those that are no longer desired.
+    /// Private DNS zones by name in lower case, including those that are no longer desired and not
+    /// removed yet.
     pub zones: BTreeMap<String, ZoneStatus>,
     /// Long operation in progress.
     pub running: Option<RunningOperation>,

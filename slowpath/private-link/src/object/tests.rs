@@ -150,14 +150,18 @@ fn names_follow_azures_rules_up_to_80_characters() {
 fn location_is_immutable_but_an_endpoint_can_be_added() {
     let spec = check(&written()).unwrap();
     let without = Spec { endpoint: None, ..spec.clone() };
-    let fixed = |spec: &Spec| Fixed::of("shop/web", spec).unwrap();
-    assert_eq!(fixed(&spec).differs(&fixed(&spec)), None);
-    assert_eq!(fixed(&without).differs(&fixed(&spec)), None);
-    assert!(fixed(&spec).differs(&fixed(&without)).is_some());
+    let immutable = |spec: &Spec| ImmutableSpec::of("shop/web", spec).unwrap();
+    assert_eq!(immutable(&spec).forbidden_change(&immutable(&spec)), None);
+    assert_eq!(immutable(&without).forbidden_change(&immutable(&spec)), None);
+    assert!(immutable(&spec).forbidden_change(&immutable(&without)).is_some());
     let upper_case = Spec { resource_group: "MANAGEMENT".to_owned(), ..spec.clone() };
-    assert_eq!(fixed(&spec).differs(&fixed(&upper_case)), None, "Azure ignores case");
+    assert_eq!(
+        immutable(&spec).forbidden_change(&immutable(&upper_case)),
+        None,
+        "Azure ignores case"
+    );
     let moved = Spec { location: "northeurope".to_owned(), ..spec.clone() };
-    let wrong = fixed(&spec).differs(&fixed(&moved)).unwrap();
+    let wrong = immutable(&spec).forbidden_change(&immutable(&moved)).unwrap();
     assert!(wrong.to_string().contains("from `westeurope` to `northeurope`"), "{wrong}");
 }
 
@@ -279,9 +283,9 @@ fn kubernetes_errors_name_the_resource_path() {
 #[test]
 fn status_converts_to_kubernetes_form() {
     let (name, spec) = from_kubernetes(&kubernetes(), &[]).unwrap();
-    let fixed = Fixed::of(&name, &spec).unwrap();
+    let immutable = ImmutableSpec::of(&name, &spec).unwrap();
     let mut status = Status { observed: 3, ..Status::default() };
-    status.service.id = Some(fixed.service.clone());
+    status.service.id = Some(immutable.service.clone());
     status.service.alias = Some("pls-0b3f.guid.westeurope.azure.privatelinkservice".to_owned());
     status.endpoint.address = Some("10.7.0.9".parse().unwrap());
     for (name, zone) in [("example.com", "base"), ("c1.hypershift.local", "own")] {

@@ -1,7 +1,7 @@
 //! The Azure emulator without HTTP: its clock, calls that are refused, hang or get lost, operations
 //! that fail or never end, and a record of what Weir created.
 
-pub mod play;
+pub mod driver;
 pub mod sample;
 
 use std::collections::BTreeSet;
@@ -34,8 +34,10 @@ pub enum Fault {
     Hangs,
     /// The call takes effect, but no response arrives.
     Lost,
-    /// The process ends during the call, which takes effect only if true.
-    Ends(bool),
+    /// The process ends during the call, before the call takes effect.
+    EndsBefore,
+    /// The process ends during the call, after the call has taken effect.
+    EndsAfter,
     /// A write continues as a long operation without a URL for polling.
     NoHandle,
     /// A write continues as a long operation and fails.
@@ -47,12 +49,14 @@ pub enum Fault {
 /// The emulator, and the faults of its calls.
 pub struct FaultyAzure {
     pub azure: Emulator,
-    /// Maximum duration of long operations in seconds; 0 for none.
+    /// Duration of long operations in seconds; with `rng`, the maximum of a random duration. With
+    /// 0, writes complete at once.
     pub slowness: u64,
-    /// One call in this number has a random fault; 0 for none.
+    /// With `rng`, one call in this number has a random fault on average; 0 for none.
     pub faults: u64,
     /// Faults of the next calls, by operation.
     pub script: Vec<(&'static str, Fault)>,
+    /// Source of random durations and faults; `None` for neither.
     pub rng: Option<Rng>,
     /// The time limit of the current call expires.
     hanging: bool,
@@ -62,7 +66,7 @@ pub struct FaultyAzure {
     pub foreign_changes: Vec<String>,
     /// Names of the operations that were called.
     pub calls: Vec<String>,
-    /// Requested delay of [`Failure::Throttled`].
+    /// Delay that [`Failure::Throttled`] requests.
     pub retry_after: Option<Duration>,
 }
 
@@ -125,7 +129,7 @@ impl FaultyAzure {
         self.azure.clock()
     }
 
-    /// Advances the clock.
+    /// Advances the clock to `to`, in seconds since 1970.
     pub fn pass(&mut self, to: u64) {
         self.azure.advance(Duration::from_secs(to.saturating_sub(self.now())));
     }
@@ -193,9 +197,19 @@ impl FaultyAzure {
         self.made.contains(&key(id))
     }
 
-    /// Returns the ids of the resources that Weir (`by_weir`) or others created, without
-    /// connections and resources that Azure creates by itself.
-    pub fn resource_ids(&self, by_weir: bool) -> Vec<String> {
+    /// Returns the ids of the resources that Weir created, without connections and resources that
+    /// Azure creates by itself.
+    pub fn own_ids(&self) -> Vec<String> {
+        self.resource_ids().into_iter().filter(|id| self.is_own(id)).collect()
+    }
+
+    /// Returns the ids of the resources that others created, without connections and resources that
+    /// Azure creates by itself.
+    pub fn foreign_ids(&self) -> Vec<String> {
+        self.resource_ids().into_iter().filter(|id| !self.is_own(id)).collect()
+    }
+
+    fn resource_ids(&self) -> Vec<String> {
         let of_azure = ["/networkInterfaces/", "/SOA/"];
         let own = self.azure.resources.iter();
         let own = own.filter(|of| !of_azure.iter().any(|kind| of.id.contains(kind)));
@@ -204,8 +218,7 @@ impl FaultyAzure {
             let names = list.filter_map(|subnet| subnet["name"].as_str());
             names.map(|name| format!("{}/subnets/{name}", network.id))
         });
-        let all = own.map(|of| of.id.clone()).chain(subnets);
-        all.filter(|id| self.is_own(id) == by_weir).collect()
+        own.map(|of| of.id.clone()).chain(subnets).collect()
     }
 
     fn fault(&mut self, name: &str) -> Option<Fault> {
@@ -226,8 +239,8 @@ impl FaultyAzure {
             4 => Fault::Refused(Failure::Invalid),
             5 => Fault::Hangs,
             6 => Fault::Lost,
-            7 => Fault::Ends(true),
-            8 => Fault::Ends(false),
+            7 => Fault::EndsAfter,
+            8 => Fault::EndsBefore,
             9 => Fault::NoHandle,
             10 => Fault::Fails,
             _ => Fault::Never,
@@ -297,7 +310,7 @@ impl FaultyAzure {
     /// Returns the records of a zone that others created.
     fn foreign_records(&self, zone: &str) -> Vec<String> {
         let within = key(zone) + "/";
-        let all = self.resource_ids(false).into_iter();
+        let all = self.foreign_ids().into_iter();
         all.filter(|id| key(id).starts_with(&within)).collect()
     }
 }
@@ -319,16 +332,16 @@ fn listed(response: AzureResponse) -> Vec<Value> {
     }
 }
 
-/// Parses the response to a write. Unless `followed`, the handle has no URL for polling.
-fn write_outcome(request: &ArmRequest, response: &AzureResponse, followed: bool) -> WriteOutcome {
+/// Parses the response to a write. Unless `pollable`, the handle has no URL for polling.
+fn write_outcome(request: &ArmRequest, response: &AzureResponse, pollable: bool) -> WriteOutcome {
     let header = |name: &str| response.header(name).map(str::to_owned);
     let (operation, location) = (header("azure-asyncoperation"), header("location"));
     if operation.is_none() && location.is_none() {
         return WriteOutcome::Done(None);
     }
     let handle = OperationHandle {
-        operation: operation.filter(|_| followed),
-        location: location.filter(|_| followed),
+        operation: operation.filter(|_| pollable),
+        location: location.filter(|_| pollable),
         resource: request.path.clone(),
         name: request.operation.name.to_owned(),
     };
@@ -383,12 +396,12 @@ impl Azure {
                 CallEnd::Returns(Err(AttemptError { after, ..refused }))
             }
             Some(Fault::Hangs) => CallEnd::Hangs,
-            Some(Fault::Ends(false)) => CallEnd::Killed,
+            Some(Fault::EndsBefore) => CallEnd::Killed,
             _ => {
                 let result = act(&mut cloud, fault);
                 match fault {
                     Some(Fault::Lost) => CallEnd::Hangs,
-                    Some(Fault::Ends(_)) => CallEnd::Killed,
+                    Some(Fault::EndsAfter) => CallEnd::Killed,
                     _ => CallEnd::Returns(result),
                 }
             }

@@ -8,14 +8,18 @@ use serde_json::json;
 
 use super::Azure;
 
+/// Subscription of the service.
 pub const PROVIDER: &str = "11111111-1111-1111-1111-111111111111";
+/// Subscription of the endpoint.
 pub const GUEST: &str = "22222222-2222-2222-2222-222222222222";
+/// Another subscription, which the sample object approves.
 pub const OTHER: &str = "33333333-3333-3333-3333-333333333333";
-/// Subscription that is not approved.
+/// Subscription that the sample object does not approve.
 pub const UNAPPROVED: &str = "99999999-9999-9999-9999-999999999999";
 /// Start of the clock, in seconds since 1970.
 pub const BEGUN: u64 = 1_795_000_000;
 
+/// Returns the id of a network resource in the resource group `rg`.
 pub fn network(subscription: &str, kind: &str, name: &str) -> ResourceId {
     ResourceId::network(subscription, "rg", kind, name)
 }
@@ -66,7 +70,7 @@ pub fn balancer(azure: &Azure, address: &str) {
     azure.state().set(network(PROVIDER, "loadBalancers", "inner").as_str(), body);
 }
 
-/// Returns an object with an endpoint and two zones.
+/// Returns a new object with an endpoint and two zones.
 pub fn object(name: &str) -> Object {
     let guest = network(GUEST, "virtualNetworks", "spoke");
     let zone = |name: &str, records: &[&str]| Zone {

@@ -37,6 +37,7 @@ fn service(row: &ServiceRow) -> Markup {
         article.service {
             div.head {
                 h3 { bdi { (report.name) } }
+                " "
                 span.note {
                     (report.mode)
                     @if !report.tunnel.is_empty() { " in " (report.tunnel) }

@@ -1,4 +1,4 @@
-//! Request bodies, stored in a folder for validation by another tool (`make oracle`).
+//! Recorded writes with their bodies, stored in a folder for validation by `make oracle`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use crate::azure::emulator::Call;
 /// Environment variable that names the folder. Without it nothing is stored.
 const FOLDER: &str = "BODIES";
 
-/// Stores the body of a successful write; equal bodies of one operation share a file.
+/// Stores a successful `PUT` as JSON ([`Call`]); equal bodies of one operation share a file.
 ///
 /// # Panics
-/// Panics if the folder is not writable, because its content is needed.
+/// Panics if the folder is not writable, because `make oracle` would check too few writes.
 pub fn store(call: &Call) {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     if call.method != "PUT" || !(200..300).contains(&call.status) {

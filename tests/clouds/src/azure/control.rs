@@ -11,8 +11,8 @@ use crate::azure::probe::Target;
 use crate::azure::state::AzureState;
 
 impl Emulator {
-    /// Probes all pool members once over HTTP or TCP, as the probes of the load balancing rules
-    /// require. The results become those of the members' next emulated probes.
+    /// Probes each member of a pool whose rules have a probe once, over TCP for a probe of type
+    /// `Tcp`, else over HTTP. The result applies to the member's emulated probes from now on.
     pub async fn probe(&self) {
         let targets = self.with(|cloud| {
             cloud.run_probes();
@@ -27,7 +27,7 @@ impl Emulator {
     }
 }
 
-/// Returns the result of a probe: HTTP requires status 200, TCP only a connection.
+/// Performs a probe; returns true on success: HTTP requires status 200, TCP only a connection.
 async fn probe_target(target: &Target) -> std::io::Result<bool> {
     let host = match target.address.contains(':') {
         true => format!("[{}]:{}", target.address, target.port),

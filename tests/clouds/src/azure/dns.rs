@@ -35,7 +35,7 @@ pub fn is_list_of_all(path: &Path) -> bool {
     path.types().eq_ignore_ascii_case("privateDnsZones/ALL")
 }
 
-/// Returns true if a list of all records contains this resource.
+/// Returns true if `other` is a record in the zone whose list of all records has the id `list`.
 pub fn is_listed(list: &str, other: &str) -> bool {
     let within = same(parent(other), above(list));
     within && Path::parse(other).is_some_and(|other| is_record(&other.types()))

@@ -92,9 +92,9 @@ impl Emulator {
     }
 }
 
-/// Returns an HTTP response.
+/// Builds an HTTP response. Its content type is JSON if the text begins with `{`, else HTML.
 pub fn reply(status: u16, headers: &[(&'static str, String)], text: String) -> Response {
-    let json = text.starts_with('{');
+    let json = text.starts_with(['{', '[']);
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT);
     let media = if json { "application/json; charset=utf-8" } else { "text/html" };

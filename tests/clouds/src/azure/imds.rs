@@ -50,7 +50,7 @@ fn imds_error(status: u16, why: &str) -> AzureResponse {
     AzureResponse::of(status, json!({ "error": why }))
 }
 
-/// Answers a request of the machine with this id.
+/// Answers a request from the machine with the id `machine`.
 pub fn respond(cloud: &mut AzureState, machine: &str, request: &ParsedRequest) -> AzureResponse {
     if request.header("metadata").is_none_or(|value| !value.eq_ignore_ascii_case("true")) {
         return imds_error(400, "Bad request. Required metadata header not specified");
@@ -154,7 +154,7 @@ fn describe_interface(cloud: &AzureState, nic: &Value) -> Value {
     })
 }
 
-/// Returns the load balancer metadata of a machine.
+/// Returns the load balancer metadata of a machine; `None` if it is a member of no pool.
 fn load_balancer(cloud: &AzureState, id: &str) -> Option<Value> {
     let body = render(cloud, cloud.find(id)?);
     let (mut rules, mut tunnels, mut member) = (Vec::new(), Vec::new(), false);
@@ -237,7 +237,7 @@ fn collect_rules_and_tunnels(
     }
 }
 
-/// Returns the name of a machine in events.
+/// Returns the name of a machine as scheduled events have it; empty if the machine is gone.
 fn machine_name(cloud: &AzureState, id: &str) -> String {
     let document = instance(cloud, id).unwrap_or_default();
     text(&document, "/compute/name").to_owned()

@@ -11,7 +11,7 @@ use crate::azure::rights::check_join;
 use crate::azure::state::AzureState;
 use crate::azure::{network, pool};
 
-/// Members of `properties` that only Azure writes.
+/// Members of `properties` whose previous values a write keeps, whatever its body contains.
 const READ_ONLY: [&str; 5] =
     ["macAddress", "virtualMachine", "primary", "resourceGuid", "dnsSettings"];
 
@@ -22,8 +22,8 @@ fn pools(body: &Value) -> Vec<String> {
     pools.map(|pool| text(pool, "/id").to_owned()).collect()
 }
 
-/// Validates an interface, and assigns missing addresses. A write replaces the interface, which
-/// leaves the pools that the body does not name. Returns the load balancers of the pools that the
+/// Validates an interface, and assigns missing addresses. A write replaces the interface: it leaves
+/// the pools that the body does not name. Returns the ids of the load balancers whose pools the
 /// interface joins or leaves.
 pub fn check(
     cloud: &mut AzureState,
@@ -82,6 +82,7 @@ fn check_configuration(
 }
 
 /// Assigns an address to an IP configuration without one: the previous address, or a free one.
+/// `taken` has the addresses that the same write has already used; this one is added.
 pub fn assign_address(
     cloud: &AzureState,
     subnet: &str,

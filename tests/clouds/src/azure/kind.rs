@@ -18,9 +18,9 @@ pub enum Completion {
     Never,
     /// Synchronously.
     Now,
-    /// Asynchronously, by `Azure-AsyncOperation`.
+    /// Asynchronously, polled at the URL in the header `Azure-AsyncOperation`.
     Operation,
-    /// Asynchronously, by `Location`.
+    /// Asynchronously, polled at the URL in the header `Location`.
     Location,
 }
 

@@ -49,10 +49,10 @@ pub fn check_service(
         let known = before.iter().find(|b| text(b, "/name") == text(part, "/name"));
         interface::assign_address(cloud, &subnet, known, part, &mut taken)?;
     }
-    let made = guid(cloud.writes + 5_000_000);
+    let uuid = guid(cloud.writes + 5_000_000);
     let new = [
-        json!(format!("{}.{made}.{}.azure.privatelinkservice", path.name(), cloud.location)),
-        json!([{ "id": nic_of(path, &made) }]),
+        json!(format!("{}.{uuid}.{}.azure.privatelinkservice", path.name(), cloud.location)),
+        json!([{ "id": nic_of(path, &uuid) }]),
         json!([]),
     ];
     let properties = object_member(body, "properties");
@@ -72,8 +72,8 @@ pub fn check_service(
 }
 
 /// Returns the id of the interface that Azure creates for a service or an endpoint.
-fn nic_of(path: &Path, made: &str) -> String {
-    let steps = vec!["networkInterfaces".to_owned(), format!("{}.nic.{made}", path.name())];
+fn nic_of(path: &Path, uuid: &str) -> String {
+    let steps = vec!["networkInterfaces".to_owned(), format!("{}.nic.{uuid}", path.name())];
     Path { steps, ..path.clone() }.id()
 }
 
@@ -97,7 +97,8 @@ fn check_frontends(cloud: &AzureState, path: &Path, body: &Value) -> ServiceResu
     Ok(())
 }
 
-/// Returns true if a list of the service contains the subscription, or `*` for all.
+/// Returns true if the service's list `member` (`visibility`, `autoApproval`) contains the
+/// subscription, or `*` for all.
 fn lists_subscription(service: &Resource, member: &str, subscription: &str) -> bool {
     let all = list(&service.body, &format!("/properties/{member}/subscriptions")).iter();
     let mut all = all.filter_map(Value::as_str);
@@ -202,10 +203,10 @@ pub fn connect(cloud: &mut AzureState, path: &Path) {
     let Some(to) = link_service(cloud, requested).cloned() else { return };
     let approved = manual.is_none() || lists_subscription(&to, "autoApproval", &path.subscription);
     let message = manual.map(|c| text(c, "/properties/requestMessage")).unwrap_or_default();
-    let made = guid(cloud.writes + 6_000_000);
+    let uuid = guid(cloud.writes + 6_000_000);
     let (status, why) = if approved { ("Approved", "Auto-approved") } else { ("Pending", message) };
     let connection = json!({
-        "name": format!("{}.{made}", path.name()),
+        "name": format!("{}.{uuid}", path.name()),
         "properties": {
             "privateEndpoint": { "id": path.id() }, "linkIdentifier": cloud.writes.to_string(),
             "privateLinkServiceConnectionState": {
@@ -218,7 +219,7 @@ pub fn connect(cloud: &mut AzureState, path: &Path) {
 
     let subnet = text(&body, "/properties/subnet/id").to_owned();
     let address = network::find_free_address(cloud, &subnet, &[]).unwrap_or_default();
-    let nic = nic_of(path, &made);
+    let nic = nic_of(path, &uuid);
     let configuration = json!({ "name": "privateEndpointIpConfig", "properties": {
         "privateIPAddress": address, "privateIPAddressVersion": "IPv4", "primary": true,
         "privateIPAllocationMethod": "Dynamic", "subnet": { "id": subnet },
@@ -255,11 +256,11 @@ pub fn disconnect(cloud: &mut AzureState, endpoint: &Resource) {
 
 /// Fails if a private link service points to a frontend of the load balancer.
 pub fn check_unused(cloud: &AzureState, balancer: &str) -> ServiceResult<()> {
-    let leads = |resource: &&Resource| {
+    let refers = |resource: &&Resource| {
         let to = list(&resource.body, "/properties/loadBalancerFrontendIpConfigurations");
         to.iter().any(|f| same(parent(text(f, "/id")), balancer))
     };
-    let Some(found) = cloud.resources.iter().find(leads) else { return Ok(()) };
+    let Some(found) = cloud.resources.iter().find(refers) else { return Ok(()) };
     let why = format!(
         "Cannot delete load balancer {balancer} since private link service {} refers to it.",
         name(&found.id)

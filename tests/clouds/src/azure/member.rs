@@ -6,7 +6,7 @@ use crate::azure::answer::{list, text};
 use crate::azure::path::{above, name, parent, same};
 use crate::azure::state::AzureState;
 
-/// A member of a pool by its interface.
+/// A member that joined a pool by its interface.
 pub struct Member {
     /// Id of the IP configuration.
     pub configuration: String,
@@ -14,7 +14,7 @@ pub struct Member {
     pub address: String,
 }
 
-/// Returns all members of a pool by interface.
+/// Returns the members that joined a pool by their interfaces.
 pub fn members(cloud: &AzureState, pool: &str) -> Vec<Member> {
     let mut found = Vec::new();
     for nic in cloud.resources.iter().filter(|r| is_interface(&r.id)) {
@@ -52,7 +52,8 @@ pub fn admin<'a>(pool: &'a Value, name: &str) -> Option<&'a Value> {
     entries.filter(|e| text(e, "/name") == name).find_map(|e| e.pointer("/properties/adminState"))
 }
 
-/// Returns the name of an interface's entry: resource group, interface and IP configuration.
+/// Returns the name of the pool entry that Azure creates for an IP configuration, built from
+/// resource group, interface and configuration: `north_weir-0-dataipconfig1`.
 pub fn entry_name(configuration: &str) -> String {
     let group = configuration.split('/').nth(4).unwrap_or_default();
     format!("{group}_{}{}", name(parent(configuration)), name(configuration))

@@ -73,7 +73,8 @@ pub fn subnet(cloud: &AzureState, from: &str, id: &str) -> ServiceResult<Value> 
     found.cloned().map_or_else(|| missing(id, from), Ok)
 }
 
-/// Returns a free address of a subnet; Azure reserves the first four and the last.
+/// Returns a free address of a subnet's first prefix, without the addresses that Azure reserves:
+/// the first four and the last. Only the lowest 65,536 others are searched.
 pub fn find_free_address(cloud: &AzureState, id: &str, taken: &[String]) -> ServiceResult<String> {
     let found = subnet(cloud, id, id)?;
     let first = prefixes(&found).first().copied().and_then(range);
@@ -129,9 +130,9 @@ pub fn check_subnet(
     path: &Path,
     body: &mut Value,
 ) -> ServiceResult<Vec<String>> {
-    let home = path.parent().and_then(|home| cloud.find(&home.id()));
+    let holder = path.parent().and_then(|holder| cloud.find(&holder.id()));
     let empty = Value::Null;
-    let network = home.map_or(&empty, |home| &home.body);
+    let network = holder.map_or(&empty, |holder| &holder.body);
     let requested = prefixes(body);
     if requested.is_empty() {
         let why = format!("Subnet '{}' needs an address prefix.", path.name());

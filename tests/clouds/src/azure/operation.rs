@@ -19,7 +19,8 @@ pub struct Plan {
     /// Ids of the resources that no other operation may change meanwhile. The first is that of the
     /// item, or of the resource in which the item is stored.
     pub resources: Vec<String>,
-    /// Resources before the write, which are restored if the operation fails.
+    /// Resources before the write, which are restored if the operation ends with another result
+    /// than [`End::Succeed`].
     pub before: Vec<Resource>,
     /// Result, if the write itself determines it; otherwise it is configured ([`Outcome`]).
     pub end: Option<End>,
@@ -53,14 +54,14 @@ impl AzureState {
         )
     }
 
-    /// Takes the configured result of the next operation of this name.
+    /// Takes the configured result of the next operation of this name; success if there is none.
     fn take_outcome(&mut self, name: &str) -> End {
         let found = self.outcomes.iter_mut().find(|outcome| {
-            let meant = match outcome.operation.strip_suffix('*') {
+            let matches = match outcome.operation.strip_suffix('*') {
                 Some(start) => name.starts_with(start),
                 None => outcome.operation == name,
             };
-            meant && outcome.times != Some(0)
+            matches && outcome.times != Some(0)
         });
         found.map_or(End::Succeed, |outcome| {
             outcome.times = outcome.times.map(|left| left - 1);
@@ -95,7 +96,8 @@ impl AzureState {
         Some(id)
     }
 
-    /// Adds the headers of an operation to the response that started it.
+    /// Adds the headers by which an operation is polled to the response of the request that started
+    /// it.
     pub fn announce(
         &self,
         answer: AzureResponse,

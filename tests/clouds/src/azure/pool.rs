@@ -56,8 +56,9 @@ pub fn check(
     body: &mut Value,
 ) -> ServiceResult<Vec<String>> {
     put(body, "name", Some(path.name().into()));
-    let home = path.top().id();
-    let sku = cloud.find(&home).map(|home| sku(&home.body).to_owned()).unwrap_or_default();
+    let balancer = path.top().id();
+    let sku =
+        cloud.find(&balancer).map(|balancer| sku(&balancer.body).to_owned()).unwrap_or_default();
     check_tunnels(body, &sku)?;
     let by_interface = members(cloud, &path.id());
     if !by_interface.is_empty() && addresses(body).next().is_some() {
@@ -137,13 +138,14 @@ pub fn check_unused(cloud: &AzureState, pool: &str) -> ServiceResult<()> {
 
 /// Fails if a pool, or a load balancer with its pools, is in use and cannot be deleted.
 pub fn check_removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
-    let Some(home) = cloud.find(&path.top().id()) else { return Ok(()) };
-    let pools = list(&home.body, "/properties/backendAddressPools").iter();
-    let ids = pools.map(|pool| format!("{}/backendAddressPools/{}", home.id, text(pool, "/name")));
+    let Some(balancer) = cloud.find(&path.top().id()) else { return Ok(()) };
+    let pools = list(&balancer.body, "/properties/backendAddressPools").iter();
+    let ids =
+        pools.map(|pool| format!("{}/backendAddressPools/{}", balancer.id, text(pool, "/name")));
     let is_balancer = path.steps.len() == 2;
     for id in ids.filter(|id| is_balancer || same(id, &path.id())) {
         check_unused(cloud, &id)?;
-        if !is_balancer && !rules_of(&home.body, &id).is_empty() {
+        if !is_balancer && !rules_of(&balancer.body, &id).is_empty() {
             let why = format!("{id} is in use by a load balancing rule and can't be deleted.");
             return fail(400, "InUseBackendAddressPoolCannotBeDeleted", why);
         }

@@ -29,9 +29,9 @@ impl AzureState {
     /// Returns the current members of all pools: pool, address, IP configuration.
     fn current_members(&self) -> Vec<(String, String, Option<String>)> {
         let mut found = Vec::new();
-        for home in self.resources.iter().filter(|r| r.id.contains("/loadBalancers/")) {
-            for part in list(&home.body, "/properties/backendAddressPools") {
-                let id = format!("{}/backendAddressPools/{}", home.id, text(part, "/name"));
+        for balancer in self.resources.iter().filter(|r| r.id.contains("/loadBalancers/")) {
+            for part in list(&balancer.body, "/properties/backendAddressPools") {
+                let id = format!("{}/backendAddressPools/{}", balancer.id, text(part, "/name"));
                 for member in members(self, &id) {
                     found.push((id.clone(), member.address, Some(member.configuration)));
                 }
@@ -80,8 +80,8 @@ impl AzureState {
 
     /// Returns true if a rule of the pool has a probe, or if the pool has no rules.
     fn has_probe(&self, pool: &str) -> bool {
-        let home = Path::parse(pool).and_then(|path| self.find(&path.top().id()));
-        let rules = home.map(|home| rules_of(&home.body, pool)).unwrap_or_default();
+        let balancer = Path::parse(pool).and_then(|path| self.find(&path.top().id()));
+        let rules = balancer.map(|balancer| rules_of(&balancer.body, pool)).unwrap_or_default();
         let probes = |rule: &Value| !text(rule, "/properties/probe/id").is_empty();
         rules.is_empty() || rules.iter().any(probes)
     }
@@ -103,14 +103,14 @@ impl AzureState {
     pub fn probe_targets(&self) -> Vec<Target> {
         let mut found = Vec::new();
         for backend in &self.backends {
-            let Some(home) = Path::parse(&backend.pool).and_then(|p| self.find(&p.top().id()))
+            let Some(balancer) = Path::parse(&backend.pool).and_then(|p| self.find(&p.top().id()))
             else {
                 continue;
             };
-            let rules = rules_of(&home.body, &backend.pool);
+            let rules = rules_of(&balancer.body, &backend.pool);
             let probe = rules.iter().map(|rule| text(rule, "/properties/probe/id"));
             let Some(probe) = probe.into_iter().find(|id| !id.is_empty()) else { continue };
-            let probes = list(&home.body, "/properties/probes").iter();
+            let probes = list(&balancer.body, "/properties/probes").iter();
             for probe in probes.filter(|p| text(p, "/name").eq_ignore_ascii_case(name(probe))) {
                 let http = text(probe, "/properties/protocol") != "Tcp";
                 let path = text(probe, "/properties/requestPath");
@@ -132,9 +132,9 @@ pub fn health(
     request: &ParsedRequest,
     path: &Path,
 ) -> ServiceResult<AzureResponse> {
-    let home = path.top().id();
+    let balancer = path.top().id();
     let rule = path.steps.get(3).cloned().unwrap_or_default();
-    let body = cloud.find(&home).map(|found| render(cloud, found)).unwrap_or_default();
+    let body = cloud.find(&balancer).map(|found| render(cloud, found)).unwrap_or_default();
     let rules = list(&body, "/properties/loadBalancingRules").iter();
     let Some(rule) = rules.into_iter().find(|r| text(r, "/name").eq_ignore_ascii_case(&rule))
     else {

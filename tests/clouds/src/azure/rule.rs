@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::azure::answer::{list, text};
 use crate::azure::path::same;
 
-/// Returns the SKU of a load balancer.
+/// Returns the SKU of a load balancer; `Basic` if its body names none, as at Azure.
 pub fn sku(body: &Value) -> &str {
     Some(text(body, "/sku/name")).filter(|sku| !sku.is_empty()).unwrap_or("Basic")
 }

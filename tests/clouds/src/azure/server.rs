@@ -28,9 +28,9 @@ const HEADERS: [&str; 6] =
 #[derive(Clone)]
 enum Side {
     /// Resource Manager and login.
-    Arm,
+    ResourceManager,
     /// Metadata service of a machine; `None` for the `own` machine.
-    Machine(Option<String>),
+    Metadata(Option<String>),
 }
 
 impl Emulator {
@@ -57,10 +57,10 @@ impl Emulator {
         let (config, ca) = tls::server_config(&certified)?;
         let shared = Shared { cloud, faults: Faults::default(), calls: Vec::new() };
         let emulator = Emulator { shared: Arc::new(Mutex::new(shared)), url, imds, ca };
-        let router = emulator.router(Side::Arm);
+        let router = emulator.router(Side::ResourceManager);
         let listener = tls::Listener::new(resources, config)?;
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let router = emulator.router(Side::Machine(None));
+        let router = emulator.router(Side::Metadata(None));
         tokio::spawn(async move { axum::serve(metadata, router).await });
         Ok(emulator)
     }
@@ -73,7 +73,7 @@ impl Emulator {
     pub async fn machine(&self, id: &str) -> std::io::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let router = self.router(Side::Machine(Some(id.to_owned())));
+        let router = self.router(Side::Metadata(Some(id.to_owned())));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(url)
     }
@@ -135,17 +135,17 @@ async fn serve(State((emulator, side)): State<(Emulator, Side)>, request: Reques
     }
     let parsed = parse(&emulator, &parts, &body);
     let operation = match (&side, parsed.method.as_str()) {
-        (Side::Arm, method) => operation(method, &parsed.path),
-        (Side::Machine(_), "GET") => parsed.path.clone(),
-        (Side::Machine(_), method) => format!("{method} {}", parsed.path),
+        (Side::ResourceManager, method) => operation(method, &parsed.path),
+        (Side::Metadata(_), "GET") => parsed.path.clone(),
+        (Side::Metadata(_), method) => format!("{method} {}", parsed.path),
     };
     let rule = emulator.lock().faults.rule(&operation);
     let after = rule.as_ref().and_then(|rule| emulator.with(|cloud| after(cloud, rule)));
     let refused = |status: u16, code: String| {
         let message = format!("injected error {code}");
         let body = match side {
-            Side::Arm => error_body(&ServiceError { status, code, message }),
-            Side::Machine(_) => json!({ "error": code, "error_description": message }),
+            Side::ResourceManager => error_body(&ServiceError { status, code, message }),
+            Side::Metadata(_) => json!({ "error": code, "error_description": message }),
         };
         (status, Vec::new(), body.to_string())
     };
@@ -165,7 +165,7 @@ async fn serve(State((emulator, side)): State<(Emulator, Side)>, request: Reques
             let answer = emulator.with(|cloud| answer(cloud, &side, &parsed));
             let mut text = answer.body.map(|body| body.to_string()).unwrap_or_default();
             match other {
-                Some(Fault::Shorten(to)) => text.truncate(to.min(text.len())),
+                Some(Fault::Shorten(to)) => Faults::shorten(&mut text, to),
                 Some(Fault::Garble) => text = emulator.lock().faults.garble(&text),
                 _ => {}
             }
@@ -187,7 +187,7 @@ fn after(cloud: &AzureState, rule: &Rule) -> Option<String> {
 }
 
 fn answer(cloud: &mut AzureState, side: &Side, parsed: &ParsedRequest) -> AzureResponse {
-    if let Side::Machine(machine) = side {
+    if let Side::Metadata(machine) = side {
         let machine = machine.clone().unwrap_or_else(|| cloud.own.clone());
         return imds::respond(cloud, &machine, parsed);
     }

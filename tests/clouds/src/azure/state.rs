@@ -23,11 +23,12 @@ pub use resource::{Resource, guid};
 /// State of the emulator. All of it can be read and set, also over HTTP.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AzureState {
-    /// Time since the start; changed by `advance` only.
+    /// Time since the emulator's start; changed by `advance` only.
     pub now: Duration,
-    /// Time of the start, in seconds since 1970.
+    /// Time of the emulator's start, in seconds since 1970.
     pub epoch: u64,
-    /// Error of the emulated Azure clock (`Date`, times of tokens), in seconds.
+    /// Error of the emulated Azure clock (`Date`, times of tokens), in seconds; positive if it is
+    /// ahead.
     pub skew: i64,
     /// Azure environment, as IMDS spells it: `AzurePublicCloud`.
     pub environment: String,
@@ -37,7 +38,7 @@ pub struct AzureState {
     pub groups: Vec<String>,
     /// Region, `westeurope` for instance.
     pub location: String,
-    /// Maximum length of a page of any list.
+    /// Maximum length of a page of any list; `None` for no limit.
     pub page: Option<usize>,
     /// Resources of the types that are stored separately; the others are stored inside them (see
     /// the module `kind`).
@@ -73,7 +74,7 @@ pub struct AzureState {
     pub events: Vec<Event>,
     /// Interval of health probes.
     pub interval: Duration,
-    /// Initial probe result of new members.
+    /// True if the probes of new members succeed.
     pub good: bool,
     /// Probe state of pool members.
     pub backends: Vec<Backend>,

@@ -16,7 +16,7 @@ pub const MANUAL: &str = "manualPrivateLinkServiceConnections";
 /// Member of an endpoint: connections that are approved automatically.
 pub const DIRECT: &str = "privateLinkServiceConnections";
 
-/// Returns a separately stored resource in its returned form.
+/// Returns a separately stored resource in the form in which Resource Manager returns it.
 pub fn render(cloud: &AzureState, resource: &Resource) -> Value {
     let path = Path::parse(&resource.id);
     let kind = path.as_ref().and_then(Kind::of);
@@ -111,7 +111,7 @@ fn show_balancer(cloud: &AzureState, resource: &Resource, body: &mut Value) {
 }
 
 /// Adds the derived members of a pool.
-fn show_pool(cloud: &AzureState, home: &Resource, sku: &str, pool: &mut Value) {
+fn show_pool(cloud: &AzureState, balancer: &Resource, sku: &str, pool: &mut Value) {
     let id = text(pool, "/id").to_owned();
     let members = members(cloud, &id);
     let state = text(pool, "/properties/provisioningState").to_owned();
@@ -126,7 +126,7 @@ fn show_pool(cloud: &AzureState, home: &Resource, sku: &str, pool: &mut Value) {
             put(&mut properties, "adminState", admin(pool, &name).cloned());
             json!({
                 "name": name, "id": format!("{id}/loadBalancerBackendAddresses/{name}"),
-                "etag": home.etag(), "properties": properties,
+                "etag": balancer.etag(), "properties": properties,
                 "type":
                     "Microsoft.Network/loadBalancers/backendAddressPools/loadBalancerBackendAddresses",
             })
@@ -145,7 +145,7 @@ fn show_pool(cloud: &AzureState, home: &Resource, sku: &str, pool: &mut Value) {
     }
 }
 
-/// Adds the defaults of an interface.
+/// Adds the members of an interface that have defaults.
 fn show_interface(body: &mut Value) {
     let properties = object_member(body, "properties");
     let default_members = [

@@ -13,13 +13,13 @@ fn subnet(name: &str) -> String {
 }
 
 /// Returns the body of a subnet for a service, with policies disabled.
-fn nat() -> Value {
+fn nat_subnet_body() -> Value {
     json!({ "properties": {
         "addressPrefix": "10.1.7.0/24", "privateLinkServiceNetworkPolicies": "Disabled",
     }})
 }
 
-fn service(approved: &[&str]) -> Value {
+fn service_body(approved: &[&str]) -> Value {
     let visible = ["00000000-0000-0000-0000-0000000000bb"];
     json!({ "location": "westeurope", "properties": {
         "visibility": { "subscriptions": visible }, "autoApproval": { "subscriptions": approved },
@@ -32,7 +32,7 @@ fn service(approved: &[&str]) -> Value {
     }})
 }
 
-fn endpoint(service: &str) -> Value {
+fn endpoint_body(service: &str) -> Value {
     let subnet =
         format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest/subnets/inside");
     json!({ "location": "westeurope", "properties": {
@@ -54,12 +54,13 @@ async fn test(approved: &[&str]) -> (TestAzure, HttpResponse) {
         "subnets": [{ "name": "inside", "properties": { "addressPrefix": "10.9.3.0/24" } }],
     }});
     assert_eq!(test.put(&guest, &body).await.status, 201);
-    assert_eq!(test.put(&subnet("nat"), &nat()).await.status, 201);
-    let response = test.put(&network("privateLinkServices/pls"), &service(approved)).await;
+    assert_eq!(test.put(&subnet("nat"), &nat_subnet_body()).await.status, 201);
+    let response = test.put(&network("privateLinkServices/pls"), &service_body(approved)).await;
     assert_eq!(response.status, 201, "{}", response.text);
     (test, response)
 }
 
+/// Returns the path of an endpoint in the second subscription.
 fn path_of(name: &str) -> String {
     format!("{OTHER}/providers/Microsoft.Network/privateEndpoints/{name}")
 }
@@ -73,36 +74,36 @@ fn state(endpoint: &Value) -> &str {
 async fn a_service_requires_a_subnet_without_policies_and_a_standard_frontend() {
     let test = TestAzure::new().await;
     let path = network("privateLinkServices/pls");
-    let response = test.put(&path, &service(&[])).await;
+    let response = test.put(&path, &service_body(&[])).await;
     assert_eq!(
         (response.status, response.code()),
         (400, "InvalidResourceReference"),
         "no subnet yet"
     );
-    let mut with = nat();
+    let mut with = nat_subnet_body();
     with["properties"]["privateLinkServiceNetworkPolicies"] = Value::Null;
     with["properties"].as_object_mut().unwrap().remove("privateLinkServiceNetworkPolicies");
     let response = test.put(&subnet("nat"), &with).await;
     assert_eq!(response.body["properties"]["privateLinkServiceNetworkPolicies"], "Enabled");
-    let response = test.put(&path, &service(&[])).await;
+    let response = test.put(&path, &service_body(&[])).await;
     let code = "PrivateLinkServiceCannotBeCreatedInSubnetThatHasNetworkPoliciesEnabled";
     assert_eq!((response.status, response.code()), (400, code));
-    assert_eq!(test.put(&subnet("nat"), &nat()).await.status, 200);
-    let mut gateway = service(&[]);
+    assert_eq!(test.put(&subnet("nat"), &nat_subnet_body()).await.status, 200);
+    let mut gateway = service_body(&[]);
     gateway["properties"]["loadBalancerFrontendIpConfigurations"][0]["id"] =
         network("loadBalancers/gw/frontendIPConfigurations/front").into();
     assert_eq!(
         test.put(&path, &gateway).await.code(),
         "PrivateLinkServiceNeedsStandardLoadBalancer"
     );
-    let response = test.put(&path, &service(&[])).await;
+    let response = test.put(&path, &service_body(&[])).await;
     assert_eq!(response.status, 201, "{}", response.text);
     let alias = response.body["properties"]["alias"].as_str().unwrap();
     assert!(alias.starts_with("pls."), "{alias}");
     assert!(alias.ends_with(".westeurope.azure.privatelinkservice"), "{alias}");
     let address = &response.body["properties"]["ipConfigurations"][0]["properties"];
     assert_eq!(address["privateIPAddress"], "10.1.7.4");
-    let again = test.put(&path, &service(&[])).await;
+    let again = test.put(&path, &service_body(&[])).await;
     assert_eq!(again.body["properties"]["alias"], alias, "an alias stays");
     // Subnet and load balancer are in use and cannot be deleted.
     assert_eq!(test.delete(&subnet("nat")).await.code(), "InUseSubnetCannotBeDeleted");
@@ -112,9 +113,9 @@ async fn a_service_requires_a_subnet_without_policies_and_a_standard_frontend() 
 
 #[tokio::test]
 async fn an_endpoint_is_pending_until_approved_and_shows_rejection_and_removal() {
-    let (test, made) = test(&[]).await;
-    let alias = made.body["properties"]["alias"].as_str().unwrap();
-    let response = test.put(&path_of("pe"), &endpoint(alias)).await;
+    let (test, created) = test(&[]).await;
+    let alias = created.body["properties"]["alias"].as_str().unwrap();
+    let response = test.put(&path_of("pe"), &endpoint_body(alias)).await;
     assert_eq!((response.status, state(&response.body)), (201, "Pending"), "{}", response.text);
     let nic =
         response.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
@@ -141,7 +142,7 @@ async fn an_endpoint_is_pending_until_approved_and_shows_rejection_and_removal()
     let code = "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted";
     assert_eq!(test.delete(&pls).await.code(), code);
     // A write of the service keeps its connections.
-    assert_eq!(test.put(&pls, &service(&[])).await.status, 200);
+    assert_eq!(test.put(&pls, &service_body(&[])).await.status, 200);
     assert_eq!(state(&test.get(&path_of("pe")).await.body), "Approved");
     assert_eq!(test.delete(&connection).await.status, 200);
     assert_eq!(state(&test.get(&path_of("pe")).await.body), "Disconnected");
@@ -151,9 +152,9 @@ async fn an_endpoint_is_pending_until_approved_and_shows_rejection_and_removal()
 
 #[tokio::test]
 async fn an_auto_approved_endpoint_connects_at_once_and_is_removed_completely() {
-    let (test, made) = test(&["00000000-0000-0000-0000-0000000000bb"]).await;
-    let alias = made.body["properties"]["alias"].as_str().unwrap();
-    let response = test.put(&path_of("pe"), &endpoint(alias)).await;
+    let (test, created) = test(&["00000000-0000-0000-0000-0000000000bb"]).await;
+    let alias = created.body["properties"]["alias"].as_str().unwrap();
+    let response = test.put(&path_of("pe"), &endpoint_body(alias)).await;
     assert_eq!(state(&response.body), "Approved");
     assert_eq!(
         response.body["properties"]["customDnsConfigs"],
@@ -167,18 +168,18 @@ async fn an_auto_approved_endpoint_connects_at_once_and_is_removed_completely() 
     assert_eq!(test.get(&nic).await.status, 404);
     let list = network("privateLinkServices/pls/privateEndpointConnections");
     assert_eq!(test.get(&list).await.body["value"], json!([]));
-    let mut named = service(&["*"]);
+    let mut named = service_body(&["*"]);
     named["properties"]["fqdns"] = json!(["north.test"]);
     assert_eq!(test.put(&network("privateLinkServices/pls"), &named).await.status, 200);
-    let response = test.put(&path_of("named"), &endpoint(alias)).await;
+    let response = test.put(&path_of("named"), &endpoint_body(alias)).await;
     let names = json!([{ "fqdn": "north.test", "ipAddresses": ["10.9.3.4"] }]);
     assert_eq!(response.body["properties"]["customDnsConfigs"], names);
 }
 
 #[tokio::test]
 async fn an_alias_is_visible_to_listed_subscriptions_only() {
-    let (test, made) = test(&[]).await;
-    let alias = made.body["properties"]["alias"].as_str().unwrap();
+    let (test, created) = test(&[]).await;
+    let alias = created.body["properties"]["alias"].as_str().unwrap();
     let is_visible = async |subscription: &str| {
         let location = "providers/Microsoft.Network/locations/westeurope";
         let path =
@@ -192,7 +193,7 @@ async fn an_alias_is_visible_to_listed_subscriptions_only() {
     });
     assert_eq!(is_visible("00000000-0000-0000-0000-0000000000bb").await, false);
     assert_eq!(is_visible(SUB.rsplit('/').next().unwrap()).await, true, "its own always");
-    let response = test.put(&path_of("pe"), &endpoint(alias)).await;
+    let response = test.put(&path_of("pe"), &endpoint_body(alias)).await;
     assert_eq!((response.status, response.code()), (400, "InvalidResourceReference"));
 }
 
@@ -208,7 +209,7 @@ async fn subnets_are_within_their_network_and_do_not_overlap() {
         let body = json!({ "properties": { "addressPrefix": prefix } });
         assert_eq!(test.put(&subnet("new"), &body).await.code(), code, "{prefix}");
     }
-    assert_eq!(test.put(&subnet("new"), &nat()).await.status, 201);
+    assert_eq!(test.put(&subnet("new"), &nat_subnet_body()).await.status, 201);
     assert_eq!(
         test.get(&network("virtualNetworks/hub")).await.body["properties"]["subnets"]
             .as_array()
@@ -283,7 +284,7 @@ async fn a_long_running_service_write_reports_its_state_at_every_step() {
             times: Some(1),
         }];
     });
-    let mut changed = service(&[]);
+    let mut changed = service_body(&[]);
     changed["properties"]["enableProxyProtocol"] = true.into();
     let response = test.put(&pls, &changed).await;
     assert_eq!(response.body["properties"]["provisioningState"], "Updating");

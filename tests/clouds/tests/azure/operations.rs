@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use crate::client::{TestAzure, VERSION, network, pool};
 
+/// Starts an emulator whose long operations take 10 s. The next ones of these names end as given,
+/// one each; all others succeed.
 async fn slow(ends: Vec<(&str, End)>) -> TestAzure {
     let mut cloud = AzureState::sample();
     cloud.pace = Duration::from_secs(10);
@@ -21,6 +23,7 @@ async fn slow(ends: Vec<(&str, End)>) -> TestAzure {
     TestAzure::of(cloud).await
 }
 
+/// Name of the operation that writes a pool.
 const PUT: &str = "PUT loadBalancers/backendAddressPools";
 
 #[tokio::test]
@@ -35,7 +38,7 @@ async fn a_long_write_locks_the_resource_until_it_completes() {
     assert!(poll.starts_with(&format!("{}/subscriptions/", test.azure.url)), "{poll}");
     assert_eq!(test.follow(&poll).await.body, json!({ "status": "InProgress" }));
     assert_eq!(test.follow(&poll).await.header("retry-after"), Some("2"));
-    // Another pool is part of the same load balancer, and an interface would join it.
+    // Another pool, and an interface that joins a pool, would change the same load balancer.
     let response = test.put(&pool("weir6"), &body).await;
     assert_eq!((response.status, response.code()), (409, "AnotherOperationInProgress"));
     let path = network("networkInterfaces/weir-0-data");

@@ -16,13 +16,13 @@ fn tunnel(kind: &str, port: u64, identifier: u64) -> Value {
     json!({ "type": kind, "protocol": "VXLAN", "port": port, "identifier": identifier })
 }
 
-fn of(addresses: &[Value], tunnels: &[Value]) -> Value {
+fn pool_body(addresses: &[Value], tunnels: &[Value]) -> Value {
     json!({ "properties": {
         "loadBalancerBackendAddresses": addresses, "tunnelInterfaces": tunnels,
     }})
 }
 
-/// Adds an interface to these pools, and removes it from all others.
+/// Adds an interface's first IP configuration to these pools, and removes it from all others.
 async fn join(test: &TestAzure, nic: &str, pools: &[&str]) -> crate::client::HttpResponse {
     let path = network(&format!("networkInterfaces/{nic}"));
     let mut body = test.get(&path).await.body;
@@ -36,7 +36,7 @@ async fn join(test: &TestAzure, nic: &str, pools: &[&str]) -> crate::client::Htt
 async fn a_put_replaces_the_whole_pool() {
     let test = TestAzure::new().await;
     let two = [tunnel("External", 10801, 801), tunnel("Internal", 10800, 800)];
-    let full = of(&[address("a", "10.1.0.11"), address("b", "10.1.0.12")], &two);
+    let full = pool_body(&[address("a", "10.1.0.11"), address("b", "10.1.0.12")], &two);
     let response = test.put(&pool("weir"), &full).await.body;
     assert_eq!(response["properties"]["loadBalancerBackendAddresses"].as_array().unwrap().len(), 2);
     assert_eq!(response["properties"]["tunnelInterfaces"].as_array().unwrap().len(), 2);
@@ -55,7 +55,10 @@ async fn a_put_replaces_the_whole_pool() {
 #[tokio::test]
 async fn a_put_of_the_load_balancer_does_not_change_pool_addresses() {
     let test = TestAzure::new().await;
-    assert_eq!(test.put(&pool("weir"), &of(&[address("a", "10.1.0.11")], &[])).await.status, 200);
+    assert_eq!(
+        test.put(&pool("weir"), &pool_body(&[address("a", "10.1.0.11")], &[])).await.status,
+        200
+    );
     let path = network("loadBalancers/gw");
     let mut lb = test.get(&path).await.body;
     let pools = lb["properties"]["backendAddressPools"].as_array_mut().unwrap();
@@ -84,7 +87,7 @@ async fn a_pool_has_members_by_interface_or_by_address_but_not_both() {
     assert_eq!(join(&test, "weir-0-data", &["weir"]).await.status, 200);
     assert_eq!(test.azure.with(|cloud| cloud.members(&pool("weir"))), ["10.1.0.11"]);
     assert_eq!(test.delete(&network("networkInterfaces/weir-0-data")).await.code(), "NicInUse");
-    let response = test.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
+    let response = test.put(&pool("weir"), &pool_body(&[address("a", "10.1.0.12")], &[])).await;
     assert_eq!((response.status, response.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     // A body that was read can be written again: it names the interface, which stays.
     let read = test.get(&pool("weir")).await.body;
@@ -98,7 +101,10 @@ async fn a_pool_has_members_by_interface_or_by_address_but_not_both() {
     assert_eq!(test.put(&pool("weir"), &foreign).await.code(), "InvalidResourceReference");
     assert_eq!(test.delete(&pool("weir")).await.code(), "InUseBackendAddressPoolCannotBeDeleted");
 
-    assert_eq!(test.put(&pool("weir6"), &of(&[address("a", "fd00:1::12")], &[])).await.status, 200);
+    assert_eq!(
+        test.put(&pool("weir6"), &pool_body(&[address("a", "fd00:1::12")], &[])).await.status,
+        200
+    );
     let response = join(&test, "weir-1-data", &["weir6"]).await;
     assert_eq!((response.status, response.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     assert_eq!(join(&test, "weir-1-data", &["none"]).await.code(), "InvalidResourceReference");
@@ -131,7 +137,8 @@ async fn invalid_addresses_and_tunnels_are_rejected() {
             "InvalidResourceReference",
         ),
     ] {
-        let response = test.put(&pool("weir"), &of(std::slice::from_ref(&address), &[])).await;
+        let response =
+            test.put(&pool("weir"), &pool_body(std::slice::from_ref(&address), &[])).await;
         assert_eq!((response.status, response.code()), (400, code), "{address}");
     }
     let (one, two) = (tunnel("External", 10801, 801), tunnel("Internal", 10800, 800));
@@ -145,14 +152,14 @@ async fn invalid_addresses_and_tunnels_are_rejected() {
             "InvalidRequestFormat",
         ),
     ] {
-        let response = test.put(&pool("weir"), &of(&[], &tunnels)).await;
+        let response = test.put(&pool("weir"), &pool_body(&[], &tunnels)).await;
         assert_eq!((response.status, response.code()), (400, code), "{tunnels:?}");
     }
     // Two internal tunnels, as in Microsoft's own example, are accepted.
     let both = [tunnel("Internal", 15000, 900), tunnel("Internal", 15001, 901)];
-    assert_eq!(test.put(&pool("weir"), &of(&[], &both)).await.status, 200);
+    assert_eq!(test.put(&pool("weir"), &pool_body(&[], &both)).await.status, 200);
     let plain = network("loadBalancers/plain/backendAddressPools/weir");
-    let response = test.put(&plain, &of(&[], &[one])).await;
+    let response = test.put(&plain, &pool_body(&[], &[one])).await;
     assert_eq!(response.code(), "TunnelInterfacesOnlyAllowedForGatewayLoadBalancer");
     assert_eq!(
         test.put(&plain, &json!({ "properties": {} })).await.body["properties"]["tunnelInterfaces"],
@@ -185,7 +192,7 @@ async fn scale_set_interfaces_are_read_only() {
         .await
         .body;
     assert_eq!(all["value"].as_array().unwrap().len(), 2);
-    // As if the scale set's model had added the machine.
+    // The pool is set in the state, as the scale set's model would do at Azure.
     test.azure.with(|cloud| {
         let body = &mut cloud.find_mut(nic).unwrap().body;
         body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
@@ -252,7 +259,7 @@ async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
         gateway.body["properties"]["probes"][0]["properties"]["port"] = port.into();
     });
     assert_eq!(join(&test, "weir-0-data", &["weir"]).await.status, 200);
-    let look = async || {
+    let probe_and_count = async || {
         test.azure.probe().await;
         test.azure.advance(Duration::from_secs(5));
         let path = network("loadBalancers/gw/loadBalancingRules/all/health");
@@ -260,13 +267,13 @@ async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
         assert_eq!(response["loadBalancerBackendAddresses"][0]["ipAddress"], "127.0.0.1");
         (response["up"].as_u64().unwrap(), response["down"].as_u64().unwrap())
     };
-    assert_eq!(look().await, (1, 0));
+    assert_eq!(probe_and_count().await, (1, 0));
     for bad in [503, 301, 0] {
         status.store(bad, Ordering::Relaxed);
-        assert_eq!(look().await, (1, 0), "one bad probe is not enough: {bad}");
-        assert_eq!(look().await, (0, 1), "{bad} is not 200");
+        assert_eq!(probe_and_count().await, (1, 0), "one bad probe is not enough: {bad}");
+        assert_eq!(probe_and_count().await, (0, 1), "{bad} is not 200");
         status.store(200, Ordering::Relaxed);
-        assert_eq!(look().await, (1, 0), "one good one is");
+        assert_eq!(probe_and_count().await, (1, 0), "one good one is");
     }
     // Regardless of its probes, a `Down` member receives no new flows, and an `Up` member does.
     let mut entry = test.get(&pool("weir")).await.body;
@@ -276,15 +283,15 @@ async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
         let response = test.put(&pool("weir"), &entry).await;
         let shown = &response.body["properties"]["loadBalancerBackendAddresses"][0]["properties"];
         assert_eq!(shown["adminState"], state, "{}", response.text);
-        assert_eq!(look().await.0, up);
+        assert_eq!(probe_and_count().await.0, up);
     }
     status.store(503, Ordering::Relaxed);
     entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
         "Up".into();
     assert_eq!(test.put(&pool("weir"), &entry).await.status, 200);
-    look().await;
-    look().await;
-    assert_eq!(look().await, (1, 0));
+    probe_and_count().await;
+    probe_and_count().await;
+    assert_eq!(probe_and_count().await, (1, 0));
     entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
         "Away".into();
     assert_eq!(test.put(&pool("weir"), &entry).await.code(), "InvalidRequestFormat");

@@ -206,11 +206,11 @@ fn store(cloud: &mut AzureState, resource: &Value) {
     let Some((_, part)) = types.split_once('/') else {
         return cloud.write(id, resource.clone());
     };
-    let home = id.rsplitn(3, '/').nth(2).unwrap();
-    if cloud.find(home).is_none() {
-        cloud.write(home, json!({ "location": "eastus", "properties": {} }));
+    let parent_id = id.rsplitn(3, '/').nth(2).unwrap();
+    if cloud.find(parent_id).is_none() {
+        cloud.write(parent_id, json!({ "location": "eastus", "properties": {} }));
     }
-    let Resource { body, .. } = cloud.find_mut(home).unwrap();
+    let Resource { body, .. } = cloud.find_mut(parent_id).unwrap();
     let parts = &mut body["properties"][part];
     match parts.as_array_mut() {
         Some(parts) => parts.push(resource.clone()),
@@ -273,9 +273,9 @@ fn outside(cloud: &mut AzureState, resources: &[Value]) {
         let id = resource["id"].as_str().unwrap();
         for rule in rules.into_iter().flatten().filter(|_| id.contains("/loadBalancers/lb/")) {
             let rule = rule["id"].as_str().unwrap();
-            let (home, name) = rule.split_once("/loadBalancingRules/").unwrap();
+            let (balancer, name) = rule.split_once("/loadBalancingRules/").unwrap();
             let member = if id.contains("/probes/") { "probe" } else { "backendAddressPool" };
-            let body = &mut cloud.find_mut(home).unwrap().body;
+            let body = &mut cloud.find_mut(balancer).unwrap().body;
             body["properties"]["loadBalancingRules"] =
                 json!([{ "name": name, "properties": { member: { "id": id } } }]);
         }

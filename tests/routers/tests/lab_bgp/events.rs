@@ -1,13 +1,14 @@
-//! The history of events has what happened to an appliance, also while slowpath was killed.
+//! Test of the history of events: it has drains, backends, sessions and restarts, also after
+//! slowpath was killed.
 
 use routers::Daemon;
 use serde_json::{Value, json};
 use tests::lab::settings::{Plane, write_services};
 
-use crate::lab::{BgpLab, FOUR, Network, Outcome, Plan, alone, neighbor, policy, served};
+use crate::lab::{BgpLab, Network, Outcome, PREFIX4, Plan, alone, neighbor, policy, services_with};
 use crate::routes::{frr, wait_until_present};
 
-/// Returns the records of `weir events`, which reads the folder while slowpath does not run.
+/// Returns the records of `weir events`, which reads the history's files if slowpath does not run.
 fn events(bgp_lab: &BgpLab) -> Outcome<Vec<Value>> {
     let config = bgp_lab.lab.folder.file("weir.toml").display().to_string();
     let text = bgp_lab.command(&["--config", &config, "events", "--json"])?;
@@ -29,7 +30,7 @@ fn the_history_has_drains_backends_sessions_and_restarts_also_after_a_kill() -> 
     let policy = policy(&neighbor(Network::Management, &json!({})));
     let mut bgp_lab = BgpLab::new(&Plan { plane: Plane::Dpdk, ..Plan::new(policy) })?;
     let mut frr = frr(&bgp_lab, Network::Management, &[])?;
-    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
     recorded(&bgp_lab, "bgp_session_established")?;
     assert_eq!(recorded(&bgp_lab, "data_plane_attached")?["fields"]["starts"], 1);
 
@@ -41,7 +42,7 @@ fn the_history_has_drains_backends_sessions_and_restarts_also_after_a_kill() -> 
     // Nothing listens on this port of the backends.
     let checked =
         "health = { kind = \"tcp\", port = 9, interval_ms = 200, timeout_ms = 100, fall = 1 }";
-    write_services(&bgp_lab.lab.folder, &served(&bgp_lab.lab, checked, &[0], "active"))?;
+    write_services(&bgp_lab.lab.folder, &services_with(&bgp_lab.lab, checked, &[0], "active"))?;
     let unhealthy = recorded(&bgp_lab, "backend_unhealthy")?;
     assert!(
         unhealthy["fields"]["service"].as_str().is_some_and(|name| name.starts_with("lab/web"))

@@ -22,10 +22,11 @@ pub const OUR_ASN: u32 = 65_001;
 /// The router's AS number.
 pub const THEIR_ASN: u32 = 65_002;
 /// The data port's addresses, which routes must have as next hops.
-pub const HOPS: [&str; 2] = ["10.0.1.10", "fd00:1::10"];
-/// The frontends' prefixes, as a router shows them.
-pub const FOUR: &str = "203.0.113.10/32";
-pub const SIX: &str = "2001:db8::10/128";
+pub const NEXT_HOPS: [&str; 2] = ["10.0.1.10", "fd00:1::10"];
+/// The prefix of the IPv4 frontend, as a router shows it.
+pub const PREFIX4: &str = "203.0.113.10/32";
+/// The prefix of the IPv6 frontend, as a router shows it.
+pub const PREFIX6: &str = "2001:db8::10/128";
 /// The IPv6 frontend.
 const FRONTEND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 /// The directory of object files, below the lab's directory.
@@ -57,7 +58,7 @@ impl Network {
     /// Returns the appliance's address.
     pub fn appliance(self) -> &'static str {
         match self {
-            Network::DataPort => HOPS[0],
+            Network::DataPort => NEXT_HOPS[0],
             Network::Management => "10.0.9.10",
         }
     }
@@ -227,11 +228,11 @@ pub fn assert_no_failures(stats: &ClientStats) {
 /// both services.
 pub fn services(lab: &Lab, more: &str) -> Vec<Service> {
     let hosts: Vec<usize> = (0..lab.hosts.len()).collect();
-    served(lab, more, &hosts, "active")
+    services_with(lab, more, &hosts, "active")
 }
 
 /// Returns a service of each family with these hosts as backends, in this state.
-pub fn served(lab: &Lab, more: &str, hosts: &[usize], state: &'static str) -> Vec<Service> {
+pub fn services_with(lab: &Lab, more: &str, hosts: &[usize], state: &'static str) -> Vec<Service> {
     let backend = |address| Backend { address, port: HTTP, weight: 100, state };
     let one = |name: &str, frontend: IpAddr, addresses: Vec<String>| Service {
         name: format!("lab/{name}"),

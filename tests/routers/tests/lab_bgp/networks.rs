@@ -5,8 +5,10 @@ use routers::Frr;
 use serde_json::json;
 use tests::lab::settings::Plane;
 
-use crate::lab::{BgpLab, FOUR, KEY, Network, Outcome, Plan, SIX, alone, neighbor, policy};
-use crate::routes::{epoch, frr, session, wait_for_bfd, wait_until_gone, wait_until_present};
+use crate::lab::{BgpLab, KEY, Network, Outcome, PREFIX4, PREFIX6, Plan, alone, neighbor, policy};
+use crate::routes::{
+    frr, session, session_number, wait_for_bfd, wait_until_gone, wait_until_present,
+};
 
 const XDP: Plane = Plane::Xdp { native: false };
 /// The TCP-MD5 key that replaces the first one.
@@ -15,7 +17,7 @@ const ROTATED: &str = "as-both-sides-know-next";
 /// Checks that both frontends are announced with the data port as next hop, and that clients are
 /// served.
 fn check_served(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
-    for prefix in [FOUR, SIX] {
+    for prefix in [PREFIX4, PREFIX6] {
         wait_until_present(bgp_lab, frr, prefix)?;
     }
     bgp_lab.check_responses()
@@ -40,7 +42,7 @@ fn test_with_bfd(plane: Plane, over: Network) -> Outcome {
     }
     // First stops slowpath, whose last BGP messages may pass the data plane, then the data plane.
     bgp_lab.weir.slowpath.take().ok_or("no slowpath")?.stop(crate::lab::TIMEOUT)?;
-    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_gone(&mut bgp_lab, &frr, PREFIX4)?;
     Ok(bgp_lab.weir.stop()?)
 }
 
@@ -84,17 +86,17 @@ fn test_authenticated(plane: Plane, over: Network) -> Outcome {
         message.contains("its key is missing or invalid") && !message.contains("No such file"),
         "{message}"
     );
-    assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
+    assert_eq!(session_number(&frr, over)?, None, "{}", session(&frr, over)?);
     // Writing the key's file is enough for the session to start.
     bgp_lab.write_key("key", KEY)?;
     check_served(&mut bgp_lab, &frr)?;
-    let before = epoch(&frr, over)?;
+    let before = session_number(&frr, over)?;
     assert!(before.is_some(), "{}", session(&frr, over)?);
 
     // With another key the session ends, and none is established.
     frr.configure(&["router bgp 65002", &format!("neighbor {} password other", over.appliance())])?;
     frr.query("clear bgp *")?;
-    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_gone(&mut bgp_lab, &frr, PREFIX4)?;
     frr.configure(&[
         "router bgp 65002",
         // Without TTL security FRR sends with TTL 3, as if it were at a greater distance than
@@ -104,7 +106,7 @@ fn test_authenticated(plane: Plane, over: Network) -> Outcome {
         &format!("neighbor {} password {KEY}", over.appliance()),
     ])?;
     wait_for_drops(&bgp_lab, "TcpExtTCPMinTTLDrop", || Ok(()))?;
-    assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
+    assert_eq!(session_number(&frr, over)?, None, "{}", session(&frr, over)?);
     frr.configure(&[
         "router bgp 65002",
         &format!("no neighbor {} ebgp-multihop 3", over.appliance()),
@@ -113,11 +115,11 @@ fn test_authenticated(plane: Plane, over: Network) -> Outcome {
     check_served(&mut bgp_lab, &frr)?;
     // Both sides change the key; the appliance by its file alone. It then drops what FRR sends, a
     // ROUTE-REFRESH here, and the session and its routes stay.
-    let before = epoch(&frr, over)?;
+    let before = session_number(&frr, over)?;
     bgp_lab.write_key("key", ROTATED)?;
     let request = || frr.query("clear bgp * soft in").map(drop);
     wait_for_drops(&bgp_lab, "TcpExtTCPMD5Failure", request)?;
-    assert_eq!(epoch(&frr, over)?, before, "{}", session(&frr, over)?);
+    assert_eq!(session_number(&frr, over)?, before, "{}", session(&frr, over)?);
     check_served(&mut bgp_lab, &frr)?;
     // FRR ends the session when its own password changes.
     let rotated = format!("neighbor {} password {ROTATED}", over.appliance());
@@ -125,7 +127,8 @@ fn test_authenticated(plane: Plane, over: Network) -> Outcome {
     check_served(&mut bgp_lab, &frr)
 }
 
-/// Waits until the appliance's kernel counts another dropped packet; `cause` causes one.
+/// Waits until the appliance's kernel counts another dropped packet. `cause` is called before each
+/// look at the counter, to cause one.
 fn wait_for_drops(
     bgp_lab: &BgpLab,
     counter: &str,

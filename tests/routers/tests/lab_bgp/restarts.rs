@@ -10,11 +10,11 @@ use tests::lab::container::WEIR;
 use tests::lab::settings::Plane;
 
 use crate::lab::{
-    BgpLab, FOUR, KEY, Network, Outcome, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor,
-    policy,
+    BgpLab, KEY, Network, Outcome, PREFIX4, PREFIX6, Plan, TIMEOUT, alone, assert_no_failures,
+    neighbor, policy,
 };
 use crate::routes::{
-    RouteMonitor, bird, epoch, frr, path, session, wait_for_bfd, wait_until_gone,
+    RouteMonitor, bird, frr, path, session, session_number, wait_for_bfd, wait_until_gone,
     wait_until_in_kernel, wait_until_present,
 };
 
@@ -28,6 +28,7 @@ enum End {
 }
 
 impl End {
+    /// Ends slowpath in this way.
     fn act(self, bgp_lab: &mut BgpLab) -> Outcome {
         match self {
             End::Killed => bgp_lab.weir.kill_slowpath()?,
@@ -68,7 +69,7 @@ fn restart_under_load(
     let answered = client.stats().right;
     std::thread::sleep(Duration::from_secs(2));
     client.wait_for(answered + 200, TIMEOUT)?;
-    for prefix in [FOUR, SIX] {
+    for prefix in [PREFIX4, PREFIX6] {
         wait_until_in_kernel(bgp_lab, prefix)?;
     }
     bgp_lab.weir.start_slowpath()?;
@@ -77,7 +78,7 @@ fn restart_under_load(
     client.wait_for(client.stats().right + 500, TIMEOUT)?;
     client.stop_requests();
     assert_no_failures(&client.finish()?);
-    for prefix in [FOUR, SIX] {
+    for prefix in [PREFIX4, PREFIX6] {
         assert_eq!(monitor.lost(prefix), 0, "{prefix} was removed: {}", monitor.log());
         wait_until_in_kernel(bgp_lab, prefix)?;
     }
@@ -86,20 +87,23 @@ fn restart_under_load(
 
 /// Returns whether FRR marks both routes as stale.
 fn is_stale(frr: &Frr) -> routers::Result<bool> {
-    let both = [path(frr, FOUR)?, path(frr, SIX)?];
+    let both = [path(frr, PREFIX4)?, path(frr, PREFIX6)?];
     Ok(both.iter().all(|path| path.as_ref().is_some_and(|path| path["stale"] == true)))
 }
 
 fn with_frr(plane: Plane, over: Network, end: End) -> Outcome {
     let mut bgp_lab = BgpLab::new(&Plan { plane, ..Plan::new(policy(&graceful_neighbor(over))) })?;
     let frr = frr(&bgp_lab, over, &["neighbor APPLIANCE bfd"])?;
-    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_present(&mut bgp_lab, &frr, SIX)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX6)?;
     wait_for_bfd(&frr, over)?;
-    let before = epoch(&frr, over)?;
+    let before = session_number(&frr, over)?;
     let gone = || {
         wait_for("stale routes at FRR", TIMEOUT, || {
-            Ok((is_stale(&frr)? && epoch(&frr, over)?.is_none(), session(&frr, over)?.to_string()))
+            Ok((
+                is_stale(&frr)? && session_number(&frr, over)?.is_none(),
+                session(&frr, over)?.to_string(),
+            ))
         })?;
         Ok(())
     };
@@ -109,7 +113,7 @@ fn with_frr(plane: Plane, over: Network, end: End) -> Outcome {
             let restart = &state["gracefulRestartInfo"];
             let ended = &restart["endOfRibRecv"];
             let all = ["ipv4Unicast", "ipv6Unicast"].iter().all(|family| ended[family] == true);
-            let fresh = [path(&frr, FOUR)?, path(&frr, SIX)?]
+            let fresh = [path(&frr, PREFIX4)?, path(&frr, PREFIX6)?]
                 .iter()
                 .all(|path| path.as_ref().is_some_and(|path| path["stale"] != true));
             Ok((all && fresh && state["bgpState"] == "Established", state.to_string()))
@@ -122,7 +126,7 @@ fn with_frr(plane: Plane, over: Network, end: End) -> Outcome {
         Ok(())
     };
     restart_under_load(&mut bgp_lab, end, gone, back)?;
-    assert_ne!(epoch(&frr, over)?, before);
+    assert_ne!(session_number(&frr, over)?, before);
     wait_for_bfd(&frr, over)
 }
 
@@ -149,7 +153,8 @@ fn with_bird(over: Network, end: End) -> Outcome {
     restart_with_bird(bgp_lab, over, end, "")
 }
 
-/// Tests a restart with BFD and graceful restart; `options` are further ones of BIRD's protocol.
+/// Tests a restart with BFD and graceful restart; `options` are further options of BIRD's BGP
+/// protocol.
 fn restart_with_bird(mut bgp_lab: BgpLab, over: Network, end: End, options: &str) -> Outcome {
     let bird = bird(&bgp_lab, over, &format!("bfd graceful; {options}"))?;
     let shows = |what: &str, present: &[&str], absent: &[&str]| -> Outcome {
@@ -161,7 +166,7 @@ fn restart_with_bird(mut bgp_lab: BgpLab, over: Network, end: End, options: &str
         Ok(())
     };
     let stale = "Neighbor graceful restart active";
-    for prefix in [FOUR, SIX] {
+    for prefix in [PREFIX4, PREFIX6] {
         wait_until_in_kernel(&bgp_lab, prefix)?;
     }
     shows("the session at BIRD", &["Established"], &[stale])?;
@@ -187,8 +192,9 @@ fn bird_keeps_forwarding_while_slowpath_is_killed_and_restarts() -> Outcome {
     with_bird(Network::DataPort, End::Killed)
 }
 
-/// What BGP needs of the kernel, under the restrictions of slowpath's unit: port 179 without root,
-/// TCP-MD5, TTL security, and BFD's sockets. (FRR uses multihop BFD where TTL security is on.)
+/// Tests that slowpath's unit permits what BGP needs of the kernel: port 179 without root, TCP-MD5,
+/// TTL security, and the sockets of single-hop BFD. (The router is BIRD, because FRR uses multihop
+/// BFD where TTL security is on.)
 #[test]
 fn bird_keeps_forwarding_while_slowpath_is_killed_under_its_unit() -> Outcome {
     let _alone = alone();
@@ -215,39 +221,39 @@ fn bird_keeps_forwarding_while_slowpath_is_upgraded() -> Outcome {
 
 /// Tests a router without graceful restart, which withdraws the routes as soon as the session ends
 /// and has them again once slowpath runs. Meanwhile fastpath keeps serving packets.
-fn plain(end: End) -> Outcome {
+fn without_graceful_restart(end: End) -> Outcome {
     let over = Network::DataPort;
     let mut bgp_lab = BgpLab::new(&Plan::new(policy(&neighbor(over, &json!({})))))?;
     let frr = frr(&bgp_lab, over, &[])?;
-    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
     end.act(&mut bgp_lab)?;
-    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_gone(&mut bgp_lab, &frr, SIX)?;
+    wait_until_gone(&mut bgp_lab, &frr, PREFIX4)?;
+    wait_until_gone(&mut bgp_lab, &frr, PREFIX6)?;
     // Traffic that reaches the appliance by a static route is served.
     bgp_lab.router.ip(&["route replace 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
     let stats = bgp_lab.load(200, Duration::ZERO)?.finish()?;
     assert_no_failures(&stats);
     bgp_lab.router.ip(&["route del 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
     bgp_lab.weir.start_slowpath()?;
-    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_present(&mut bgp_lab, &frr, SIX)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX6)?;
     bgp_lab.check_responses()
 }
 
 #[test]
 fn a_router_without_graceful_restart_withdraws_while_slowpath_is_killed() -> Outcome {
     let _alone = alone();
-    plain(End::Killed)
+    without_graceful_restart(End::Killed)
 }
 
 #[test]
 fn a_router_without_graceful_restart_withdraws_while_slowpath_is_upgraded() -> Outcome {
     let _alone = alone();
-    plain(End::Interrupted)
+    without_graceful_restart(End::Interrupted)
 }
 
 /// slowpath restarts and finds that the data plane has ended. The router must then drop the routes
-/// that it kept, long before the restart time of 300 s expires.
+/// that it kept: within [`TIMEOUT`], long before the restart time of 300 s expires.
 #[test]
 fn a_restart_without_a_working_plane_removes_the_retained_routes() -> Outcome {
     let _alone = alone();
@@ -260,18 +266,18 @@ fn a_restart_without_a_working_plane_removes_the_retained_routes() -> Outcome {
         )))
     })?;
     let frr = frr(&bgp_lab, over, &[])?;
-    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_present(&mut bgp_lab, &frr, SIX)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX6)?;
     bgp_lab.weir.kill_slowpath()?;
     wait_for("stale routes at FRR", TIMEOUT, || Ok((is_stale(&frr)?, String::new())))?;
     bgp_lab.weir.kill_fastpath()?;
     bgp_lab.weir.start_slowpath()?;
-    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_gone(&mut bgp_lab, &frr, SIX)?;
-    assert!(epoch(&frr, over)?.is_some(), "the session is up: {}", session(&frr, over)?);
+    wait_until_gone(&mut bgp_lab, &frr, PREFIX4)?;
+    wait_until_gone(&mut bgp_lab, &frr, PREFIX6)?;
+    assert!(session_number(&frr, over)?.is_some(), "the session is up: {}", session(&frr, over)?);
     bgp_lab.weir.start_fastpath()?;
-    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_present(&mut bgp_lab, &frr, SIX)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX4)?;
+    wait_until_present(&mut bgp_lab, &frr, PREFIX6)?;
     bgp_lab.weir.wait_until_able()?;
     bgp_lab.check_responses()
 }

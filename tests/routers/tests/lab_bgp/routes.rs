@@ -10,7 +10,7 @@ use serde_json::Value;
 use tests::lab::folder::Folder;
 use tests::lab::process::Process;
 
-use crate::lab::{BgpLab, HOPS, Network, OUR_ASN, Outcome, SIX, THEIR_ASN, TIMEOUT};
+use crate::lab::{BgpLab, NEXT_HOPS, Network, OUR_ASN, Outcome, PREFIX6, THEIR_ASN, TIMEOUT};
 
 /// Starts FRR with a BGP session over one network. `lines` are further lines of its BGP
 /// configuration, in which `APPLIANCE` is replaced by the appliance's address.
@@ -61,8 +61,9 @@ pub fn session(frr: &Frr, over: Network) -> routers::Result<Value> {
     Ok(frr.json(&format!("show bgp neighbors {}", over.appliance()))?[over.appliance()].clone())
 }
 
-/// Returns a number that differs for each session; `None` without a session.
-pub fn epoch(frr: &Frr, over: Network) -> routers::Result<Option<u64>> {
+/// Returns how often FRR has established its session with the appliance, a number that identifies
+/// the current session; `None` while the session is not established.
+pub fn session_number(frr: &Frr, over: Network) -> routers::Result<Option<u64>> {
     let state = session(frr, over)?;
     let up = state["bgpState"] == "Established";
     Ok(state["connectionsEstablished"].as_u64().filter(|_| up))
@@ -113,7 +114,7 @@ pub fn wait_until_gone(bgp_lab: &mut BgpLab, frr: &Frr, prefix: &str) -> Outcome
 
 /// Returns the next hop of a frontend's prefix: the data port's address of the same family.
 fn hop(prefix: &str) -> &'static str {
-    if prefix == SIX { HOPS[1] } else { HOPS[0] }
+    if prefix == PREFIX6 { NEXT_HOPS[1] } else { NEXT_HOPS[0] }
 }
 
 /// Waits until FRR reports BFD with the appliance as up.

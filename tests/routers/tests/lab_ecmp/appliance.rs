@@ -217,8 +217,8 @@ state = {state:?}
         Ok(last)
     }
 
-    /// Waits until the appliance's packet counters since its start balance, and returns them. BFD
-    /// packets never stop, so a poll may observe a packet that is only partly counted.
+    /// Waits until the packet counters since the appliance was first able balance, and returns
+    /// them. BFD packets never stop, so a poll may observe a packet that is only partly counted.
     pub fn balanced_totals(&mut self) -> Result<Totals> {
         let before = self.before.clone();
         let (address, router) = (self.address, self.router.clone());

@@ -39,7 +39,7 @@ const NEW: u64 = 60;
 
 /// How long a drain announces GRACEFUL_SHUTDOWN before it withdraws: longer than the checks in the
 /// meantime take.
-const SHUTDOWN: Duration = Duration::from_secs(15);
+const GRACEFUL_SHUTDOWN: Duration = Duration::from_secs(15);
 
 /// Waits until each client has made progress, and asserts that each appliance received more than
 /// 5 % of the packets meanwhile.
@@ -262,7 +262,8 @@ fn check_losses_at_return(fleet: &Fleet, traffic: &Traffic) -> Outcome {
 #[test]
 fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows() -> Outcome {
     let _alone = alone();
-    let plan = Plan { graceful_shutdown: SHUTDOWN, ..Plan::new(Mode::Nat, SessionPort::Data) };
+    let plan =
+        Plan { graceful_shutdown: GRACEFUL_SHUTDOWN, ..Plan::new(Mode::Nat, SessionPort::Data) };
     let mut fleet = Fleet::start(&plan)?;
     let traffic = fleet.steady_traffic()?;
     assert_both_carry(&fleet, &traffic)?;
@@ -277,11 +278,11 @@ fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows(
     // keeps no flow state.
     assert_eq!(fleet.announced(1)?.as_deref(), Some("graceful-shutdown"));
     assert_own_connections_lost(&fleet, &traffic, flows)?;
-    wait_for("the withdrawal", SHUTDOWN + DEFAULT_TIMEOUT, || {
+    wait_for("the withdrawal", GRACEFUL_SHUTDOWN + DEFAULT_TIMEOUT, || {
         let announced = fleet.announced(1)?;
         Ok((announced.is_none(), format!("{announced:?}")))
     })?;
-    assert!(begun.elapsed() >= SHUTDOWN, "withdrawn after {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= GRACEFUL_SHUTDOWN, "withdrawn after {:?}", begun.elapsed());
     assert_eq!(traffic.lost(), flows, "the withdrawal loses no further connection");
 
     fleet.appliances[0].undo_drain()?;

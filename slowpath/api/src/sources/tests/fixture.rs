@@ -33,14 +33,14 @@ use crate::sources::tick;
 use crate::{Api, Control, Outcome, Problem, Role, Wait, router};
 
 /// A control loop for tests: clock, configuration, and the outcome that waiters receive.
-pub struct Clock {
+pub struct TestControl {
     now: Mutex<Now>,
     pub settings: Mutex<Settings>,
     pub outcome: Mutex<Option<Outcome>>,
     pub waits: Mutex<Vec<Wait>>,
 }
 
-impl Control for Clock {
+impl Control for TestControl {
     fn tables(&self) -> (Tables, Arc<Appliance>) {
         (Writer::new().tables(), Arc::default())
     }
@@ -67,7 +67,7 @@ impl Control for Clock {
 pub struct Fixture {
     runtime: Runtime,
     memory_disk: MemoryDisk,
-    pub clock: Arc<Clock>,
+    pub control: Arc<TestControl>,
     pub store: Arc<Shared<AnyDisk>>,
     api: Api,
     pub writer: Writer,
@@ -86,12 +86,12 @@ pub struct SourceReport {
     pub session: Option<Value>,
 }
 
-fn api(memory_disk: &MemoryDisk, clock: &Arc<Clock>) -> Api {
+fn api(memory_disk: &MemoryDisk, control: &Arc<TestControl>) -> Api {
     let disk: AnyDisk = Box::new(memory_disk.clone());
     let store = Arc::new(Shared::new(Store::open(disk)));
     drop(store.start().unwrap());
-    let sources = Sources::new(clock.sources(), &store.objects(), clock.now());
-    let control = Arc::clone(clock) as _;
+    let sources = Sources::new(control.sources(), &store.objects(), control.now());
+    let control = Arc::clone(control) as _;
     let (documents, audit) = (Arc::default(), Audit::default());
     let sources = Arc::new(Mutex::new(sources));
     Api { store, control, sources, documents, audit, credentials: None }
@@ -102,19 +102,19 @@ impl Fixture {
         let memory_disk = MemoryDisk::default();
         let wall = UNIX_EPOCH + Duration::from_secs(1 << 30);
         let own = vec![Source::new("file")];
-        let clock = Arc::new(Clock {
+        let control = Arc::new(TestControl {
             now: Mutex::new(Now { steady: Instant::now(), wall }),
             settings: Mutex::new(Settings { own, ..Settings::default() }),
             outcome: Mutex::new(None),
             waits: Mutex::default(),
         });
-        let api = api(&memory_disk, &clock);
+        let api = api(&memory_disk, &control);
         let precedence = Precedence::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Fixture {
             runtime,
             memory_disk,
-            clock,
+            control,
             store: Arc::clone(&api.store),
             api,
             writer: Writer::new(),
@@ -127,9 +127,9 @@ impl Fixture {
     /// Ends the process and starts another on the same disk. The wall clock is set forward by ten
     /// days, which must not expire a lease.
     pub fn restart(&mut self) {
-        self.clock.now.lock().wall += Duration::from_secs(10 * 86_400);
+        self.control.now.lock().wall += Duration::from_secs(10 * 86_400);
         self.store.close();
-        self.api = api(&self.memory_disk, &self.clock);
+        self.api = api(&self.memory_disk, &self.control);
         self.store = Arc::clone(&self.api.store);
         self.writer = Writer::new();
         self.reflector = Reflector::new(self.precedence.clone(), ArmName::Egress);
@@ -144,13 +144,13 @@ impl Fixture {
 
     /// Changes the configuration of a source.
     pub fn set(&mut self, source: &str, setting: Setting) {
-        self.clock.settings.lock().sources.insert(Source::new(source), setting);
+        self.control.settings.lock().sources.insert(Source::new(source), setting);
     }
 
     /// Sets the precedence of sources, highest first.
     pub fn prefer(&mut self, order: &[&str]) {
         self.precedence = Precedence::new(order.iter().map(|name| Source::new(name)));
-        let mut to = self.writer.begin(self.clock.now().wall);
+        let mut to = self.writer.begin(self.control.now().wall);
         let objects = self.store.objects();
         self.reflector.set_precedence(self.precedence.clone(), &objects, &mut to);
         to.commit();
@@ -161,7 +161,7 @@ impl Fixture {
         for _ in 0..seconds {
             let second = Duration::from_secs(1);
             {
-                let mut now = self.clock.now.lock();
+                let mut now = self.control.now.lock();
                 *now = Now { steady: now.steady + second, wall: now.wall + second };
             }
             tick(&self.api);
@@ -178,7 +178,7 @@ impl Fixture {
     fn reflect(&mut self, events: &[Event]) {
         let objects = self.store.objects();
         self.applied_revision = objects.revision();
-        let mut to = self.writer.begin(self.clock.now().wall);
+        let mut to = self.writer.begin(self.control.now().wall);
         self.reflector.apply(&objects, events, &mut to);
         to.commit();
     }

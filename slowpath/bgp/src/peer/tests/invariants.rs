@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 
 use super::*;
-use crate::session::negotiate::{OmitCapabilities, local_open};
 use crate::wire::write::end_of_rib;
 use crate::wire::{Family, Framer, Kind, Notification, Refresh, RefreshKind, frame};
 
@@ -13,11 +12,15 @@ use crate::wire::{Family, Framer, Kind, Notification, Refresh, RefreshKind, fram
 #[derive(Default)]
 struct ObservedConnection {
     closed: bool,
+    /// Types of the messages that the state machine sent.
     kinds: Vec<Kind>,
+    /// Number of KEEPALIVEs that it received.
     keepalives_in: usize,
+    /// Number of OPENs that it received.
     opens_in: usize,
 }
 
+/// A state machine, and what its actions show.
 struct Observer {
     peer: Peer,
     now: Instant,
@@ -36,7 +39,7 @@ impl Observer {
                     assert!(self.attempt, "{context}: abandons an attempt that it did not start");
                     self.attempt = false;
                 }
-                Action::Send(id, octets) => self.sends(id, &octets, context),
+                Action::Send(id, octets) => self.check_sent(id, &octets, context),
                 Action::Close(id) => {
                     let connection = self.connections.get_mut(&id).expect("a known connection");
                     assert!(!connection.closed, "{context}: closes {id} twice");
@@ -48,11 +51,12 @@ impl Observer {
         self.check(context);
     }
 
-    fn sends(&mut self, id: ConnectionId, octets: &[u8], context: &str) {
+    /// Checks a message that the state machine sends.
+    fn check_sent(&mut self, id: ConnectionId, octets: &[u8], context: &str) {
         let connection = self.connections.get_mut(&id).expect("a known connection");
         assert!(!connection.closed, "{context}: sends on {id} after closing it");
         let mut framer = Framer::default();
-        framer.extend();
+        framer.accept_extended_messages();
         framer.push(octets);
         let (kind, _) = framer.next_message().unwrap().expect("a complete message");
         assert!(framer.next_message().unwrap().is_none());
@@ -72,6 +76,7 @@ impl Observer {
         connection.kinds.push(kind);
     }
 
+    /// Checks deadline, connections and status after a step.
     fn check(&self, context: &str) {
         // The longest timer is the send hold timer.
         let longest = self.now + Duration::from_secs(480);
@@ -96,18 +101,18 @@ impl Observer {
 /// Returns valid and invalid messages that a peer may send.
 fn messages() -> Vec<Vec<u8>> {
     let mut remote = settings(2, 1, 64_501, 64_500);
-    let plain = local_open(&remote, &OmitCapabilities::default(), false).write();
+    let plain = open_of(&remote).write();
     remote.graceful_restart = Some(graceful_restart());
-    let with = local_open(&remote, &OmitCapabilities::default(), true).write();
+    let graceful = restarted_open_of(&remote).write();
     remote.identifier = Ipv4Addr::new(1, 1, 1, 1);
     remote.hold = Duration::from_secs(3);
-    let lower = local_open(&remote, &OmitCapabilities::default(), true).write();
+    let lower_identifier = restarted_open_of(&remote).write();
     remote.local_asn = 1;
-    let other_as = local_open(&remote, &OmitCapabilities::default(), true).write();
+    let other_as = restarted_open_of(&remote).write();
     vec![
         plain,
-        with,
-        lower,
+        graceful,
+        lower_identifier,
         other_as,
         frame::keepalive(),
         frame::keepalive(),

@@ -1,7 +1,6 @@
 //! Tests of single rules: one state machine against handwritten messages.
 
 use super::*;
-use crate::session::negotiate::{OmitCapabilities, local_open};
 use crate::wire::capability::{Capability, code};
 use crate::wire::notification::cease;
 use crate::wire::{Family, Framer, Kind, Notification, Open, Refresh, RefreshKind, frame};
@@ -31,7 +30,7 @@ fn router_open(change: impl FnOnce(&mut Settings)) -> Open {
     let mut remote = settings(2, 1, 64_501, 64_500);
     remote.graceful_restart = Some(graceful_restart());
     change(&mut remote);
-    local_open(&remote, &OmitCapabilities::default(), false)
+    open_of(&remote)
 }
 
 impl Fixture {
@@ -66,7 +65,7 @@ impl Fixture {
     /// Takes the messages that were sent on `connection` since the last call.
     fn sent(&mut self, connection: ConnectionId) -> Vec<(Kind, Vec<u8>)> {
         let mut framer = Framer::default();
-        framer.extend();
+        framer.accept_extended_messages();
         self.actions.retain(|action| match action {
             Action::Send(id, octets) if *id == connection => {
                 framer.push(octets);
@@ -463,7 +462,7 @@ fn shutdown_sends_a_message_and_a_hard_reset_with_graceful_restart() {
 }
 
 #[test]
-fn reset_reconnects_and_restart_sends_nothing() {
+fn each_stop_but_a_restart_sends_its_subcode_and_a_reset_reconnects() {
     let mut fixture = established(local_settings(), |_| {});
     fixture.sent(1);
     fixture.step(Event::Stop(Stop::Reset(String::new())));

@@ -1,15 +1,15 @@
-//! Tests of two state machines over simulated connections. Octets arrive late, in pieces, but in
-//! order; connections are cut; both sides connect at the same time. In the end there is always one
-//! connection, and both sides have the desired routes.
+//! Tests of two state machines over simulated connections. Octets arrive late and in pieces, but in
+//! order; connections are cut; both sides connect at the same time. Each test ends with exactly one
+//! connection and with the desired routes at both sides.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 
 use super::*;
-use crate::wire::Context;
+use crate::wire::DecodeContext;
 
-/// An event in flight to one side.
+/// An event on its way to one side.
 #[derive(Debug)]
 enum InFlight {
     Accepted(ConnectionId, Direction),
@@ -149,9 +149,9 @@ impl Pair {
     fn learn(&mut self, at: usize, id: ConnectionId, octets: &[u8]) {
         let side = &mut self.sides[at];
         let framer = side.framers.entry(id).or_default();
-        framer.extend();
+        framer.accept_extended_messages();
         framer.push(octets);
-        let context = Context { four_octet: true, ..Context::default() };
+        let context = DecodeContext { four_octet: true, ..DecodeContext::default() };
         while let Ok(Some((kind, body))) = framer.next_message() {
             match Message::read(kind, &body, &context) {
                 Ok(Message::Open(_)) => side.learned = Learned::default(),
@@ -192,8 +192,8 @@ impl Pair {
         }
     }
 
-    /// Cuts connections at random. The end at which a connection is cut is not informed; the other
-    /// end is informed later, unless the connection is cut there as well.
+    /// Cuts connections at random. The side at which a connection is cut gets no event; the other
+    /// side gets [`Event::Closed`] later, unless the connection is cut there as well.
     fn cut(&mut self) {
         for at in 0..2 {
             let open: Vec<ConnectionId> = self.sides[at].open.iter().copied().collect();

@@ -1,7 +1,7 @@
 //! Tests of OPEN validation and of negotiation.
 
 use super::*;
-use crate::peer::tests::{graceful_restart, settings};
+use crate::peer::tests::{graceful_restart, open_of, settings};
 
 /// Modifies settings.
 type Change = fn(&mut Settings);
@@ -11,10 +11,10 @@ fn pair() -> (Settings, Settings) {
     (settings(1, 2, 64_500, 64_501), settings(2, 1, 64_501, 64_500))
 }
 
-/// Returns the parameters that `local` negotiates with `remote`, or its rejection.
+/// Returns the parameters that `local` negotiates with `remote`, or the NOTIFICATION with which
+/// `local` rejects the OPEN of `remote`.
 fn agree(local: &Settings, remote: &Settings) -> Result<Negotiated, Notification> {
-    let open = |settings: &Settings| local_open(settings, &OmitCapabilities::default(), false);
-    negotiate(local, &open(local), &open(remote))
+    negotiate(local, &open_of(local), &open_of(remote))
 }
 
 #[test]
@@ -50,14 +50,13 @@ fn two_equal_speakers_negotiate_all_capabilities() {
 #[test]
 fn speaker_without_capabilities_gets_plain_rfc_4271() {
     let (local, remote) = pair();
-    let mut open = local_open(&remote, &OmitCapabilities::default(), false);
+    let mut open = open_of(&remote);
     open.capabilities.clear();
-    let agreed =
-        negotiate(&local, &local_open(&local, &OmitCapabilities::default(), false), &open).unwrap();
+    let agreed = negotiate(&local, &open_of(&local), &open).unwrap();
     assert_eq!(agreed.families, [Family::Ipv4Unicast]);
     let encode_context = agreed.encode_context(&local);
     assert!(!encode_context.four_octet && !encode_context.extended_next_hop);
-    assert_eq!(encode_context.limit, MESSAGE);
+    assert_eq!(encode_context.limit, MAX_MESSAGE);
     assert!(!agreed.route_refresh && agreed.graceful_restart.is_none() && !agreed.long_lived);
 }
 
@@ -140,13 +139,12 @@ fn extended_next_hop_requires_both_sides() {
 fn last_graceful_restart_capability_applies() {
     let (mut local, remote) = pair();
     local.graceful_restart = Some(graceful_restart());
-    let mut open = local_open(&remote, &OmitCapabilities::default(), false);
+    let mut open = open_of(&remote);
     for (time, restarted) in [(7, false), (9, true)] {
         let restart = GracefulRestart { time, restarted, ..GracefulRestart::default() };
         open.capabilities.push(Capability::GracefulRestart(restart));
     }
-    let agreed =
-        negotiate(&local, &local_open(&local, &OmitCapabilities::default(), false), &open).unwrap();
+    let agreed = negotiate(&local, &open_of(&local), &open).unwrap();
     assert_eq!(agreed.graceful_restart, Some(Duration::from_secs(9)));
     assert!(agreed.peer_restarted && !agreed.notification);
 }

@@ -11,7 +11,6 @@ use super::netgauze::parse;
 use super::write::{EncodeContext, end_of_rib};
 use super::*;
 use crate::peer::settings::Settings;
-use crate::session::negotiate::{OmitCapabilities, local_open};
 
 fn attributes(next_hop: &str) -> Attributes {
     let mut attributes = Attributes::new(next_hop.parse().unwrap());
@@ -41,7 +40,7 @@ fn messages() -> Vec<(Vec<u8>, Vec<ExpectedField>)> {
     let mut restart = crate::peer::tests::after_restart();
     restart.long_lived = Some(std::time::Duration::from_secs(86_400));
     settings.graceful_restart = Some(restart);
-    let open = local_open(&settings, &OmitCapabilities::default(), true).write();
+    let open = crate::peer::tests::restarted_open_of(&settings).write();
     let extended = EncodeContext { extended_next_hop: true, ..encode_context() };
     let mut gone: Vec<IpNet> = vec!["198.51.100.0/24".parse().unwrap()];
     let mut gone_v6: Vec<IpNet> = vec!["2001:db8:5::/48".parse().unwrap()];
@@ -133,7 +132,7 @@ fn fields(name: &str, value: &Value, found: &mut Vec<(String, String)>) {
 /// Returns the fields of each message as decoded by tshark, each message in a TCP segment of its
 /// own.
 fn dissect(messages: &[Vec<u8>]) -> Vec<Vec<(String, String)>> {
-    let folder = std::env::temp_dir().join(format!("bgp-readers-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("bgp-decoders-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (hex, capture) = (folder.join("hex"), folder.join("pcap"));
     let mut text = String::new();

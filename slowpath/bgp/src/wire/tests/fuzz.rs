@@ -1,5 +1,5 @@
-//! Random input neither panics nor breaks an invariant of the harnesses. Seeded, so that failures
-//! are reproducible.
+//! Tests that random input causes no panic and violates no invariant of the harnesses. The random
+//! numbers have fixed seeds, so that failures are reproducible.
 
 use fastrand::Rng;
 
@@ -50,7 +50,7 @@ fn mutated_samples_keep_decoder_invariants() {
             }
         }
         // Half of the messages get a valid marker and length, so that the body is decoded.
-        if rng.u64(..2) == 0 && octets.len() >= HEAD {
+        if rng.u64(..2) == 0 && octets.len() >= HEADER_SIZE {
             octets[..16].fill(0xff);
             let length = octets.len() as u16;
             octets[16..18].copy_from_slice(&length.to_be_bytes());
@@ -67,7 +67,7 @@ fn random_bodies_keep_decoder_invariants() {
         let few = 1 + rng.u64(..255);
         let body: Vec<u8> = (0..length).map(|_| rng.u64(..few) as u8).collect();
         let mut octets = vec![0xff; 16];
-        octets.extend_from_slice(&((HEAD + length) as u16).to_be_bytes());
+        octets.extend_from_slice(&((HEADER_SIZE + length) as u16).to_be_bytes());
         octets.push(1 + rng.u8(..5));
         octets.extend(body);
         harness(&octets);
@@ -78,7 +78,7 @@ fn random_bodies_keep_decoder_invariants() {
 fn truncated_samples_keep_decoder_invariants() {
     for sample in samples() {
         harness(&sample);
-        for end in HEAD..sample.len() {
+        for end in HEADER_SIZE..sample.len() {
             let mut octets = sample[..end].to_vec();
             octets[16..18].copy_from_slice(&(end as u16).to_be_bytes());
             harness(&octets);

@@ -1,6 +1,6 @@
 //! Golden messages, encoded by hand from the RFCs.
 
-use super::Context;
+use super::DecodeContext;
 use super::attribute::SEQUENCE;
 use super::write::{self, EncodeContext};
 use super::*;
@@ -26,17 +26,17 @@ pub(crate) fn message(kind: u8, body: &str) -> Vec<u8> {
 }
 
 /// Decodes one complete message.
-pub(crate) fn read(octets: &[u8], context: &Context) -> Result<Message, Fault> {
+pub(crate) fn read(octets: &[u8], context: &DecodeContext) -> Result<Message, Fault> {
     let mut framer = Framer::default();
-    framer.extend();
+    framer.accept_extended_messages();
     framer.push(octets);
     let (kind, body) = framer.next_message()?.expect("a complete message");
     Message::read(kind, &body, context)
 }
 
 /// Context of an external session with 4-octet AS numbers.
-pub(crate) const FOUR: Context =
-    Context { four_octet: true, internal: false, extended_next_hop: false };
+pub(crate) const FOUR_OCTET_AS: DecodeContext =
+    DecodeContext { four_octet: true, internal: false, extended_next_hop: false };
 
 pub(crate) fn encode_context() -> EncodeContext {
     EncodeContext {
@@ -44,7 +44,7 @@ pub(crate) fn encode_context() -> EncodeContext {
         internal: false,
         four_octet: true,
         extended_next_hop: false,
-        limit: MESSAGE,
+        limit: MAX_MESSAGE,
         peer: [192, 0, 2, 2].into(),
     }
 }
@@ -56,7 +56,7 @@ fn prefixes(texts: &[&str]) -> Vec<IpNet> {
 #[test]
 fn keepalive_is_a_header_only() {
     assert_eq!(frame::keepalive(), message(4, ""));
-    assert_eq!(read(&message(4, ""), &FOUR), Ok(Message::Keepalive));
+    assert_eq!(read(&message(4, ""), &FOUR_OCTET_AS), Ok(Message::Keepalive));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn open_with_all_capabilities_round_trips() {
          0506 000100010002  400a c078 00010180 00020100  4707 00020180 015180",
     );
     assert_eq!(open.write(), expected);
-    assert_eq!(read(&expected, &FOUR), Ok(Message::Open(open)));
+    assert_eq!(read(&expected, &FOUR_OCTET_AS), Ok(Message::Open(open)));
 }
 
 #[test]
@@ -104,10 +104,10 @@ fn long_optional_parameters_use_the_extended_format() {
     let written = open.write();
     // RFC 9072 section 2: 255, 255, then 2-octet lengths.
     assert_eq!(written[28..35], octets("ff ff 0135 02 0132"));
-    assert_eq!(read(&written, &FOUR), Ok(Message::Open(open)));
+    assert_eq!(read(&written, &FOUR_OCTET_AS), Ok(Message::Open(open)));
     // The extended format is also valid for short parameters.
     let short = message(1, "04 fde9 005a 0a000001 ff ff 0005 02 0002 0200");
-    let Ok(Message::Open(open)) = read(&short, &FOUR) else { panic!("an OPEN") };
+    let Ok(Message::Open(open)) = read(&short, &FOUR_OCTET_AS) else { panic!("an OPEN") };
     assert_eq!(open.capabilities, [Capability::RouteRefresh]);
 }
 
@@ -131,7 +131,7 @@ fn ipv4_announcement_matches_the_golden_message() {
     );
     assert_eq!(written, expected);
     assert!(left.is_empty());
-    let Ok(Message::Update(update)) = read(&expected, &FOUR) else { panic!("an UPDATE") };
+    let Ok(Message::Update(update)) = read(&expected, &FOUR_OCTET_AS) else { panic!("an UPDATE") };
     assert_eq!(update.announced, announced);
     assert_eq!(update.path.as_path, Some(vec![(SEQUENCE, vec![65_001, 65_001])]));
     assert_eq!(update.path.communities, attributes.communities);
@@ -158,7 +158,7 @@ fn two_octet_peer_gets_as4_path_in_addition() {
     let body = "0000 001b 40 01 01 00  40 02 04 02 01 5ba0  40 03 04 c0000209
                 c0 11 06 02 01 fa56ea00  20 cb00710a";
     assert_eq!(written, message(2, body));
-    let Ok(Message::Update(update)) = read(&written, &Context::default()) else { panic!() };
+    let Ok(Message::Update(update)) = read(&written, &DecodeContext::default()) else { panic!() };
     assert_eq!(update.path.as_path, Some(vec![(SEQUENCE, vec![4_200_000_000])]));
 }
 
@@ -167,7 +167,7 @@ fn as4_path_is_merged_behind_leading_two_octet_segments() {
     // AS_PATH 100 200 23456 23456 and AS4_PATH 70000 80000 (RFC 6793 section 4.2.3).
     let body = "0000 0025 40 01 01 00  40 02 0a 02 04 0064 00c8 5ba0 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
-    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &DecodeContext::default()) else {
         panic!("an UPDATE")
     };
     let path = vec![(SEQUENCE, vec![100, 200]), (SEQUENCE, vec![70_000, 80_000])];
@@ -175,7 +175,7 @@ fn as4_path_is_merged_behind_leading_two_octet_segments() {
     // AS_PATH 100 {1 2} 23456: a set counts as one.
     let body = "0000 0025 40 01 01 00  40 02 0e 02 01 0064 01 02 0001 0002 02 01 5ba0
                 40 03 04 c0000209  c0 11 06 02 01 00011170  20 cb00710a";
-    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &DecodeContext::default()) else {
         panic!("an UPDATE")
     };
     let path = vec![(SEQUENCE, vec![100]), (1, vec![1, 2]), (SEQUENCE, vec![70_000])];
@@ -183,7 +183,7 @@ fn as4_path_is_merged_behind_leading_two_octet_segments() {
     // An AS4_PATH longer than the AS_PATH is ignored.
     let body = "0000 001f 40 01 01 00  40 02 04 02 01 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
-    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &DecodeContext::default()) else {
         panic!("an UPDATE")
     };
     assert_eq!(update.path.as_path, Some(vec![(SEQUENCE, vec![23_456])]));
@@ -205,7 +205,7 @@ fn ipv6_prefixes_use_multiprotocol_attributes_placed_first() {
     let mut left = prefixes(&["2001:db8:1::/48", "::/0"]);
     let (written, _) = encode_context().withdraw(Family::Ipv6Unicast, &mut left);
     assert_eq!(written, message(2, "0000 000f 90 0f 000b 0002 01 00 30 20010db80001"));
-    let Ok(Message::Update(update)) = read(&written, &FOUR) else { panic!("an UPDATE") };
+    let Ok(Message::Update(update)) = read(&written, &FOUR_OCTET_AS) else { panic!("an UPDATE") };
     assert_eq!(update.withdrawn, prefixes(&["::/0", "2001:db8:1::/48"]));
 }
 
@@ -225,11 +225,11 @@ fn ipv4_prefix_with_ipv6_next_hop_uses_mp_reach() {
          40 01 01 00   40 02 06 02 01 0000fde9",
     );
     assert_eq!(written, expected);
-    let context = Context { extended_next_hop: true, ..FOUR };
+    let context = DecodeContext { extended_next_hop: true, ..FOUR_OCTET_AS };
     let Ok(Message::Update(update)) = read(&expected, &context) else { panic!("an UPDATE") };
     assert_eq!((update.announced, update.path.next_hop), (announced, Some(attributes.next_hop)));
     // If RFC 8950 was not negotiated, the prefixes cannot be parsed.
-    let Ok(Message::Update(update)) = read(&expected, &FOUR) else { panic!("an UPDATE") };
+    let Ok(Message::Update(update)) = read(&expected, &FOUR_OCTET_AS) else { panic!("an UPDATE") };
     assert_eq!(update.disabled, Some(Family::Ipv4Unicast));
 }
 
@@ -238,7 +238,7 @@ fn end_of_rib_marker_of_each_family_round_trips() {
     assert_eq!(write::end_of_rib(Family::Ipv4Unicast), message(2, "0000 0000"));
     assert_eq!(write::end_of_rib(Family::Ipv6Unicast), message(2, "0000 0006 80 0f 03 0002 01"));
     for family in Family::ALL {
-        let Ok(Message::Update(update)) = read(&write::end_of_rib(family), &FOUR) else {
+        let Ok(Message::Update(update)) = read(&write::end_of_rib(family), &FOUR_OCTET_AS) else {
             panic!("an UPDATE")
         };
         let expected = ReceivedUpdate { end_of_rib: Some(family), ..ReceivedUpdate::default() };
@@ -246,7 +246,9 @@ fn end_of_rib_marker_of_each_family_round_trips() {
     }
     // An UPDATE that withdraws a prefix is no End-of-RIB.
     let body = "0001 00 0006 80 0f 03 0002 01";
-    let Ok(Message::Update(update)) = read(&message(2, body), &FOUR) else { panic!("an UPDATE") };
+    let Ok(Message::Update(update)) = read(&message(2, body), &FOUR_OCTET_AS) else {
+        panic!("an UPDATE")
+    };
     assert_eq!((update.end_of_rib, update.withdrawn.len()), (None, 1));
 }
 
@@ -261,7 +263,7 @@ fn route_refresh_of_each_subtype_round_trips() {
         let refresh = Refresh::new(Family::Ipv6Unicast, subtype);
         let expected = message(5, &format!("0002 {octet} 01"));
         assert_eq!(refresh.write(), expected);
-        assert_eq!(read(&expected, &FOUR), Ok(Message::Refresh(refresh)));
+        assert_eq!(read(&expected, &FOUR_OCTET_AS), Ok(Message::Refresh(refresh)));
     }
 }
 
@@ -274,7 +276,7 @@ fn shutdown_carries_a_message_and_hard_reset_the_actual_reason() {
     let hard = shutdown.hard();
     assert_eq!(hard.write(), message(3, "06 09 06 02 07 75706772616465"));
     assert_eq!(hard.to_string(), "cease: hard reset (cease: administrative shutdown, \"upgrade\")");
-    assert_eq!(read(&hard.write(), &FOUR), Ok(Message::Notification(hard)));
+    assert_eq!(read(&hard.write(), &FOUR_OCTET_AS), Ok(Message::Notification(hard)));
     // At most 255 octets, cut at a character boundary (RFC 9003).
     let long = Notification::cease_with_message(cease::RESET, &"ü".repeat(200));
     assert_eq!(long.message(), Some("ü".repeat(127).as_str()));

@@ -149,7 +149,7 @@ impl Setup {
 
     /// Returns parameters for a new process on the same machine, whose process has ended.
     pub fn restart_of(before: &Machine) -> Setup {
-        let clock = before.clock.again();
+        let clock = before.clock.for_another_process();
         let setup = Setup::for_vm(before.azure.clone(), before.vm);
         Setup { clock, journal: before.journal.clone(), lines: before.lines.clone(), ..setup }
     }

@@ -13,14 +13,14 @@ pub struct Backend {
     pub address: String,
     /// Id of the IP configuration of a member by interface; `None` for a member by address.
     pub configuration: Option<String>,
-    /// Result of the member's probes from now on.
+    /// True if the member's probes succeed from now on.
     pub good: bool,
     /// True if the member receives new flows according to its probes: from one successful probe
     /// until two consecutive failed ones.
     pub up: bool,
     /// Consecutive failed probes.
     pub bad: u32,
-    /// Time of the next probe.
+    /// Time of the next probe, since the emulator's start.
     pub next: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Backend {
     }
 
     /// Returns true if the member receives new flows, by its probes and its administrative state.
-    /// If no rule has a probe (`probed` is false), the member always does.
+    /// If no rule has a probe (`probed` is false), the member always receives them.
     pub fn serves(&self, admin: Option<&str>, probed: bool) -> bool {
         match admin {
             _ if !probed => true,

@@ -13,7 +13,7 @@ pub struct Event {
     pub kind: String,
     /// Names of the affected machines.
     pub machines: Vec<String>,
-    /// Time of the start, unless the event is acknowledged before.
+    /// Time at which the event starts unless it is acknowledged before, since the emulator's start.
     pub not_before: Duration,
     /// True once the event has started.
     pub started: bool,

@@ -20,7 +20,7 @@ pub struct Application {
 pub struct Token {
     /// The token itself.
     pub text: String,
-    /// Time of expiry.
+    /// Time of expiry, since the emulator's start.
     pub until: Duration,
     /// Audience.
     pub audience: String,

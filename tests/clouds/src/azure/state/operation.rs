@@ -13,14 +13,15 @@ use super::resource::Resource;
 pub enum End {
     /// The operation succeeds.
     Succeed,
-    /// The operation fails, and the previous state is restored.
+    /// The operation fails, and the state before a write is restored.
     Fail {
         /// Error code.
         code: String,
         /// Error message.
         message: String,
     },
-    /// The operation is superseded by another one.
+    /// The operation is canceled, as if another one superseded it; the state before a write is
+    /// restored.
     Cancel,
     /// The operation reports success but has no effect, as if another writer had replaced the
     /// change.
@@ -37,7 +38,7 @@ pub struct Outcome {
     pub operation: String,
     /// The result.
     pub end: End,
-    /// Number of operations; `None` for all.
+    /// Number of further operations that end so; `None` for all.
     #[serde(default)]
     pub times: Option<u32>,
 }
@@ -54,14 +55,16 @@ pub struct Operation {
     /// Ids of the resources that cannot be written meanwhile. The first is that of the item, or of
     /// the resource in which the item is stored.
     pub resources: Vec<String>,
-    /// Time at which the operation ends; `None` for never.
+    /// Time at which the operation ends, since the emulator's start; `None` for never.
     pub over: Option<Duration>,
     /// Result.
     pub end: End,
     /// True if the result has been applied.
     pub settled: bool,
-    /// Resources before the write.
+    /// Resources before the write, which are restored if the operation ends with another result
+    /// than [`End::Succeed`].
     pub before: Vec<Resource>,
-    /// Body of the final response at `Location`.
+    /// Body of the final response at `Location`, and `properties` of that at
+    /// `Azure-AsyncOperation`.
     pub result: Option<Value>,
 }

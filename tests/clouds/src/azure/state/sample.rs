@@ -95,7 +95,7 @@ fn gateway() -> Value {
     }})
 }
 
-/// A load balancer of another SKU, with a pool of the same name.
+/// A load balancer of another SKU with a pool of the same name, which Weir must not select.
 fn decoy() -> Value {
     json!({ "location": LOCATION, "sku": { "name": "Standard", "tier": "Regional" }, "properties": {
         "frontendIPConfigurations": [frontend("front", "10.1.0.5", "IPv4")],
@@ -103,9 +103,9 @@ fn decoy() -> Value {
     }})
 }
 
-/// A machine's interface in the data or the management network.
-fn interface(machine: &str, n: u8, data: bool) -> Value {
-    let (name, net) = if data { ("data", 0) } else { ("management", 1) };
+/// A machine's interface in the subnet `data` or `management`.
+fn interface(machine: &str, n: u8, name: &str) -> Value {
+    let (net, data) = if name == "data" { (0, true) } else { (1, false) };
     let configuration = |called: &str, address: String, version: &str| {
         json!({ "name": called, "properties": {
             "privateIPAddress": address, "privateIPAddressVersion": version,
@@ -160,7 +160,7 @@ fn scale_set() -> Vec<(String, Value)> {
         let instance = format!("{set}/virtualMachines/{n}");
         let nic = format!("{instance}/networkInterfaces/data");
         all.push((instance.clone(), machine(10 + u64::from(n), &[&nic])));
-        all.push((nic, interface(&instance, 20 + n, true)));
+        all.push((nic, interface(&instance, 20 + n, "data")));
     }
     all
 }
@@ -182,8 +182,8 @@ impl AzureState {
             let management = network("networkInterfaces", &format!("weir-{n}-management"));
             let data = network("networkInterfaces", &format!("weir-{n}-data"));
             all.push((id.clone(), machine(u64::from(n), &[&management, &data])));
-            all.push((management, interface(&id, 1 + n, false)));
-            all.push((data, interface(&id, 1 + n, true)));
+            all.push((management, interface(&id, 1 + n, "management")));
+            all.push((data, interface(&id, 1 + n, "data")));
         }
         all.extend(scale_set());
         let resources: Vec<Resource> = (1_u64..)

@@ -9,7 +9,7 @@ use crate::names;
 /// Parts of the desired state that locate the resources. They are stored before anything is
 /// created, and are immutable from then on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Fixed {
+pub struct ImmutableSpec {
     /// Id of the private link service.
     pub service: ResourceId,
     /// Azure region from the spec.
@@ -17,12 +17,12 @@ pub struct Fixed {
     /// NAT subnet from the spec.
     pub nat_subnet: Option<ResourceId>,
     /// The consumer side, if an endpoint is desired.
-    pub endpoint: Option<FixedEndpoint>,
+    pub endpoint: Option<ImmutableEndpoint>,
 }
 
 /// Immutable parts of the consumer side.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct FixedEndpoint {
+pub struct ImmutableEndpoint {
     /// Id of the private endpoint.
     pub id: ResourceId,
     /// Subnet from the spec.
@@ -31,12 +31,12 @@ pub struct FixedEndpoint {
     pub network: ResourceId,
 }
 
-impl Fixed {
+impl ImmutableSpec {
     /// Returns the immutable parts of a validated spec.
     ///
     /// # Errors
     /// Fails if a derived name is not valid at Azure.
-    pub fn of(name: &str, spec: &Spec) -> Result<Fixed, ValidationError> {
+    pub fn of(name: &str, spec: &Spec) -> Result<ImmutableSpec, ValidationError> {
         let service = ResourceId::network(
             &spec.subscription,
             &spec.resource_group,
@@ -47,13 +47,13 @@ impl Fixed {
             let group = endpoint.resource_group.as_deref().unwrap_or(endpoint.subnet.0.group());
             let subscription = endpoint.subnet.0.subscription();
             let id = names::endpoint(name)?;
-            Ok(FixedEndpoint {
+            Ok(ImmutableEndpoint {
                 id: ResourceId::network(subscription, group, "privateEndpoints", &id),
                 subnet: endpoint.subnet.0.clone(),
                 network: endpoint.network.0.clone(),
             })
         });
-        Ok(Fixed {
+        Ok(ImmutableSpec {
             service,
             location: spec.location.clone(),
             nat_subnet: spec.nat_subnet.as_ref().map(|subnet| subnet.0.clone()),
@@ -61,9 +61,9 @@ impl Fixed {
         })
     }
 
-    /// Returns an error for the first field that has changed in `now`. The only permitted change is
-    /// the addition of an endpoint.
-    pub fn differs(&self, now: &Fixed) -> Option<ValidationError> {
+    /// Returns an error for the first field that has changed in `now`; `None` if none has. The only
+    /// permitted change is the addition of an endpoint.
+    pub fn forbidden_change(&self, now: &ImmutableSpec) -> Option<ValidationError> {
         let (was, is) = (&self.service, &now.service);
         let error_if_changed = |field, was: &str, is: &str| {
             let remedy = "restore the old value, or delete the object and create it anew";
@@ -82,7 +82,7 @@ impl Fixed {
             })
             .or_else(|| {
                 let was = self.endpoint.as_ref()?;
-                let part = |of: fn(&FixedEndpoint) -> &ResourceId| {
+                let part = |of: fn(&ImmutableEndpoint) -> &ResourceId| {
                     (of(was).to_string(), or_none(now.endpoint.as_ref().map(of)))
                 };
                 let (was, is) = part(|endpoint| &endpoint.subnet);

@@ -26,7 +26,7 @@ impl<'f> IncomingPacket<'f> {
         let broken = |reason: &str| {
             (Check::OuterHeader, format!("{reason}: {:02x?}", first(packet, 28 + GENEVE_LEN)))
         };
-        let outer = Header::read(packet, false).ok_or_else(|| broken("truncated IPv4 packet"))?;
+        let outer = Header::read(packet).ok_or_else(|| broken("truncated IPv4 packet"))?;
         let (std::net::IpAddr::V4(src), std::net::IpAddr::V4(dst)) = (outer.src, outer.dst) else {
             return Err(broken("not IPv4"));
         };

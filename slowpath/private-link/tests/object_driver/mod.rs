@@ -5,7 +5,7 @@ use private_link::time::Time;
 use private_link::{Event, Finalizer, Next, Round, RoundContext, Settings, reconcile};
 
 /// An object, and when its next round is due (`due`, in seconds since 1970).
-pub struct Player {
+pub struct ObjectDriver {
     pub object: Object,
     pub due: u64,
     /// The object was deleted, and its finalizer removed.
@@ -17,13 +17,13 @@ pub fn settings() -> Settings {
     Settings { fleet: "east".to_owned() }
 }
 
-impl Player {
-    pub fn new(object: Object) -> Player {
-        Player { object, due: 0, gone: false, events: Vec::new() }
+impl ObjectDriver {
+    pub fn new(object: Object) -> ObjectDriver {
+        ObjectDriver { object, due: 0, gone: false, events: Vec::new() }
     }
 
     /// Runs a round and stores its result as a store does.
-    pub async fn play_round(&mut self, context: &RoundContext<'_>) -> Next {
+    pub async fn run_round(&mut self, context: &RoundContext<'_>) -> Next {
         let Round { status, finalizer, next, events } = reconcile(context, &self.object).await;
         let json = serde_json::to_string(&status).unwrap();
         self.object.status = serde_json::from_str(&json).unwrap();
@@ -50,7 +50,7 @@ impl Player {
         self.object.status.is(aspect)
     }
 
-    /// Returns status and reason of an aspect.
+    /// Returns whether the condition of an aspect holds, and its reason.
     pub fn why(&self, aspect: Aspect) -> Option<(bool, Reason)> {
         let condition = self.object.status.condition(aspect)?;
         Some((self.is(aspect), condition.reason))
@@ -60,6 +60,7 @@ impl Player {
         self.object.status.condition(aspect).map_or("", |condition| &condition.message)
     }
 
+    /// Requests the deletion of the object, and makes a round due.
     pub fn delete_at(&mut self, now: u64) {
         self.object.deletion = Some(Time(now));
         self.due = now;

@@ -8,17 +8,17 @@ use private_link::{ArmClients, Next, Role, RoundContext};
 
 use super::{Azure, once};
 
-#[path = "../player/mod.rs"]
-mod player;
+#[path = "../object_driver/mod.rs"]
+mod object_driver;
 
-pub use player::{Player, settings};
+pub use object_driver::{ObjectDriver, settings};
 
-impl Player {
+impl ObjectDriver {
     /// Runs a round; returns `None` if the process ended during the round.
     pub fn round(&mut self, azure: &Azure, role: &Role) -> Option<Next> {
         let (now, settings) = (Time(azure.state().now()), settings());
         let clients = ArmClients { service: azure, endpoint: azure };
-        once(self.play_round(&RoundContext {
+        once(self.run_round(&RoundContext {
             now,
             clients,
             pause: azure,
@@ -29,7 +29,7 @@ impl Player {
 
     /// Runs rounds as they are due, until this number of seconds has passed. A process that ends is
     /// started again after 3 s.
-    pub fn play(&mut self, azure: &Azure, seconds: u64) {
+    pub fn run_for(&mut self, azure: &Azure, seconds: u64) {
         let end = azure.state().now() + seconds;
         let mut rounds = 0;
         while !self.gone && self.due <= end {
@@ -48,10 +48,12 @@ impl Player {
         Duration::from_secs(self.due - azure.state().now())
     }
 
+    /// Requests the deletion of the object.
     pub fn delete(&mut self, azure: &Azure) {
         self.delete_at(azure.state().now());
     }
 
+    /// Changes the desired state, and makes a round due.
     pub fn change(&mut self, azure: &Azure, change: impl FnOnce(&mut Object)) {
         change(&mut self.object);
         self.object.generation += 1;

@@ -1,5 +1,5 @@
-//! A NIC that requests a reset, accepts no frames or is removed works again without a restart, and
-//! every frame is accounted for.
+//! A NIC that requests a reset, accepts no frames or is removed works again without a restart of
+//! fastpath, and every frame is accounted for.
 //!
 //! DPDK can be started once per process, so there is a single test here.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
@@ -58,7 +58,8 @@ impl Appliance<'_> {
         self.nic.step(&Context { eal, pool, region, exchange }, self.now)
     }
 
-    /// Has the kernel send ARP requests, which the port returns. Returns the number that arrived.
+    /// Sends ARP requests as the kernel does. The port loops them back, and they are punted.
+    /// Returns the number of punted frames.
     fn send(&mut self, frames: usize) -> usize {
         for _ in 0..frames {
             let mut frame = self.pool.alloc().expect("a free buffer");
@@ -74,6 +75,7 @@ impl Appliance<'_> {
         std::iter::from_fn(|| self.punted.pop().ok()).count()
     }
 
+    /// Returns the NIC's status in the region.
     fn published(&self) -> Nic {
         self.loaded.region.nics().read(0).expect("no write is going on")
     }
@@ -82,15 +84,16 @@ impl Appliance<'_> {
         self.loaded.region.counters().sum(|page| page.dropped(0, reason))
     }
 
-    /// Brings the NIC into trouble, and checks that frames are dropped until it works again.
-    fn survive(&mut self, state: NicState) {
+    /// Asserts that the NIC is in this state, that frames are dropped and counted meanwhile, and
+    /// that the control thread makes the NIC work again.
+    fn assert_recovers_from(&mut self, state: NicState) {
         assert_eq!(self.published().state, state);
         assert!(!self.published().detail.is_empty());
         assert!(!self.step(Duration::ZERO), "the lcore still has the queues");
         let before = self.dropped(DropReason::NicUnavailable);
         assert_eq!(self.send(5), 0);
         assert_eq!(self.dropped(DropReason::NicUnavailable), before + 5);
-        // Repaired, or removed and opened again.
+        // The control thread resets the port, or closes it and opens it again.
         let mut steps = 0;
         while !self.step(Duration::ZERO) {
             steps += 1;
@@ -103,7 +106,7 @@ impl Appliance<'_> {
 }
 
 #[test]
-fn a_nic_in_trouble_works_again_and_every_frame_is_counted() {
+fn a_faulty_nic_works_again_and_every_frame_is_counted() {
     let arguments =
         ["--no-huge", "--no-shconf", "--no-pci", "-m", "64", "--no-telemetry", "-l", "0"];
     let more = ["--log-level", "error", "--vdev=net_ring0"];
@@ -146,19 +149,19 @@ fn a_nic_in_trouble_works_again_and_every_frame_is_counted() {
     };
     raise(&appliance, true, false);
     assert!(!appliance.step(Duration::ZERO));
-    appliance.survive(NicState::Resetting);
+    appliance.assert_recovers_from(NicState::Resetting);
 
     raise(&appliance, false, true);
     assert!(!appliance.step(Duration::ZERO));
-    appliance.survive(NicState::Removed);
+    appliance.assert_recovers_from(NicState::Removed);
 
-    // All frames of a second were dropped because the queue was full.
+    // By the counters, all frames of a second were dropped because the transmit queue was full.
     assert!(appliance.step(Duration::from_secs(1)));
     let page = region.counters().lcore(0).unwrap();
     page.drop(0, DropReason::TxQueueFull);
     assert!(!appliance.step(Duration::from_secs(1)));
-    appliance.survive(NicState::Resetting);
-    // A NIC that stays stalled is not reset all the time.
+    appliance.assert_recovers_from(NicState::Resetting);
+    // A NIC that is still stalled a second after a reset is not reset again at once.
     assert!(appliance.step(Duration::from_secs(1)));
     page.drop(0, DropReason::TxQueueFull);
     assert!(appliance.step(Duration::from_secs(1)));
@@ -170,7 +173,7 @@ fn a_nic_in_trouble_works_again_and_every_frame_is_counted() {
     assert_eq!(nic.counters.received, 40, "counters continue across resets and removals");
     let count = |counter| region.counters().sum(|page| page.arm_count(0, counter));
     let drops: u64 = DropReason::ALL.iter().map(|reason| appliance.dropped(*reason)).sum();
-    // Two drops were invented above.
+    // The test itself counted two of these drops, without packets.
     assert_eq!(
         count(ArmCounter::RxPackets) + count(ArmCounter::FromKernelPackets),
         count(ArmCounter::TxPackets) + count(ArmCounter::ToKernelPackets) + drops - 2,

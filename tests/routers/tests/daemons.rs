@@ -62,7 +62,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Three {
+/// FRR, BIRD and GoBGP, connected to each other.
+struct ThreeRouters {
     frr: Frr,
     bird: Bird,
     gobgp: Gobgp,
@@ -70,7 +71,7 @@ struct Three {
 }
 
 /// Starts FRR between BIRD and GoBGP.
-fn three() -> routers::Result<Three> {
+fn start_three_routers() -> routers::Result<ThreeRouters> {
     let [middle, one, two] = [namespace("frr")?, namespace("bird")?, namespace("gobgp")?];
     veth_pair(
         End { ns: &middle, device: "v1", addresses: &["10.0.1.1/24", "fd01::1/64"] },
@@ -83,10 +84,10 @@ fn three() -> routers::Result<Three> {
     let frr = Frr::start(&middle, &[Daemon::Bgpd, Daemon::Bfdd, Daemon::Staticd], FRR)?;
     let (bird, gobgp) = (Bird::start(&one, BIRD)?, Gobgp::start(&two, GOBGP)?);
     gobgp.query(&["global", "rib", "add", "192.0.2.3/32"])?;
-    Ok(Three { frr, bird, gobgp, _namespaces: [middle, one, two] })
+    Ok(ThreeRouters { frr, bird, gobgp, _namespaces: [middle, one, two] })
 }
 
-impl Three {
+impl ThreeRouters {
     /// Waits until each router has the others' routes.
     fn wait_for_routes(&self) -> routers::Result<()> {
         let frr = || {
@@ -118,8 +119,7 @@ fn processes(text: &str) -> Vec<String> {
     named.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the prefix that the paths of all directories of this process's routers under `root`
-/// have.
+/// Returns the prefix that the paths of this process's lab directories under `root` have in common.
 fn directory_prefix(root: &Path) -> String {
     root.join(format!("weir-lab-{}-", std::process::id())).display().to_string()
 }
@@ -128,7 +128,7 @@ fn directory_prefix(root: &Path) -> String {
 fn routes_follow_kills_restarts_and_changes_and_nothing_is_left() -> Result<(), Box<dyn Error>> {
     let _alone = alone();
     let before = crash_log_directories();
-    let mut three = three()?;
+    let mut three = start_three_routers()?;
     three.wait_for_routes()?;
 
     three.frr.kill(Daemon::Bgpd)?;
@@ -172,7 +172,7 @@ fn a_panic_leaves_nothing_behind() {
     let _alone = alone();
     let before = crash_log_directories();
     let unwound = std::panic::catch_unwind(|| {
-        let three = three().unwrap();
+        let three = start_three_routers().unwrap();
         let prefix = directory_prefix(&std::env::temp_dir());
         assert!(!processes(&prefix).is_empty(), "no daemon is running");
         let _running = three;
