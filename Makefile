@@ -105,7 +105,7 @@ fuzz: setup ## Run each fuzz target for ten seconds (SECONDS=3600 TARGETS="ip tu
 # Miri is an interpreter that detects undefined behavior in crates with unsafe code. Tests with
 # system calls that it does not support (region files, getrlimit) and tests that would take
 # minutes are excluded.
-NOT_IN_MIRI := region::tests versioned::tests::under_all_orders \
+NOT_IN_MIRI := region::tests capture_file::tests versioned::tests::under_all_orders \
   versioned::tests::readers_never address_filter::tests::filter_contains \
   affinity::tests::full_affinity command::tests::decoded_words counters::tests::a_drop_is \
   flow::tests::flow_reopened flow::tests::removal_killed flow::tests::an_insert_killed \

@@ -9,6 +9,7 @@
 mod addresses;
 mod attach;
 mod background;
+mod captures;
 mod counters;
 mod kernel_veth;
 mod nic;
@@ -35,6 +36,7 @@ use addresses::AddedSettings;
 pub use attach::AttachError;
 use attach::{Links, error_chain};
 use background::{BackgroundTask, INTERVAL};
+use captures::Captures;
 use counters::Counters;
 use nic::{Kernel, Nic};
 
@@ -205,6 +207,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let counters = Counters::new(&region, &nics, &attached_modes, losses);
     let background = BackgroundTask::join(&region, claim.epoch(), &cpus, counters);
     let mut background = background.ok_or(LoadError::NoLcores)?;
+    let mut captures = Captures::new(&region);
     manager.ready(&status_line(&nics, &attached_modes));
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
@@ -213,6 +216,10 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         for next_hop in program.take_requested_next_hops()? {
             background.send_event(&Event::NextHopNeeded { next_hop });
         }
+        if let Some(filter) = background.take_trace() {
+            program.set_trace(&filter)?;
+        }
+        captures.step(&mut program, now, |report| background.send_trace(report))?;
         std::thread::sleep(INTERVAL);
     }
     manager.stopping("ending; the programs stay attached and forward packets");

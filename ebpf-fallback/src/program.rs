@@ -3,11 +3,16 @@
 use crate::PIPELINE;
 use crate::runtime_config::{Port, RuntimeConfig};
 use aya::maps::xdp::{DevMap, XdpMapError};
-use aya::maps::{Array, Map, MapError, ProgramArray};
+use aya::maps::{Array, Map, MapData, MapError, ProgramArray, RingBuf};
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::path::Path;
 use tables::bpf_config::BpfConfig;
+use tables::capture::{
+    AddrRange, CaptureFilter, FILTER_WORDS, HEAD_WORDS, MAX_CAPTURES, MAX_SNAP, RULE_WORDS,
+    RecordHead, TRACE_WORDS, TraceReport, TraceRule,
+};
+use tables::command::TraceFilter;
 use tables::error_limit::ErrorLimit;
 use tables::flow::flow_hints;
 use tables::layout::SECTIONS;
@@ -16,10 +21,10 @@ use tables::punt::PUNT_CLASSES;
 use tables::region::Region;
 
 /// Stages after [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
-pub const STAGES: [&str; 24] = [
+pub const STAGES: [&str; 26] = [
     "decap", "classify", "track", "select", "start", "encap", "front", "nat", "leg", "reply",
     "fragment", "remember", "insert", "begun", "outer", "nat64", "affinity", "plain4", "plain6",
-    "tunnel4", "tunnel6", "vxlan4", "vxlan6", "geneve6",
+    "tunnel4", "tunnel6", "vxlan4", "vxlan6", "geneve6", "capture", "trace",
 ];
 /// The first stage, which is attached to interfaces.
 pub const ENTRY: &str = "weir";
@@ -74,10 +79,13 @@ pub enum LoadError {
 pub struct Program {
     ebpf: Ebpf,
     /// The stage array. The kernel clears it when no process or pin refers to it any more.
-    stages: ProgramArray<aya::maps::MapData>,
+    stages: ProgramArray<MapData>,
+    /// Records of captured packets.
+    captured: RingBuf<MapData>,
     next_hops: u32,
-    /// Number of calls of [`Program::configure`].
-    revision: u32,
+    /// The configuration that was written last; its revision is the number of calls of
+    /// [`Program::configure`].
+    config: RuntimeConfig,
 }
 
 impl Program {
@@ -125,7 +133,10 @@ impl Program {
             stages.set(number, fd, 0).map_err(map_error)?;
         }
         load_stage(&mut ebpf, ENTRY)?;
-        Ok(Program { ebpf, stages, next_hops, revision: 0 })
+        let captured = ebpf.take_map("CAPTURED").ok_or(LoadError::Missing("map CAPTURED"))?;
+        let map_error = |source| LoadError::Map { name: "CAPTURED", source };
+        let captured = RingBuf::try_from(captured).map_err(map_error)?;
+        Ok(Program { ebpf, stages, captured, next_hops, config: RuntimeConfig::default() })
     }
 
     /// Returns the stage to attach to interfaces.
@@ -153,22 +164,121 @@ impl Program {
     /// Writes the configuration of interfaces and clock with a new revision, which invalidates
     /// cached headers, and resets the rate limiters.
     pub fn configure(&mut self, config: &RuntimeConfig) -> Result<(), LoadError> {
-        self.revision = self.revision.wrapping_add(1);
-        let number = self.revision;
+        let revision = self.config.revision.wrapping_add(1);
         let map_error = |source| LoadError::Map { name: "OUT_PORTS", source };
         let mut out = DevMap::try_from(self.map("OUT_PORTS")?).map_err(map_error)?;
         for (arm, Port { ifindex, .. }) in (0..).zip(config.ports) {
             let set = out.set(arm, ifindex, None, 0);
             set.map_err(|source| LoadError::Port { ifindex, source })?;
         }
-        let map_error = |source| LoadError::Map { name: "RUNTIME_CONFIG", source };
-        let mut configs =
-            Array::<_, RuntimeConfig>::try_from(self.map("RUNTIME_CONFIG")?).map_err(map_error)?;
-        configs.set(0, RuntimeConfig { revision: number, ..*config }, 0).map_err(map_error)?;
+        let RuntimeConfig { captures, traced, .. } = self.config;
+        self.write_config(RuntimeConfig { revision, captures, traced, ..*config })?;
         // Rate limiter state depends on the clock, which may have changed.
         self.clear("PUNTED", [0_u32; 1 + PUNT_CLASSES])?;
         self.clear("ERRORS", [0_u64; size_of::<ErrorLimit>() / 8])?;
         self.clear("NEW_FLOWS", [0_u64; size_of::<NewFlowLimit>() / 8])
+    }
+
+    fn write_config(&mut self, config: RuntimeConfig) -> Result<(), LoadError> {
+        let map_error = |source| LoadError::Map { name: "RUNTIME_CONFIG", source };
+        let mut configs =
+            Array::<_, RuntimeConfig>::try_from(self.map("RUNTIME_CONFIG")?).map_err(map_error)?;
+        configs.set(0, config, 0).map_err(map_error)?;
+        self.config = config;
+        Ok(())
+    }
+
+    /// Sets the captures that are on, by number. Each ends at `until_ns` of the monotonic clock,
+    /// unless it is set again before.
+    pub fn set_captures(
+        &mut self,
+        filters: [Option<&CaptureFilter>; MAX_CAPTURES],
+        until_ns: u64,
+    ) -> Result<(), LoadError> {
+        let map_error = |source| LoadError::Map { name: "CAPTURE_RULES", source };
+        let mut rules = Array::<_, [u64; FILTER_WORDS + 1]>::try_from(self.map("CAPTURE_RULES")?)
+            .map_err(map_error)?;
+        let mut captures = 0;
+        for (number, filter) in (0..).zip(filters) {
+            let Some(filter) = filter else { continue };
+            let mut rule = [until_ns; FILTER_WORDS + 1];
+            rule[..FILTER_WORDS].copy_from_slice(&filter.words());
+            rules.set(number, rule, 0).map_err(map_error)?;
+            captures |= 1 << number;
+        }
+        if captures == self.config.captures {
+            return Ok(());
+        }
+        self.write_config(RuntimeConfig { captures, ..self.config })
+    }
+
+    /// Begins a trace in place of the previous one, or ends it if the filter's number of packets is
+    /// 0.
+    pub fn set_trace(&mut self, filter: &TraceFilter) -> Result<(), LoadError> {
+        let range = |addr: Option<packet::addr::Addr>| {
+            addr.map_or(AddrRange::default(), |addr| AddrRange::new(addr, 128))
+        };
+        let any = TraceRule::ANY;
+        let rule = TraceRule {
+            src: range(filter.src),
+            dst: range(filter.dst),
+            sport: filter.sport.map_or(any, u32::from),
+            dport: filter.dport.map_or(any, u32::from),
+            proto: filter.proto.map_or(any, u32::from),
+            spare: 0,
+        };
+        self.set_left(0)?;
+        let map_error = |source| LoadError::Map { name: "TRACE_RULE", source };
+        let mut rules =
+            Array::<_, [u64; RULE_WORDS]>::try_from(self.map("TRACE_RULE")?).map_err(map_error)?;
+        rules.set(0, rule.words(), 0).map_err(map_error)?;
+        self.set_left(filter.count.into())?;
+        let traced = u32::from(filter.count != 0);
+        self.write_config(RuntimeConfig { traced, ..self.config })
+    }
+
+    fn set_left(&mut self, packets: u64) -> Result<(), LoadError> {
+        let map_error = |source| LoadError::Map { name: "TRACE_LEFT", source };
+        let mut left = Array::<_, u64>::try_from(self.map("TRACE_LEFT")?).map_err(map_error)?;
+        left.set(0, packets, 0).map_err(map_error)
+    }
+
+    /// Passes the records of captured packets to `each`, and reports of traced ones to `traced`;
+    /// returns the number of captured ones.
+    pub fn take_captured(
+        &mut self,
+        mut each: impl FnMut(&RecordHead, &[u8]),
+        mut traced: impl FnMut(&TraceReport),
+    ) -> usize {
+        let mut count = 0;
+        while let Some(record) = self.captured.next() {
+            let (words, _) = record.as_chunks::<8>();
+            if words.len() == TRACE_WORDS {
+                let report = std::array::from_fn(|at| u64::from_ne_bytes(words[at]));
+                traced(&TraceReport::from_words(&report));
+                continue;
+            }
+            if words.len() != HEAD_WORDS + usize::from(MAX_SNAP) / 8 {
+                continue;
+            }
+            let head = std::array::from_fn(|at| u64::from_ne_bytes(words[at]));
+            if let Some(head) = RecordHead::from_words(&head) {
+                each(&head, &record[HEAD_WORDS * 8..][..usize::from(head.len)]);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Returns the numbers of records for which the ring buffer had no space, by capture and arm.
+    pub fn lost_captured(&mut self) -> Result<[[u64; 2]; MAX_CAPTURES], LoadError> {
+        let map_error = |source| LoadError::Map { name: "CAPTURE_LOST", source };
+        let lost = Array::<_, u64>::try_from(self.map("CAPTURE_LOST")?).map_err(map_error)?;
+        let mut all = [[0; 2]; MAX_CAPTURES];
+        for (at, lost_of) in (0..).zip(all.as_flattened_mut()) {
+            *lost_of = lost.get(&at, 0).map_err(map_error)?;
+        }
+        Ok(all)
     }
 
     /// Clears the recent-flow hints before a measurement. Hints of ended flows would change which

@@ -334,6 +334,18 @@ pub static EVENTS: &[EventKind] = &[
         "The kernel rejected the minimum TTL of received packets (GTSM, RFC 5082) on a listener.",
         "See the error.",
     ),
+    recorded(
+        ("capture_ended", Info, "capture ended"),
+        &["arms", "packets", "lost", "seconds"],
+        "A capture of packets ended; `lost` frames came faster than they were written.",
+        "Nothing. With losses: narrow the filter of `weir capture`, or lower --snap.",
+    ),
+    recorded(
+        ("capture_started", Info, "capture started"),
+        &["arms", "filter"],
+        "A capture of packets began; the data plane works more for every packet while it is on.",
+        "Nothing. The audit log names who started it.",
+    ),
     logged(
         ("cloud_call_retried", Debug, "cloud call failed, retrying"),
         &["operation", "code", "pause"],

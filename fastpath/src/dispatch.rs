@@ -45,7 +45,7 @@ pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut 
 /// Returns the drop reason of a packet without an exit. A packet on which no stage decided, or
 /// whose verdict no stage carried out, indicates a bug in Weir and has its own reason.
 #[inline(always)]
-fn drop_reason(verdict: Verdict) -> DropReason {
+pub(crate) fn drop_reason(verdict: Verdict) -> DropReason {
     match verdict {
         Verdict::Drop(reason) => reason,
         Verdict::Undecided
@@ -138,17 +138,23 @@ fn count_arrived(pkt: &PacketState, packets: u64, bytes: u64, lcore: &Lcore<'_>)
 
 /// Counts a sent ICMP error: the packet that it is about as dropped, the error as originated.
 fn count_error(pkt: &PacketState, lcore: &Lcore<'_>, reply: Reply, bytes: u64) {
-    let reason = match reply {
-        Reply::Echo | Reply::Reset => return,
-        Reply::TooBig(_) => DropReason::TooBigAnswered,
-        Reply::TimeExceeded => DropReason::TtlExceeded,
-    };
+    let Some(reason) = reason_of_reply(reply) else { return };
     lcore.count_drop(pkt, reason);
     lcore.page().arm(pkt.arm, ArmCounter::OriginatedPackets, 1);
     lcore.page().arm(pkt.arm, ArmCounter::OriginatedBytes, bytes);
 }
 
-fn counter_of(verdict: Verdict) -> VerdictCounter {
+/// Returns the reason under which a packet is counted as dropped that is answered by an ICMP error.
+pub(crate) fn reason_of_reply(reply: Reply) -> Option<DropReason> {
+    match reply {
+        Reply::Echo | Reply::Reset => None,
+        Reply::TooBig(_) => Some(DropReason::TooBigAnswered),
+        Reply::TimeExceeded => Some(DropReason::TtlExceeded),
+    }
+}
+
+/// Returns the counter of a verdict.
+pub(crate) fn counter_of(verdict: Verdict) -> VerdictCounter {
     match verdict {
         Verdict::Return => VerdictCounter::Return,
         Verdict::Nat => VerdictCounter::Nat,

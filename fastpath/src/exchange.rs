@@ -11,7 +11,10 @@
 //! ```
 //!
 //! An lcore reads one flag per iteration; the mutex is locked only while a request is pending.
+//! Captures are handed over in the same way: the lcore takes those that are offered, and leaves the
+//! old ones in the mailbox, so that it frees and unmaps nothing.
 
+use crate::capture::Taps;
 use dpdk_bindings::{RxQueue, TxQueue};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,14 +48,15 @@ enum Request {
 }
 
 /// The mailbox of one lcore.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Mailbox {
     pending: AtomicBool,
     requests: Mutex<[Request; ARMS]>,
+    /// Captures for the lcore; once it has taken them, those that it gave up.
+    taps: Mutex<(bool, Taps)>,
 }
 
 /// The mailboxes of all lcores, as the control thread uses them.
-#[derive(Debug)]
 pub struct Exchange {
     mailboxes: Vec<Arc<Mailbox>>,
 }
@@ -81,6 +85,25 @@ impl Mailbox {
         }
     }
 
+    /// Exchanges the lcore's captures for those that the control thread offers, if it does.
+    #[cold]
+    pub fn exchange_taps(&self, exchange: impl FnOnce(&mut Taps)) {
+        let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut taps.0) {
+            exchange(&mut taps.1);
+        }
+    }
+
+    /// Offers captures, which replace those of the lcore. Drops those that it gave up before.
+    fn offer_taps(&self, offered: Taps) {
+        let before = {
+            let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *taps, (true, offered))
+        };
+        self.pending.store(true, Ordering::Relaxed);
+        drop(before);
+    }
+
     fn set(&self, arm: usize, request: Request) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         requests[arm] = request;
@@ -102,6 +125,23 @@ impl Exchange {
     /// Returns the mailboxes in the order of the lcores.
     pub fn mailboxes(&self) -> impl Iterator<Item = Arc<Mailbox>> {
         self.mailboxes.iter().cloned()
+    }
+
+    /// Offers each lcore its captures, in the order of the lcores.
+    pub fn offer_taps(&self, taps: impl Iterator<Item = Taps>) {
+        for (mailbox, taps) in self.mailboxes.iter().zip(taps) {
+            mailbox.offer_taps(taps);
+        }
+    }
+
+    /// Drops the captures that lcores gave up.
+    pub fn drop_old_taps(&self) {
+        for mailbox in &self.mailboxes {
+            let mut taps = mailbox.taps.lock().unwrap_or_else(PoisonError::into_inner);
+            if !taps.0 {
+                drop(std::mem::take(&mut taps.1));
+            }
+        }
     }
 
     /// Requests that all lcores drop the queues of an arm.

@@ -7,6 +7,7 @@
 mod eal_arguments;
 mod progress;
 
+use crate::capture::watch::Watch;
 use crate::exception::{Exception, LcoreRings, Lost};
 use crate::exchange::{ArmQueues, Exchange};
 use crate::lcore::{Lcore, LcoreConfig};
@@ -419,8 +420,8 @@ fn count_lost(region: &Region, lost: Lost, counted: &mut Lost) {
 }
 
 /// Runs the control thread until `stop` is set: moves frames to and from the kernel, watches the
-/// NICs and the TAPs' MAC addresses, publishes link states, and counts frames lost between
-/// lcores and kernel. Returns an error if an lcore has ended.
+/// NICs and the TAPs' MAC addresses, publishes link states, begins and ends captures, and counts
+/// frames lost between lcores and kernel. Returns an error if an lcore has ended.
 fn run_control(
     context: &Context<'_>,
     exception: &mut Exception,
@@ -432,6 +433,7 @@ fn run_control(
     let (mut last_check, mut usage_at): (Option<Instant>, Option<Instant>) = (None, None);
     let mut counted = Lost::default();
     let (mut progress, mut is_ready) = (PollProgress::default(), false);
+    let mut captures = Watch::new(region, running.len() as u32);
     while !stop.load(Ordering::Relaxed) {
         exception.move_frames(IDLE_WAIT);
         let now = Instant::now();
@@ -448,6 +450,7 @@ fn run_control(
         context.eal.manage_timers();
         exception.restore_macs();
         count_lost(region, exception.lost(), &mut counted);
+        captures.step(region, context.exchange);
         let lcores = &region.lcores()[..running.len()];
         let mut links = Vec::with_capacity(nics.len());
         for (arm, nic) in nics.iter_mut().enumerate() {

@@ -3,6 +3,7 @@
 mod iteration;
 
 use crate::burst::{Burst, PacketState};
+use crate::capture::Taps;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::header_cache::HeaderCache;
@@ -74,6 +75,7 @@ pub struct Lcore<'r> {
     template_cache: RefCell<TemplateCache>,
     answer: RefCell<Answer>,
     path_mtus: &'r [AtomicU32],
+    taps: RefCell<Taps>,
 }
 
 impl<'r> Lcore<'r> {
@@ -105,7 +107,25 @@ impl<'r> Lcore<'r> {
             template_cache: RefCell::default(),
             answer: RefCell::new(Answer::empty()),
             path_mtus: region.path_mtus(),
+            taps: RefCell::default(),
         })
+    }
+
+    /// Returns true while packets are captured.
+    #[inline(always)]
+    pub fn is_capturing(&self) -> bool {
+        self.taps.borrow().is_on()
+    }
+
+    /// Returns the captures of this lcore.
+    pub(crate) fn taps(&self) -> &RefCell<Taps> {
+        &self.taps
+    }
+
+    /// Begins the captures in `taps`, and leaves the previous ones there.
+    pub fn exchange_taps(&mut self, taps: &mut Taps) {
+        std::mem::swap(self.taps.get_mut(), taps);
+        self.taps.get_mut().begin(taps);
     }
 
     /// Returns true while a trace runs.

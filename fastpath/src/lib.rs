@@ -22,8 +22,8 @@
 //! - Around them: [`poll`] (the loop over the NIC's queues), [`port`] (packet buffers), [`nic`]
 //!   (resets, removals and counters of NICs, with [`exchange`]), [`control`] (commands from
 //!   slowpath), [`exception`] and [`tap`] (packets from and to the kernel),
-//!   [`punt_limit`], [`trace`], [`clock`], [`launch`], which starts everything, and [`memory`], one
-//!   lcore without a NIC for tests and benchmarks.
+//!   [`punt_limit`], [`trace`], [`capture`], [`clock`], [`launch`], which starts everything, and
+//!   [`memory`], one lcore without a NIC for tests and benchmarks.
 //!
 //! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet. Every
 //! packet is counted once on arrival and once by its verdict. A packet that is lost after its
@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 pub mod burst;
+pub mod capture;
 pub mod classify;
 pub mod clock;
 pub mod control;

@@ -36,6 +36,24 @@ pub fn run<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     loops(burst, lcore, |_| {});
 }
 
+/// Like [`run`], but fills in the state of all packets, as captures need it: without the cache of
+/// outer headers, by which packets are returned whose state is not written.
+#[cold]
+#[inline(never)]
+pub fn run_uncached<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+    if lcore.is_tracing() {
+        return run_traced(burst, lcore);
+    }
+    let filter = UnmatchedFilter::of(lcore);
+    burst.each(|buffer, pkt| {
+        pkt.reset_flow();
+        parse_uncached(buffer, pkt, &filter, lcore);
+    });
+    find(burst, lcore);
+    decide_burst(burst, lcore);
+    carry_out(burst, 0..burst.len, lcore);
+}
+
 /// The loops, named after the stages that they run.
 pub const LOOPS: [&str; 4] = ["parse to classify", "find", "track, select", "encap"];
 

@@ -151,6 +151,7 @@ fn poll_once(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, burst: &mut Burst<
     lcore.run_periodic();
     if queues.mailbox.is_pending() {
         queues.mailbox.process(&mut queues.arms);
+        queues.mailbox.exchange_taps(|taps| lcore.exchange_taps(taps));
     }
     let mut processed = 0;
     let mut row: Row<BURST> = Row::new();

@@ -99,7 +99,7 @@ fn track_packet(
     let Some(hit) = pkt.hit else { return Ok(()) };
     let from_initiator = hit.from_initiator(pkt.side);
     let result = track_flow(window, pkt, lcore, &hit, from_initiator);
-    if pkt.is_undecided() && !pkt.ends_flow() {
+    if pkt.is_undecided() && !pkt.ends_flow() && result.is_ok() {
         pkt.hit = None; // It is no longer the packet's flow.
     }
     result

@@ -7,6 +7,7 @@
 mod packets;
 mod setting;
 
+use crate::capture::Capture;
 use crate::fixture::{self, Family, MACS, Policy, Workload};
 use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{TestRun, Xdp};
@@ -200,6 +201,20 @@ impl KernelFixture {
     /// Returns the setting of the tables.
     pub fn setting(&self) -> &Setting {
         &self.setting
+    }
+
+    /// Begins a capture that lasts.
+    ///
+    /// # Errors
+    /// The map's error.
+    pub fn capture(&mut self, capture: Capture) -> Result<(), Failure> {
+        let filter = capture.filter();
+        Ok(self.program.set_captures([filter.as_ref(), None], u64::MAX)?)
+    }
+
+    /// Takes the records of captured packets and forgets them.
+    pub fn drop_captured(&mut self) {
+        self.program.take_captured(|_, _| {}, |_| {});
     }
 
     /// Empties the region and fills its tables again, so that no flow remains.

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod compare;
 pub mod feed;
 pub mod fixture;

@@ -7,6 +7,7 @@ use crate::meter::Count;
 use crate::start::StartedPort;
 use dpdk_bindings::{Burst as Row, Mbuf, Mempool, clock};
 use fastpath::burst::{Arrival, BURST, Burst};
+use fastpath::capture::Taps;
 use fastpath::dispatch::{Exits, count_arrivals, dispatch};
 use fastpath::lcore::{Lcore, LcoreConfig};
 use fastpath::pipeline;
@@ -124,6 +125,8 @@ pub struct Poller {
     pub count: Arc<Count>,
     /// Whether to forward now, and whether to stop.
     pub switches: Arc<Switches>,
+    /// The captures that are on.
+    pub taps: Taps,
     /// Ticks by stage.
     pub spent: [u64; STAGES.len()],
 }
@@ -235,6 +238,7 @@ impl Poller {
     pub fn run(mut self, region: &Region) -> Result<[u64; STAGES.len()], PollerError> {
         let joined = Lcore::join(region, self.config);
         let mut lcore = joined.ok_or(PollerError::Lcore(self.config.index))?;
+        lcore.exchange_taps(&mut self.taps);
         let mut rows = [Row::new(), Row::new()];
         let mut burst = Burst::default();
         let mut feeds = std::mem::take(&mut self.feeds);

@@ -6,6 +6,7 @@
 //! - `GET /metrics`: Prometheus metrics;
 //! - `GET /trace`: a stream with a line of JSON for each stage of each traced packet. The request
 //!   starts the trace on the lcores;
+//! - `POST /capture`: packets with the decisions about them, in pcapng, as they pass;
 //! - `GET /db/TABLE`: rows of a table of the control state;
 //! - `GET /maps`: content of the region, in the format of `weir maps dump`;
 //! - `GET /log/level`: the log levels in force;
@@ -28,6 +29,7 @@
 //! lets the members of all groups connect. The role of a caller follows from its user and groups
 //! (peer.rs), and each call has the role that it needs ([`calls`]).
 
+pub mod capture;
 mod db;
 pub mod explain;
 pub mod flows;
@@ -54,6 +56,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, Query, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use futures_core::Stream;
@@ -63,6 +66,7 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
 use crate::cloud::private_link;
+use crate::control::capture::{Capture, CaptureError, CaptureQuery};
 use crate::control::flows::FlowFilter;
 use crate::control::peer::{Groups, Peers};
 use crate::control::report::TraceLine;
@@ -175,6 +179,7 @@ fn calls_of_live() -> Calls<Arc<Live>> {
         .add(read("/cloud", "cloud"), get(cloud))
         .add(metrics, get(crate::metrics::respond))
         .add(Call::new("get", "/trace", "trace", OPERATE), get(trace))
+        .add(Call::new("post", "/capture", "capture", OPERATE), post(begin_capture))
         .add(read("/db/{table}", "db"), get(db::table))
         .add(read("/maps", "maps"), get(db::maps))
         .add(read("/log/level", "logLevel"), get(log::level))
@@ -230,7 +235,7 @@ pub async fn serve(
 async fn unknown() -> Response {
     let error = "no such path; available: /v1, /status, /services, /flows, /drops, /nics, /health, \
                  /checks, /cloud, /bgp, /private-links, /private-links-connections, /db, /maps, \
-                 /objects, /explain, /metrics, /trace, /log/level, /drain, /store";
+                 /objects, /explain, /metrics, /trace, /capture, /log/level, /drain, /store";
     error_response(StatusCode::NOT_FOUND, error.to_owned())
 }
 
@@ -367,6 +372,51 @@ async fn trace(
         return error_response(StatusCode::CONFLICT, error);
     }
     Body::from_stream(Lines(received)).into_response()
+}
+
+async fn begin_capture(
+    State(live): State<Arc<Live>>,
+    Extension(notes): Extension<Notes>,
+    Query(query): Query<CaptureQuery>,
+) -> Response {
+    notes.values("capture", None, serde_json::to_value(&query).ok());
+    blocking(move || {
+        let request = match query.check(&live) {
+            Ok(request) => request,
+            Err(error) => return error_response(StatusCode::BAD_REQUEST, error),
+        };
+        let capture = match Capture::begin(live, request) {
+            Ok(capture) => capture,
+            Err(error) => return error_response(status_of(&error), error.to_string()),
+        };
+        match capture.stream() {
+            Ok(parts) => {
+                let kind = [(CONTENT_TYPE, "application/x-pcapng")];
+                (kind, Body::from_stream(Parts(parts))).into_response()
+            }
+            Err(error) => error_response(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        }
+    })
+    .await
+}
+
+fn status_of(error: &CaptureError) -> StatusCode {
+    match error {
+        CaptureError::Busy(_) => StatusCode::CONFLICT,
+        CaptureError::NoDataPlane | CaptureError::NotAttached => StatusCode::SERVICE_UNAVAILABLE,
+        CaptureError::File(_) => StatusCode::INSUFFICIENT_STORAGE,
+    }
+}
+
+/// Response body of a capture.
+struct Parts(mpsc::Receiver<Vec<u8>>);
+
+impl Stream for Parts {
+    type Item = io::Result<Vec<u8>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|part| part.map(Ok))
+    }
 }
 
 /// Response body of a trace: one line of JSON for each stage.

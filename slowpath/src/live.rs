@@ -13,11 +13,13 @@ use clouds::report::Report;
 use config::checked::Config;
 use events::history::history;
 use state::tables::Tables;
+use tables::capture_file;
 use tables::flow::Flows;
 use tables::region::Region;
 use tokio::sync::watch;
 
 use crate::cloud::private_link;
+use crate::control::capture::CaptureSlots;
 use crate::control::listening::Listening;
 use crate::control::report::{self, AuditStatus, HeldSource, NicReport, Status, Use};
 use crate::control::trace::TraceRequest;
@@ -35,6 +37,8 @@ pub struct Live {
     pub region: &'static Region,
     /// The configuration at startup.
     pub config: Arc<Config>,
+    /// The packet captures that run.
+    pub captures: CaptureSlots,
     shared: Arc<Shared>,
     listening: Listening,
     audit: Audit,
@@ -59,8 +63,11 @@ impl Live {
     ) -> Live {
         let (bgp, private_links) = (OnceLock::new(), OnceLock::new());
         let listening = Listening::new(&config, shared.reserved.clone());
-        let started = Instant::now();
-        Live { region, config, shared, listening, audit, bgp, private_links, started }
+        let (captures, started) = (CaptureSlots::default(), Instant::now());
+        if let Some(location) = region.location() {
+            capture_file::remove_stale(location);
+        }
+        Live { region, config, captures, shared, listening, audit, bgp, private_links, started }
     }
 
     /// Returns the limits of all listeners, and whether each listens.

@@ -85,6 +85,7 @@
 pub mod address_filter;
 pub mod atomic;
 pub mod bpf_config;
+pub mod capture;
 pub mod counters;
 pub mod error_limit;
 pub mod layout;
@@ -117,6 +118,8 @@ pub mod parts;
 #[path = "kernel.rs"]
 pub mod region;
 
+#[cfg(not(target_arch = "bpf"))]
+pub mod capture_file;
 #[cfg(not(target_arch = "bpf"))]
 pub mod checksum;
 #[cfg(not(target_arch = "bpf"))]

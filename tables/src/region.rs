@@ -32,7 +32,9 @@ pub use error::RegionError;
 use header::{CONSTANT_BYTES, Header, MAGIC};
 pub use header::{Label, ProcessUsage};
 pub use location::RegionLocation;
-use memory::{FileLock, Memory};
+use memory::FileLock;
+pub use memory::monotonic_ns;
+pub(crate) use memory::{Memory, monotonic_ms};
 use packet::flow::HashKey;
 pub use role::Role;
 pub use take_over::TakeOver;
@@ -186,6 +188,11 @@ impl Region {
     /// Path of the region; `None` for an anonymous one.
     pub fn path(&self) -> Option<&Path> {
         self.location.as_ref().map(|(_, location)| location.path())
+    }
+
+    /// Location of the region; `None` for an anonymous one.
+    pub fn location(&self) -> Option<&RegionLocation> {
+        self.location.as_ref().map(|(_, location)| location)
     }
 
     /// Returns a [`Grace`], which waits until XDP programs no longer read a generation. `None` if

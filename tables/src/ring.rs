@@ -218,6 +218,14 @@ impl<S: Slots> Producer<S> {
         free_slots as usize
     }
 
+    /// Sends all messages, published together, or none if they do not fit; returns whether they
+    /// were sent.
+    #[inline]
+    pub fn push_group(&mut self, messages: &[Message]) -> bool {
+        self.free_slots(messages.len() as u64) >= messages.len() as u64
+            && self.push_all(messages) == messages.len()
+    }
+
     /// Number of times that this side read an impossible index of the consumer.
     pub fn invalid_indices(&self) -> u64 {
         self.invalid_indices

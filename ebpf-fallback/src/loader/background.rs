@@ -8,7 +8,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tables::command::{Command, Event};
+use tables::capture::TraceReport;
+use tables::command::{Command, Event, TraceFilter};
 use tables::counters::{Counter, LcorePage};
 use tables::flow::Flows;
 use tables::lcore::LcoreStatus;
@@ -32,6 +33,8 @@ const SCOPE_ITERATIONS: u32 = 3200;
 
 /// The status record and control rings of one CPU.
 struct CpuRings<'r> {
+    /// Number of the CPU.
+    number: u32,
     status: &'r LcoreStatus,
     commands: Option<Consumer<SharedSlots<'r>>>,
     events: Option<Producer<SharedSlots<'r>>>,
@@ -56,6 +59,8 @@ pub struct BackgroundTask<'r> {
     /// Path MTUs at the last check, by next hop.
     mtus: Vec<u32>,
     counters: Counters,
+    /// The last command to trace that was not taken.
+    trace: Option<TraceFilter>,
 }
 
 impl<'r> BackgroundTask<'r> {
@@ -74,7 +79,7 @@ impl<'r> BackgroundTask<'r> {
             status.join(region, epoch, *cpu);
             let commands = SharedSlots::commands(region, *cpu).map(Consumer::attach);
             let events = SharedSlots::events(region, *cpu).map(Producer::attach);
-            cpus.push(CpuRings { status, commands, events });
+            cpus.push(CpuRings { number: *cpu, status, commands, events });
         }
         let flows = Flows::new(region).as_owner(loader_index as u8, epoch);
         let (page, generation) = (region.counters().lcore(loader_index)?, region.generation());
@@ -94,6 +99,7 @@ impl<'r> BackgroundTask<'r> {
             checked_at,
             mtus,
             counters,
+            trace: None,
         })
     }
 
@@ -102,7 +108,8 @@ impl<'r> BackgroundTask<'r> {
     pub fn run_once(&mut self, kernel: &mut Kernel, nics: &[Nic], now: Instant) {
         let generation = self.region.generation();
         for cpu in &mut self.cpus {
-            cpu.poll(self.region, generation, &self.page);
+            // All CPUs get the same commands.
+            self.trace = cpu.poll(self.region, generation, &self.page).or(self.trace);
         }
         if generation != self.generation {
             self.generation = generation;
@@ -117,6 +124,21 @@ impl<'r> BackgroundTask<'r> {
             }
             self.counters.publish(self.region, kernel, nics, &links, now);
             self.report_path_mtus();
+        }
+    }
+
+    /// Takes the last command to trace.
+    pub fn take_trace(&mut self) -> Option<TraceFilter> {
+        self.trace.take()
+    }
+
+    /// Sends the report of a traced packet to slowpath through the ring of its CPU.
+    pub fn send_trace(&mut self, report: &TraceReport) {
+        let of_packet = |cpu: &&mut CpuRings<'_>| cpu.number == u32::from(report.lcore);
+        if let Some(cpu) = self.cpus.iter_mut().find(of_packet) {
+            let words = report.state().words();
+            let event = Event::TraceStage { packet: report.packet, stage: report.stage, words };
+            cpu.send_event(&event, &self.page);
         }
     }
 
@@ -159,7 +181,14 @@ impl<'r> BackgroundTask<'r> {
 
 impl CpuRings<'_> {
     /// Updates the status, acknowledges the current generation and processes all pending commands.
-    fn poll(&mut self, region: &Region, generation: u32, page: &LcorePage<'_>) {
+    /// Returns the last command to trace.
+    fn poll(
+        &mut self,
+        region: &Region,
+        generation: u32,
+        page: &LcorePage<'_>,
+    ) -> Option<TraceFilter> {
+        let mut trace = None;
         self.status.count_iteration();
         self.status.note_polled(region.now_ms());
         // The header is authoritative for the generation, whichever one a command contains;
@@ -170,14 +199,15 @@ impl CpuRings<'_> {
             match Command::decode(&message) {
                 // Handled by the acknowledgment above.
                 Ok(Command::Switch { .. }) => {}
-                // XDP programs do not support tracing; draining only fails health checks, in
-                // slowpath.
-                Ok(Command::Trace(_) | Command::Drain(_)) | Err(_) => {}
+                Ok(Command::Trace(filter)) => trace = Some(filter),
+                // Draining only fails health checks, in slowpath.
+                Ok(Command::Drain(_)) | Err(_) => {}
             }
         }
         if switched {
             self.send_event(&Event::Switched { generation }, page);
         }
+        trace
     }
 
     fn send_event(&mut self, event: &Event, page: &LcorePage<'_>) {

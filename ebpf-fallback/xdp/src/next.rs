@@ -4,7 +4,7 @@
 //! verifier checks separately, and those return integers.
 
 use crate::finish;
-use crate::packet_state::{Exit, PacketState, Reply};
+use crate::packet_state::{Exit, PacketState, Reply, packet_state};
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::map;
@@ -61,6 +61,10 @@ pub const VXLAN4: u32 = 21;
 pub const VXLAN6: u32 = 22;
 /// Stage [`crate::fast_forward::geneve6`].
 pub const GENEVE6: u32 = 23;
+/// Stage of [`crate::capture`].
+pub const CAPTURE: u32 = 24;
+/// Stage of [`crate::trace`].
+pub const TRACE: u32 = 25;
 /// The packet is decided: count it and end the program.
 pub const FINISH: u32 = 32;
 /// Undecided: continue in the current stage.
@@ -68,12 +72,23 @@ pub const CONTINUE: u32 = 33;
 
 /// The stages that the entry program and other stages call.
 #[map]
-static STAGES: ProgramArray = ProgramArray::with_max_entries(24, 0);
+static STAGES: ProgramArray = ProgramArray::with_max_entries(26, 0);
+
+/// Continues with stage `next`. A traced packet passes the stage `trace` before it.
+#[inline(always)]
+pub fn run_stage(ctx: *mut xdp_md, next: u32) -> u32 {
+    match is_traced(next) {
+        // Returns if the stage is missing: then the packet is not traced.
+        true => tail_call::<TRACE>(ctx),
+        false => {}
+    }
+    run_untraced(ctx, next)
+}
 
 /// Continues with stage `next`. Each index is a constant in an instruction of its own, so that the
 /// kernel patches the tail call into a direct jump without a map lookup.
 #[inline(always)]
-pub fn run_stage(ctx: *mut xdp_md, next: u32) -> u32 {
+pub fn run_untraced(ctx: *mut xdp_md, next: u32) -> u32 {
     match next {
         DECAP => tail_call::<DECAP>(ctx),
         CLASSIFY => tail_call::<CLASSIFY>(ctx),
@@ -99,10 +114,28 @@ pub fn run_stage(ctx: *mut xdp_md, next: u32) -> u32 {
         VXLAN4 => tail_call::<VXLAN4>(ctx),
         VXLAN6 => tail_call::<VXLAN6>(ctx),
         GENEVE6 => tail_call::<GENEVE6>(ctx),
+        _ if is_captured() => tail_call::<CAPTURE>(ctx),
         _ => return finish::finish(ctx),
     }
     finish::stage_missing();
     finish::finish(ctx)
+}
+
+/// Returns whether a capture is on for the decided packet: then the stage `capture` finishes it.
+#[inline(always)]
+fn is_captured() -> bool {
+    packet_state().is_some_and(|pkt| pkt.captured_len != 0)
+}
+
+/// Returns whether the packet is traced; if so, stores the stage that follows.
+#[inline(always)]
+fn is_traced(next: u32) -> bool {
+    let Some(pkt) = packet_state() else { return false };
+    if pkt.traced == 0 {
+        return false;
+    }
+    pkt.traced_next = next;
+    true
 }
 
 /// Performs a tail call; returns only if that stage is missing.

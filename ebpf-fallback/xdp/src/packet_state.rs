@@ -62,6 +62,8 @@ pub struct PacketState {
     pub hash: u64,
     /// Size of the received frame in bytes.
     pub rx_len: u64,
+    /// Number of bytes of the received frame that were copied for a capture; 0 without one.
+    pub captured_len: u64,
     /// Path of the flow: how packets reach the backend.
     pub path: Forward,
     /// Path and leg of a reply. Its `options` are also the buffer for the options of a gateway's
@@ -98,6 +100,13 @@ pub struct PacketState {
     pub back_hash: u64,
     /// Flow entry; valid if [`PacketState::flow_found`].
     pub hit: Hit,
+    /// Number of the packet in a trace: 0 if it is not traced, [`crate::trace::PENDING`] until the
+    /// filter was applied.
+    pub traced: u32,
+    /// Stage that follows the stage `trace`.
+    pub traced_next: u32,
+    /// The last stage that was reported, and one more; 0 if none was.
+    pub traced_stage: u32,
     /// Generation of the tables.
     pub generation: u32,
     /// Seconds of the region's clock.
@@ -206,6 +215,8 @@ impl PacketState {
     #[inline(always)]
     pub fn reset(&mut self) {
         self.rx_len = 0;
+        self.captured_len = 0;
+        self.traced = 0;
         self.tunnel = NONE;
         self.service = NONE;
         self.backend = NONE;

@@ -13,6 +13,8 @@
 //!  track, select, insert > remember (first fragment) > next stage
 //!  leg, track, insert > nat64 (to a backend of the other family); front > nat64 > front (reply)
 //!  any stage > reply (reply of the appliance itself) > finish
+//!  while a capture is on: weir > outer, and capture instead of finish
+//!  while a trace is on: weir > outer, and for traced packets trace between two stages
 //! ```
 //! A single program would exceed the verifier's limit. Therefore each usual packet format has one
 //! program that does all the work (`fast_forward`, `fast_reply`). For all others, each stage is
@@ -24,6 +26,7 @@
 #![feature(asm_experimental_arch)]
 
 mod affinity;
+mod capture;
 mod classify;
 mod cpu_views;
 mod decap;
@@ -51,6 +54,7 @@ mod runtime;
 mod runtime_config;
 mod select;
 mod start;
+mod trace;
 mod track;
 
 use aya_ebpf::bindings::xdp_action::XDP_PASS;
@@ -61,7 +65,7 @@ use fast_forward::{RxInfo, forward};
 use frame::{is_chained, length, window};
 use next::{
     CLASSIFY, CONTINUE, DECAP, ENCAP, FINISH, GENEVE6, OUTER, PLAIN4, PLAIN6, TUNNEL4, TUNNEL6,
-    VXLAN4, VXLAN6, check_next, next_stage, raw, run_stage,
+    VXLAN4, VXLAN6, check_next, next_stage, raw, run_stage, run_untraced,
 };
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::{self, Ethernet};
@@ -96,6 +100,23 @@ pub fn weir(ctx: XdpContext) -> u32 {
     let Some(pkt) = packet_state() else { return XDP_PASS };
     let (now_s, generation) = (config.now_s(), Region.generation());
     let rx = RxInfo { arm, arrival, ifindex, now_s, generation };
+    if config.captures | config.traced != 0 {
+        let is_captured = capture::is_on(config.captures);
+        let is_traced = config.traced != 0 && trace::is_on();
+        if is_captured || is_traced {
+            fast_forward::init(pkt, &rx);
+            pkt.rx_len = length(ctx);
+            // The state of a packet that is dropped early must not be that of an earlier packet.
+            pkt.inner = Ip::default();
+            if is_captured {
+                capture::copy_head(ctx);
+            }
+            if is_traced {
+                trace::begin(pkt);
+            }
+            return run_untraced(ctx, OUTER);
+        }
+    }
     let mut next = OUTER;
     if arrival == Arrival::Plain {
         next = detect_format(&window(ctx));

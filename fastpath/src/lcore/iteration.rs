@@ -6,6 +6,7 @@
 
 use super::{Lcore, NO_SCOPE};
 use crate::burst::Burst;
+use crate::capture::record;
 use crate::clock::Tick;
 use crate::dispatch::{Exits, count_arrivals, dispatch};
 use crate::pipeline;
@@ -31,7 +32,11 @@ impl Lcore<'_> {
             self.page.burst(burst.len);
         }
         count_arrivals(burst, self);
-        pipeline::run(burst, self);
+        if self.is_capturing() {
+            record::run(burst, self);
+        } else {
+            pipeline::run(burst, self);
+        }
         dispatch(burst, self, exits);
     }
 

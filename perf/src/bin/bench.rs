@@ -207,6 +207,7 @@ impl Suite<'_> {
 
     fn comparisons(&self) -> Result<Vec<Comparison>, Box<dyn Error>> {
         let mut all = vec![self.on_null()?, self.new_flows()?, self.crossing()?, self.counters()?];
+        all.push(self.captures()?);
         if !self.quick {
             all.push(self.through_memif()?);
         }
@@ -317,6 +318,26 @@ impl Suite<'_> {
         }
         let title = "new: flows started per second".to_string();
         Ok(Comparison { title, cases, forward_only: None, unit: Unit::Millions })
+    }
+
+    /// Compares the cost of a capture: off, of other packets, and of all packets.
+    fn captures(&self) -> Result<Comparison, Box<dyn Error>> {
+        let mut cases = Vec::new();
+        let works = [("return", 1024, "AWS return"), ("tunnel", 65_536, "tunnel, 65,536 flows")];
+        let works = works.into_iter().chain([("nat", 65_536, "NAT44, 65,536 flows")]);
+        for (work, flows, row) in works {
+            for (capture, column) in
+                [("off", "no capture"), ("other", "no packet matches"), ("all", "all match")]
+            {
+                let name = format!("capture, {row}, {column}");
+                if self.is_chosen(&name) && (!self.quick || work == "return") {
+                    let program = self.journey(1, work, 4, flows, &["--capture", capture])?;
+                    cases.push(Case::single(&name, program).in_row(row, column));
+                }
+            }
+        }
+        let title = "captures: packets captured while they are forwarded".to_string();
+        Ok(Comparison { title, cases, forward_only: None, unit: Unit::Nanoseconds })
     }
 
     /// Compares the cost of per-service counters: one set for each of 1,000 services, or one for

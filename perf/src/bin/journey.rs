@@ -19,6 +19,8 @@
 use clap::Parser;
 use dpdk_bindings::lcore::LcoreHandle;
 use dpdk_bindings::{Eal, clock, lcore};
+use fastpath::capture::Taps;
+use perf::capture::{Capture, RunningCapture};
 use perf::feed::{Answers, Order, Requests};
 use perf::fixture::{self, Direction, Family, MAX_SERVICES, Policy, SERVICES, Workload};
 use perf::meter::{self, Count};
@@ -79,6 +81,9 @@ struct Arguments {
     /// Set the maximum packets per poll, as `fastpath.burst`.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     burst: u16,
+    /// Capture packets while they are forwarded.
+    #[arg(long, value_enum, default_value = "off", conflicts_with = "stages")]
+    capture: Capture,
     /// Also print the nanoseconds of each stage.
     #[arg(long)]
     stages: bool,
@@ -131,11 +136,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let switches = Arc::new(Switches::default());
     let counts: Vec<_> = (0..arguments.lcores).map(|_| Count::new()).collect();
+    let capture = RunningCapture::begin(arguments.capture, arguments.lcores)?;
     let mut jobs: Vec<Job> = Vec::new();
     let mut ports = ports.into_iter();
     for (index, count) in (0..).zip(&counts) {
         let own = ports.by_ref().take(2).collect();
-        let poller = poller(&arguments, index, own, &learned, (count, &switches));
+        let mut poller = poller(&arguments, index, own, &learned, (count, &switches));
+        poller.taps = capture.taps(index);
         let region = Arc::clone(&region);
         jobs.push(lcore::launch(&eal, workers[index as usize], move || poller.run(&region))?);
     }
@@ -173,6 +180,7 @@ fn poller(
         burst: usize::from(arguments.burst),
         count: Arc::clone(count),
         switches: Arc::clone(switches),
+        taps: Taps::default(),
         spent: [0; STAGES.len()],
     }
 }

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use perf::capture::Capture;
 use perf::fixture::{Family, Workload};
 use perf::kernel::{
     CALL, Direction, Failure, Feeder, Floor, KernelFixture, Order, Packets, Setting,
@@ -41,6 +42,9 @@ struct Arguments {
     /// Measure only cases whose name contains this (repeatable)
     #[arg(long)]
     only: Vec<String>,
+    /// Capture packets during all cases
+    #[arg(long, value_enum, default_value = "off")]
+    capture: Capture,
 }
 
 /// The packets of a case.
@@ -175,7 +179,9 @@ fn main() -> Result<(), Failure> {
         let cases: Vec<_> = cases(setting).into_iter().filter(selected).collect();
         if !cases.is_empty() {
             let cases = cases.into_iter().map(|case| (case, Vec::new(), Vec::new())).collect();
-            groups.push(Group { fixture: KernelFixture::load(setting, FLOWS)?, cases });
+            let mut fixture = KernelFixture::load(setting, FLOWS)?;
+            fixture.capture(arguments.capture)?;
+            groups.push(Group { fixture, cases });
         }
     }
     let mut floors = Vec::new();
@@ -254,11 +260,16 @@ fn measure(
     if new {
         fixture.reset()?;
     }
+    fixture.drop_captured();
     feeder.set_target(fixture.entry()?)?;
     let count =
         |fixture: &KernelFixture| case.verdicts().iter().map(|v| fixture.verdicts(*v)).sum::<u64>();
     let (calls, before) = (if new { FLOWS / CALL } else { calls }, count(fixture));
-    let ns = round(calls, || feeder.run(CALL))?;
+    // As the loader does every ten milliseconds, outside of the measured time.
+    let ns = round(calls, || {
+        fixture.drop_captured();
+        feeder.run(CALL)
+    })?;
     let counted = count(fixture) - before;
     if counted != u64::from(calls * CALL) {
         let text = format!(

@@ -20,8 +20,8 @@ pub enum Role {
     Metrics,
     /// Reads everything but tokens and the audit log.
     Read,
-    /// Changes what is not configuration: drain, traces, the log level, decisions on private
-    /// endpoint connections, confirmed removals.
+    /// Changes what is not configuration: drain, traces, captures, the log level, decisions on
+    /// private endpoint connections, confirmed removals.
     Operate,
     /// Changes configuration; reads tokens and the audit log.
     Admin,

@@ -10,6 +10,7 @@ mod auto;
 mod backend;
 mod backup;
 mod bgp;
+mod capture;
 mod cloud;
 mod db;
 mod difference;
@@ -94,6 +95,12 @@ enum CliCommand {
     },
     /// Trace the next packets that match a filter through the pipeline (only with plane dpdk)
     Trace(flows::TraceArgs),
+    /// Capture packets with the decisions about them, before and after the rewrite
+    ///
+    /// Writes pcapng for tshark or Wireshark, with verdict, reason, service and backend as
+    /// comments. All given conditions must hold. Needs the role operate. While a capture is on, the
+    /// data plane works more for every packet.
+    Capture(capture::CaptureArgs),
     /// Explain how a packet would be handled now, without sending one or changing anything
     Explain(explain::ExplainArgs),
     /// Drain this appliance: fail health checks, keep forwarding established flows
@@ -295,6 +302,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
             print(options, &drops, || show::drops(&drops, *all) + &show::nic_losses(&nics));
         }
         CliCommand::Trace(args) => flows::trace(options, &socket, args)?,
+        CliCommand::Capture(args) => capture::run(options, &socket, args)?,
         CliCommand::Explain(args) => explain::run(options, &socket, args)?,
         CliCommand::Drain { undo } => {
             let command = if *undo { "off" } else { "on" };

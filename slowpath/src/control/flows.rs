@@ -25,7 +25,7 @@ pub struct End {
 
 impl End {
     /// Parses `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`.
-    fn read(what: &str, text: &str) -> Result<End, String> {
+    pub(super) fn read(what: &str, text: &str) -> Result<End, String> {
         if let Ok(addr) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
             return Ok(End { addr: addr.into(), port: None });
         }
@@ -79,7 +79,8 @@ impl FlowFilter {
     }
 }
 
-fn read_protocol(text: &str) -> Result<u8, String> {
+/// Parses a protocol by name or number.
+pub(super) fn read_protocol(text: &str) -> Result<u8, String> {
     match text.to_ascii_lowercase().as_str() {
         "tcp" => Ok(6),
         "udp" => Ok(17),

@@ -315,6 +315,13 @@ fn metrics_pass_promtool_and_views_render() {
     assert!(error.contains("no live flow matches"), "{error}");
     let out = folder.weir(&["trace", "--client", "nonsense"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("ADDRESS:PORT"));
+    let file = folder.path.join("none.pcapng");
+    let file = file.to_str().unwrap();
+    let out = folder.weir(&["capture", "-w", file, "--client", "nonsense"]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("ADDRESS:PORT"), "{out:?}");
+    let out = folder.weir(&["capture", "-w", file]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("data plane"), "{out:?}");
+    assert!(!out.status.success() && !std::path::Path::new(file).exists());
 }
 
 #[test]

@@ -84,6 +84,26 @@ pub struct ReplyPath {
 }
 
 impl<'r> Flows<'r> {
+    /// Returns the key of the front entry of a path's flow, and the end that is the initiator;
+    /// `None` if the record is free or being changed.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn front_ends(&self, path: u32) -> Option<(FlowKey, Side)> {
+        let (path, front) = (self.paths.row(path)?, self.fronts.row(path)?);
+        let copy = |_: &PathRecord| (front.key(), front.high.load(Relaxed));
+        let (key, high) = path.consistent(copy).ok()?;
+        Some((key, if high == 1 { Side::High } else { Side::Low }))
+    }
+
+    /// Returns the key of the front entry of a path's flow, and the end that is the initiator;
+    /// `None` if the flow has ended or is being changed. A region in a file has no front records.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn front_ends(&self, path: u32) -> Option<(FlowKey, Side)> {
+        let forward = self.paths.row(path)?.consistent(PathRecord::forward).ok()?;
+        let (key, hit) = self.index.read(forward.front)?;
+        (hit.path == path && hit.is_front()).then(|| (key, hit.initiator()))
+    }
+
     /// Begins [`Flows::find_by_path`] by reading a word of the path record and of the front record.
     /// The processor does not wait for a value before it is used, so it fetches both cache lines in
     /// parallel. The result is invalid for [`NONE`](crate::record::NONE).

@@ -230,7 +230,7 @@ pub enum RegionError {
 }
 
 impl RegionError {
-    pub(super) fn open(path: &Path, source: io::Error) -> RegionError {
+    pub(crate) fn open(path: &Path, source: io::Error) -> RegionError {
         RegionError::Open { path: path.to_path_buf(), source }
     }
 

@@ -149,6 +149,33 @@ impl RegionLocation {
         Path::new(LOCKS).join(format!("{}.{kind}", self.file_name()))
     }
 
+    /// Creates the file `path` of `bytes` bytes, all zero, which is accessible like the region's,
+    /// and maps it.
+    pub(crate) fn create_beside(&self, path: &Path, bytes: usize) -> Result<Memory, RegionError> {
+        let file = access::open(path, self.owners(), true)?;
+        let bytes = memory::size_file(&file, path, bytes)?;
+        Memory::map(&file, path, bytes)
+    }
+
+    /// Opens a file that [`RegionLocation::create_beside`] created. It may be incomplete.
+    pub(crate) fn open_beside(&self, path: &Path) -> Result<File, RegionError> {
+        access::open(path, self.owners(), false)
+    }
+
+    /// Maps `bytes` bytes of an open file.
+    pub(crate) fn map_beside(
+        &self,
+        file: &File,
+        path: &Path,
+        bytes: usize,
+    ) -> Result<Memory, RegionError> {
+        let found = memory::file_bytes(file, path)?;
+        if found < bytes {
+            return Err(RegionError::Size { path: path.to_path_buf(), found, wanted: bytes });
+        }
+        Memory::map(file, path, bytes)
+    }
+
     /// Returns a name for files that belong to this region.
     pub(super) fn file_name(&self) -> String {
         self.path().to_string_lossy().trim_matches('/').replace('/', ":")
@@ -167,7 +194,7 @@ impl RegionLocation {
         access::open(&path, owners, true)
     }
 
-    pub(super) fn owners(&self) -> Owners {
+    pub(crate) fn owners(&self) -> Owners {
         let (RegionLocation::File { owners, .. } | RegionLocation::Maps { owners, .. }) = self;
         *owners
     }

@@ -12,7 +12,7 @@ use crate::layout::SECTION_ALIGN;
 
 /// Owner of the memory, which is released on drop.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     start: NonNull<u8>,
     bytes: usize,
     /// Page size in bytes.
@@ -30,7 +30,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub(super) fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
@@ -203,12 +203,17 @@ pub(super) fn monotonic_s() -> u32 {
 }
 
 /// Milliseconds of the machine's monotonic clock.
-pub(super) fn monotonic_ms() -> u64 {
+pub(crate) fn monotonic_ms() -> u64 {
+    monotonic_ns() / 1_000_000
+}
+
+/// Nanoseconds of the machine's monotonic clock.
+pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid output structure; this clock always exists.
     #[expect(unsafe_code, reason = "std's Instant is not comparable between processes")]
     unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
     }
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -75,7 +75,8 @@ impl Xdp {
         self.loaded.as_mut().expect("a loaded case")
     }
 
-    fn program(&mut self) -> &mut Program {
+    /// Returns the programs of the loaded case.
+    pub fn program(&mut self) -> &mut Program {
         let key = self.key.as_ref().expect("a loaded case");
         &mut self.rigs.get_mut(key).expect("the plane of the loaded case").program
     }

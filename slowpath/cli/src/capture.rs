@@ -1,0 +1,291 @@
+//! `weir capture`: writes packets and the decisions about them to a pcapng file.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::options::{GlobalOptions, Output};
+use super::output::{print, serialize};
+use super::request::{IDLE_TIMEOUT, Request, RequestError, escaped, send};
+
+/// Arguments of `weir capture`.
+#[derive(Args)]
+pub struct CaptureArgs {
+    /// File to write; `-` for standard output, for example to `tshark -r -`
+    #[arg(long, short, value_name = "FILE")]
+    write: PathBuf,
+    /// Capture only this client: ADDRESS, ADDRESS:PORT or NETWORK/LENGTH
+    #[arg(long)]
+    client: Option<String>,
+    /// Capture only this frontend: ADDRESS, ADDRESS:PORT or NETWORK/LENGTH
+    #[arg(long)]
+    frontend: Option<String>,
+    /// Capture only this service
+    #[arg(long)]
+    service: Option<String>,
+    /// Capture only this protocol: tcp, udp, icmp, icmpv6 or a number
+    #[arg(long)]
+    protocol: Option<String>,
+    /// Capture only packets dropped for this reason
+    #[arg(long, value_name = "REASON")]
+    drop_reason: Option<String>,
+    /// Capture only what arrives on this arm: ingress or egress
+    #[arg(long)]
+    arm: Option<String>,
+    /// Capture only this direction: request or reply
+    #[arg(long)]
+    direction: Option<String>,
+    /// Record frames only before or only after the rewrite: before or after
+    #[arg(long)]
+    stage: Option<String>,
+    /// Stop after this many packets, at most 1000000 [default: 10000]
+    #[arg(long)]
+    count: Option<u32>,
+    /// Stop after this many seconds, at most 600 [default: 60]
+    #[arg(long)]
+    seconds: Option<u32>,
+    /// Stop when the file has this many bytes, at most 268435456 [default: 67108864]
+    #[arg(long)]
+    bytes: Option<u64>,
+    /// Record this many bytes of each frame, 64 to 256 [default: 192]
+    #[arg(long, value_name = "BYTES")]
+    snap: Option<u16>,
+}
+
+/// The maximum duration of a capture in seconds.
+const MAX_SECONDS: u32 = 600;
+/// The maximum length of a block that slowpath writes, in bytes.
+const MAX_BLOCK: usize = 1 << 20;
+/// Type of a block with a frame.
+const ENHANCED_PACKET: u32 = 6;
+/// Type of a block with statistics, which ends a complete capture.
+const INTERFACE_STATISTICS: u32 = 5;
+/// Option of statistics with the number of lost frames.
+const DROPPED: u16 = 5;
+
+/// What a capture contains.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// Frames in the file: one or two of each packet.
+    pub frames: u64,
+    /// Frames that matched and are not in the file, because they came faster than they were
+    /// written.
+    pub lost: u64,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Whether the capture reached one of its limits. Otherwise slowpath ended before.
+    #[serde(skip)]
+    is_complete: bool,
+}
+
+impl CaptureArgs {
+    /// Returns the path of the request.
+    fn path(&self) -> String {
+        let text = |number: Option<u64>| number.map(|number| number.to_string());
+        let (count, seconds) =
+            (text(self.count.map(Into::into)), text(self.seconds.map(Into::into)));
+        let (bytes, snap) = (text(self.bytes), text(self.snap.map(Into::into)));
+        let pairs = [
+            ("client", &self.client),
+            ("frontend", &self.frontend),
+            ("service", &self.service),
+            ("protocol", &self.protocol),
+            ("drop_reason", &self.drop_reason),
+            ("arm", &self.arm),
+            ("direction", &self.direction),
+            ("stage", &self.stage),
+            ("count", &count),
+            ("seconds", &seconds),
+            ("bytes", &bytes),
+            ("snap", &snap),
+        ];
+        let given = pairs.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let query: Vec<String> =
+            given.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+        if query.is_empty() {
+            "/capture".to_owned()
+        } else {
+            format!("/capture?{}", query.join("&"))
+        }
+    }
+}
+
+/// Runs `weir capture`.
+pub fn run(options: &GlobalOptions, socket: &Path, args: &CaptureArgs) -> Result<(), String> {
+    let to_stdout = args.write == Path::new("-");
+    if to_stdout && io::stdout().is_terminal() {
+        return Err("--write -: standard output is a terminal; write --write FILE, or pipe the \
+                    output to `tshark -r -`"
+            .to_owned());
+    }
+    let seconds = u64::from(args.seconds.unwrap_or(MAX_SECONDS).min(MAX_SECONDS));
+    let idle_timeout = IDLE_TIMEOUT + Duration::from_secs(seconds);
+    let path = args.path();
+    let request = Request { idle_timeout, ..Request::new("POST", &path) };
+    let response = send(socket, &request).map_err(|e| e.to_string())?;
+    let name = args.write.display();
+    let failed = |error: io::Error| format!("{name}: writing the capture: {error}");
+    let copied = match to_stdout {
+        true => copy(response.body, &mut io::stdout().lock()),
+        false => {
+            // Packets may contain what only the administrator may read.
+            let mut created = OpenOptions::new();
+            created.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = created.open(&args.write).map_err(failed)?;
+            copy(response.body, &mut file)
+        }
+    };
+    let summary = match copied {
+        Ok(summary) => summary,
+        // The reader has seen enough (`weir capture -w - | tshark -c 1 -r -`).
+        Err(CopyError::Write(error)) if to_stdout && error.kind() == ErrorKind::BrokenPipe => {
+            return Ok(());
+        }
+        Err(CopyError::Write(error)) => return Err(failed(error)),
+        Err(CopyError::Read(error)) => return Err(RequestError::Truncated(error).to_string()),
+    };
+    let text = || {
+        let Summary { frames, lost, .. } = summary;
+        let to = if to_stdout { "standard output".to_owned() } else { name.to_string() };
+        format!("{frames} frames written to {to}, {lost} lost\n")
+    };
+    match (to_stdout, options.output()) {
+        (false, _) => print(options, &summary, text),
+        (true, Output::Table) => eprint!("{}", text()),
+        (true, output) => eprint!("{}", serialize(&summary, output)),
+    }
+    if summary.is_complete {
+        return Ok(());
+    }
+    Err("the capture is incomplete: slowpath stopped or closed the connection".to_owned())
+}
+
+/// Error of [`copy`].
+#[derive(Debug)]
+enum CopyError {
+    Read(io::Error),
+    Write(io::Error),
+}
+
+/// Copies whole blocks, so that the output is readable whenever this process is stopped.
+fn copy(mut from: impl Read, to: &mut impl Write) -> Result<Summary, CopyError> {
+    let mut summary = Summary::default();
+    let mut block = Vec::new();
+    while read_block(&mut from, &mut block).map_err(CopyError::Read)? {
+        to.write_all(&block).and_then(|()| to.flush()).map_err(CopyError::Write)?;
+        summary.add(&block);
+    }
+    Ok(summary)
+}
+
+/// Reads the next block. Returns false at the end.
+fn read_block(from: &mut impl Read, block: &mut Vec<u8>) -> io::Result<bool> {
+    block.clear();
+    from.by_ref().take(8).read_to_end(block)?;
+    if block.is_empty() {
+        return Ok(false);
+    }
+    let len = word(block, 4).unwrap_or(0) as usize;
+    if len % 4 != 0 || !(12..=MAX_BLOCK).contains(&len) {
+        let text = format!("a block of {len} bytes is not of a capture");
+        return Err(io::Error::new(ErrorKind::InvalidData, text));
+    }
+    from.by_ref().take(len as u64 - 8).read_to_end(block)?;
+    if block.len() < len {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(true)
+}
+
+fn word(block: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(block.get(at..at + 4)?.try_into().ok()?))
+}
+
+impl Summary {
+    /// Counts a block.
+    fn add(&mut self, block: &[u8]) {
+        self.bytes += block.len() as u64;
+        match word(block, 0) {
+            Some(ENHANCED_PACKET) => self.frames += 1,
+            Some(INTERFACE_STATISTICS) => {
+                self.is_complete = true;
+                self.lost += lost(block).unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the number of lost frames of a block of statistics.
+fn lost(block: &[u8]) -> Option<u64> {
+    let mut options = block.get(20..block.len() - 4)?;
+    loop {
+        let head = word(options, 0)?;
+        let (code, len) = (head as u16, (head >> 16) as usize);
+        let value = options.get(4..4 + len)?;
+        if code == DROPPED {
+            return Some(u64::from_le_bytes(value.try_into().ok()?));
+        }
+        options = options.get(4 + len.next_multiple_of(4)..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slowpath::control::capture::pcapng::{self, Direction, Interface, Packet, Statistics};
+
+    fn file() -> Vec<u8> {
+        let mut file = Vec::new();
+        pcapng::section(&mut file, "weir");
+        let named = Interface { name: "ingress", description: "", filter: "", snap: 64 };
+        pcapng::interface(&mut file, &named);
+        let packet = Packet {
+            interface: 0,
+            time_ns: 1,
+            frame_len: 60,
+            bytes: &[0; 60],
+            comment: "verdict=drop",
+            direction: Direction::Inbound,
+            id: 1,
+        };
+        pcapng::packet(&mut file, &packet);
+        for dropped in [2, 3] {
+            let (times_ns, delivered) = ((1, 2), 1);
+            let accepted = delivered + dropped;
+            let counts = Statistics { interface: 0, times_ns, accepted, dropped, delivered };
+            pcapng::statistics(&mut file, &counts);
+        }
+        file
+    }
+
+    #[test]
+    fn a_capture_is_copied_and_counted() {
+        let (file, mut to) = (file(), Vec::new());
+        let summary = copy(&file[..], &mut to).unwrap();
+        assert_eq!(to, file);
+        let bytes = file.len() as u64;
+        assert_eq!(summary, Summary { frames: 1, lost: 5, bytes, is_complete: true });
+    }
+
+    #[test]
+    fn a_cut_capture_is_written_up_to_its_last_whole_block() {
+        let file = file();
+        for len in 1..file.len() {
+            let mut to = Vec::new();
+            let copied = copy(&file[..len], &mut to);
+            assert!(file.starts_with(&to));
+            if to.len() == len {
+                assert!(copied.is_ok());
+            } else {
+                assert!(matches!(copied, Err(CopyError::Read(_))), "{len}");
+            }
+        }
+        assert!(matches!(copy(&[0xff; 64][..], &mut Vec::new()), Err(CopyError::Read(_))));
+    }
+}

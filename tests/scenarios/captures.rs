@@ -1,0 +1,335 @@
+//! Runs every case while packets are captured, on the pipeline in memory and on the XDP programs:
+//! a capture changes no packet and no counter, and its records are what arrived and what left.
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
+
+mod planes {
+    pub mod differences;
+    pub mod loaded;
+    pub mod memory;
+    pub mod xdp;
+}
+
+use fastpath::capture::Taps;
+use packet::addr::Addr;
+use planes::differences::find_difference;
+use planes::memory::Memory;
+use planes::xdp::{DEVICES, Xdp};
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use tables::capture::{
+    AFTER, ANY, AddrRange, BEFORE, CaptureFilter, EXIT_KERNEL, EXIT_NONE, EXIT_PORT, NO_REASON,
+    REPLY, REQUEST, RecordHead,
+};
+use tables::capture_file::{CaptureFile, CaptureReader, CaptureWatch};
+use tables::counters::VerdictCounter;
+use tables::reason::DropReason;
+use tables::region::{RegionLocation, monotonic_ns};
+use tests::cases::addresses::CLIENT;
+use tests::cases::{self, Act, Change, Counts, Exit, Plane, Setup, Wire};
+use tests::lab::netns::Netns;
+
+/// Number of bytes that the first capture copies of each frame.
+const SNAP: usize = 256;
+/// Number of bytes that the second capture copies.
+const SHORT_SNAP: usize = 64;
+
+/// A record with its bytes.
+type Record = (RecordHead, Vec<u8>);
+
+/// Two captures on a plane: number 0 of all packets, number 1 of those of [`CLIENT`].
+trait Captures<P> {
+    /// Begins the captures on a plane whose tables were just loaded.
+    fn begin(&mut self, plane: &mut P);
+
+    /// Returns the records since the last call.
+    fn take(&mut self, plane: &mut P) -> Vec<Record>;
+}
+
+fn filters() -> [CaptureFilter; 2] {
+    let client: SocketAddr = CLIENT.parse().expect("an address");
+    let range = AddrRange::new(client.ip().into(), 128);
+    [
+        CaptureFilter { snap: SNAP as u16, ..CaptureFilter::default() },
+        CaptureFilter { client: range, snap: SHORT_SNAP as u16, ..CaptureFilter::default() },
+    ]
+}
+
+/// Captures through files, as the fastpath has them.
+struct FileCaptures {
+    readers: [CaptureReader; 2],
+    files: Vec<Arc<CaptureFile>>,
+}
+
+impl FileCaptures {
+    fn new(name: &str) -> FileCaptures {
+        let name = format!("/weir-captures-{name}-{}", std::process::id());
+        let location = RegionLocation::from(Path::new(&name));
+        let filters = filters();
+        let readers = [0, 1].map(|number| {
+            let reader = CaptureReader::begin_at(&location, number, &filters[number], 1);
+            let reader = reader.unwrap_or_else(|e| panic!("{e}"));
+            reader.lease_until(u64::MAX);
+            reader
+        });
+        let mut watch = CaptureWatch::at(&location);
+        assert!(watch.poll(monotonic_ns() / 1_000_000, |error| panic!("{error}")));
+        let files = watch.files().iter().flatten().cloned().collect();
+        FileCaptures { readers, files }
+    }
+}
+
+impl Captures<Memory> for FileCaptures {
+    fn begin(&mut self, plane: &mut Memory) {
+        let mut taps = Taps::new(self.files.iter(), 0);
+        plane.loaded().lcore.exchange_taps(&mut taps);
+    }
+
+    fn take(&mut self, _: &mut Memory) -> Vec<Record> {
+        let mut records = Vec::new();
+        for reader in &mut self.readers {
+            reader.read(usize::MAX, |head, bytes| records.push((*head, bytes.to_vec())));
+            assert_eq!((reader.lost(), reader.invalid()), ([0; 2], 0));
+        }
+        records
+    }
+}
+
+/// Captures by the XDP programs, as their loader reads them.
+struct RingCaptures;
+
+impl Captures<Xdp> for RingCaptures {
+    fn begin(&mut self, plane: &mut Xdp) {
+        let [all, client] = &filters();
+        let program = plane.program();
+        program.set_captures([Some(all), Some(client)], u64::MAX).expect("maps for captures");
+        program.take_captured(|_, _| {}, |_| {});
+    }
+
+    fn take(&mut self, plane: &mut Xdp) -> Vec<Record> {
+        let mut records = Vec::new();
+        let program = plane.program();
+        program.take_captured(|head, bytes| records.push((*head, bytes.to_vec())), |_| {});
+        assert_eq!(program.lost_captured().expect("a map"), [[0; 2]; 2]);
+        records
+    }
+}
+
+/// A plane whose records are compared with the frames.
+struct Compared<P, C> {
+    plane: P,
+    captures: C,
+    /// What the records of the packets of a case have in common on both planes.
+    log: Vec<String>,
+}
+
+impl<P: Plane, C: Captures<P>> Compared<P, C> {
+    fn compare(
+        &mut self,
+        arm: u8,
+        frame: &[u8],
+        sent: Vec<(Exit, Vec<u8>)>,
+    ) -> Vec<(Exit, Vec<u8>)> {
+        let records = self.captures.take(&mut self.plane);
+        let (of_client, all): (Vec<Record>, Vec<Record>) =
+            records.into_iter().partition(|(head, _)| head.capture == 1);
+        let [(before, bytes), rest @ ..] = &all[..] else { panic!("no record of a packet") };
+        assert_eq!((before.stage, before.arm), (BEFORE, arm));
+        assert_eq!(before.frame_len as usize, frame.len());
+        assert_eq!(bytes[..], frame[..frame.len().min(SNAP)], "the frame as it arrived");
+        assert_eq!(before.exit == EXIT_NONE, rest.is_empty(), "a dropped packet has one record");
+        assert!(rest.len() <= 1 && sent.len() <= 1);
+        for (after, bytes) in rest {
+            assert_eq!(
+                RecordHead { stage: BEFORE, ..*after },
+                RecordHead { frame_len: after.frame_len, len: after.len, ..*before }
+            );
+            // The ring to the kernel may be full, which is found out later.
+            let Some((exit, left)) = sent.first() else {
+                assert_eq!(after.exit, EXIT_KERNEL);
+                continue;
+            };
+            let of_exit = match exit {
+                Exit::Port(arm) => (EXIT_PORT, *arm),
+                Exit::Kernel(arm) => (EXIT_KERNEL, *arm),
+            };
+            assert_eq!((after.exit, after.exit_arm), of_exit);
+            assert_eq!(after.frame_len as usize, left.len());
+            assert_eq!(bytes[..], left[..left.len().min(SNAP)], "the frame as it leaves");
+        }
+        self.compare_client(before, &of_client, &all, frame, sent.first());
+        let verdict = before.verdict().expect("a verdict");
+        let reason = DropReason::ALL.get(usize::from(before.reason)).map_or("-", |r| r.name());
+        assert_eq!(verdict == VerdictCounter::Drop, before.exit == EXIT_NONE);
+        self.log.push(format!(
+            "{} {reason} arm {} exit {} {} direction {} service {} backend {} of client {}",
+            verdict.name(),
+            before.arm,
+            before.exit,
+            before.exit_arm,
+            before.direction,
+            before.service,
+            before.backend,
+            !of_client.is_empty(),
+        ));
+        sent
+    }
+
+    /// Compares the records of the client's capture with the address in the frames.
+    fn compare_client(
+        &self,
+        before: &RecordHead,
+        of_client: &[Record],
+        all: &[Record],
+        frame: &[u8],
+        sent: Option<&(Exit, Vec<u8>)>,
+    ) {
+        let client: SocketAddr = CLIENT.parse().expect("an address");
+        let IpAddr::V4(client) = client.ip() else { panic!("IPv4") };
+        let has_client = |frame: &[u8]| frame.windows(4).any(|four| four == client.octets());
+        let is_of_client = has_client(frame) || sent.is_some_and(|(_, sent)| has_client(sent));
+        if !of_client.is_empty() {
+            // Of a packet that does not pass, only the flow may have the address.
+            let passes =
+                before.exit != EXIT_NONE && before.verdict() != Some(VerdictCounter::Reply);
+            assert!(is_of_client || !passes, "{before:?}");
+            assert_eq!(of_client.len(), all.len());
+            for ((of_client, bytes), (of_all, whole)) in of_client.iter().zip(all) {
+                assert_eq!((of_client.packet, of_client.stage), (of_all.packet, of_all.stage));
+                assert_eq!(bytes[..], whole[..whole.len().min(SHORT_SNAP)]);
+            }
+            return;
+        }
+        // A request of the client without a tunnel has its address at a fixed offset.
+        let is_request = before.direction == REQUEST && before.exit == EXIT_PORT;
+        let source = Some(Addr::v4(u32::from_ne_bytes(client.octets())));
+        let is_missed = is_request && plain_source(frame) == source;
+        assert!(!is_missed, "a request of the client was not captured: {before:?}");
+    }
+}
+
+/// Returns the source address of a plain IPv4 frame.
+fn plain_source(frame: &[u8]) -> Option<Addr> {
+    let source = frame.get(26..30).filter(|_| frame[12..14] == [8, 0])?;
+    Some(Addr::v4(u32::from_ne_bytes(source.try_into().ok()?)))
+}
+
+impl<P: Plane, C: Captures<P>> Plane for Compared<P, C> {
+    fn name(&self) -> &str {
+        self.plane.name()
+    }
+
+    fn load(&mut self, setup: &Setup) {
+        self.plane.load(setup);
+        self.captures.begin(&mut self.plane);
+        self.log.clear();
+    }
+
+    fn change(&mut self, change: &Change) {
+        self.plane.change(change);
+    }
+
+    fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        let sent = self.plane.send(arm, frame);
+        self.compare(arm, frame, sent)
+    }
+
+    fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
+        let sent = self.plane.send_split(arm, frame, first);
+        self.compare(arm, frame, sent)
+    }
+
+    fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        let sent = self.plane.kernel_sends(arm, frame);
+        self.compare(arm, frame, sent)
+    }
+
+    fn advance_s(&mut self, seconds: u32) {
+        self.plane.advance_s(seconds);
+    }
+
+    fn counts(&self) -> Counts {
+        self.plane.counts()
+    }
+}
+
+/// Runs all cases, and returns the log of each.
+fn run_all<P: Plane>(
+    plane: &mut Compared<P, impl Captures<P>>,
+) -> Vec<(&'static str, Vec<String>)> {
+    let mut logs = Vec::new();
+    for case in cases::all() {
+        let done = cases::run(&case, plane);
+        let known = find_difference(case.claim).filter(|_| plane.name() == "xdp");
+        if let Some(known) = known {
+            println!("{}: not compared: {}", case.claim, known.because);
+            continue;
+        }
+        done.unwrap_or_else(|text| panic!("{text}"));
+        logs.push((case.claim, plane.log.clone()));
+    }
+    logs
+}
+
+#[test]
+fn every_case_passes_while_packets_are_captured_and_both_planes_record_the_same()
+-> Result<(), Box<dyn Error>> {
+    let (plane, captures) = (Memory::new(), FileCaptures::new("cases"));
+    let in_memory = run_all(&mut Compared { plane, captures, log: Vec::new() });
+    let all = in_memory.iter().flat_map(|(_, log)| log);
+    let has = |text: &str| all.clone().any(|line| line.contains(text));
+    for verdict in VerdictCounter::ALL {
+        assert!(has(verdict.name()), "no packet with the verdict {}", verdict.name());
+    }
+    let replies = format!("direction {REPLY} ");
+    assert!(has(&replies) && has("of client true") && has("of client false"));
+    assert_eq!((NO_REASON, AFTER), (ANY, 1));
+    let namespace = Netns::new("captures-xdp")?;
+    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
+    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let with_xdp = namespace.run(|| {
+        let (plane, captures) = (Xdp::new(), RingCaptures);
+        run_all(&mut Compared { plane, captures, log: Vec::new() })
+    })?;
+    let mut differing = Vec::new();
+    for (claim, log) in &with_xdp {
+        let (_, expected) = in_memory.iter().find(|(other, _)| other == claim).expect("the case");
+        let lines = log.iter().zip(expected).filter(|(found, expected)| found != expected);
+        differing.extend(lines.map(|(xdp, memory)| format!("{claim}\n  {memory}\n  {xdp}")));
+        assert_eq!(log.len(), expected.len(), "{claim}");
+    }
+    assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
+    Ok(())
+}
+
+/// Number of packets of a capture that nobody reads: more than fit in its ring.
+const UNREAD: u64 = 20_000;
+
+#[test]
+fn a_capture_that_is_not_read_loses_records_and_no_packet() {
+    let (mut plane, mut captures) = (Memory::new(), FileCaptures::new("unread"));
+    let cases = cases::all();
+    let is_forwarded = |case: &&cases::Case| {
+        matches!(&case.steps[0].act, Act::Arrives(..)) && case.steps[0].leaves.len() == 1
+    };
+    let case = cases.iter().find(is_forwarded).expect("a case");
+    let Act::Arrives(arm, Wire::Built(frame)) = &case.steps[0].act else {
+        panic!("{} begins without a frame", case.claim)
+    };
+    let frame = frame.bytes();
+    plane.load(&case.setup);
+    captures.begin(&mut plane);
+    for _ in 0..UNREAD {
+        assert_eq!(plane.send(*arm, &frame).len(), 1, "{}", case.claim);
+    }
+    let [reader, _] = &mut captures.readers;
+    let mut packets = Vec::new();
+    let read = reader.read(usize::MAX, |head, _| packets.push(head.packet)) as u64;
+    let lost: u64 = reader.lost().iter().sum();
+    assert_eq!((read + lost, reader.invalid()), (2 * UNREAD, 0));
+    assert!(lost > 0 && read > 0 && packets.is_sorted(), "{read} read, {lost} lost");
+    // The ring has space again.
+    assert_eq!(plane.send(*arm, &frame).len(), 1);
+    assert_eq!(reader.read(usize::MAX, |_, _| {}), 2);
+}
