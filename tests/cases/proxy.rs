@@ -106,7 +106,7 @@ fn gateway_cases() -> Vec<Case> {
     ]
 }
 
-fn plain() -> Vec<Case> {
+fn plain_cases() -> Vec<Case> {
     let six = || from("[2001:db8:c::7]:4000");
     let direct = || from_router(tcp(CLIENT, PROXY, flags::SYN));
     let redirected =
@@ -138,7 +138,7 @@ fn plain() -> Vec<Case> {
     ]
 }
 
-fn selection() -> Vec<Case> {
+fn selection_cases() -> Vec<Case> {
     let to = |to: &str| tcp(CLIENT, to, flags::SYN);
     let served = to("10.0.2.11:80").from(OUR_NAT).from_port(NAT_1).hop();
     let established = || arrives(INGRESS, by_gateway(request()));
@@ -172,5 +172,5 @@ fn selection() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [gateway_cases(), plain(), selection()].into_iter().flatten().collect()
+    [gateway_cases(), plain_cases(), selection_cases()].into_iter().flatten().collect()
 }
