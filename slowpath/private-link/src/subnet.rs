@@ -1,8 +1,8 @@
 //! The subnet of the service's translated (NAT) addresses: configured, found by name, or created in
 //! free address space of the network.
 //!
-//! A *round* is one pass over an object that brings Azure closer to its spec. It has two *sides*,
-//! each with its own Azure client: the service with its subnet, and the endpoint with its DNS zones.
+//! A *round* is one pass over an object that brings Azure closer to its spec. It has two *sides*
+//! with an Azure client each: the service with its subnet, and the endpoint with its DNS zones.
 //! A [`Stop`] ends a round on one side, with the reason and the delay until the next round.
 
 use std::net::Ipv4Addr;
