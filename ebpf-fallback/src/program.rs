@@ -51,8 +51,8 @@ pub enum LoadError {
         /// Error of the kernel.
         source: ProgramError,
     },
-    /// A map operation failed.
-    #[error("map {name} of the XDP program: {source}")]
+    /// A map could not be opened, read or written.
+    #[error("cannot access map {name} of the XDP program: {source}")]
     Map {
         /// Name of the map.
         name: &'static str,

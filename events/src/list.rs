@@ -329,9 +329,9 @@ pub static EVENTS: &[EventKind] = &[
         "Nothing.",
     ),
     logged(
-        ("bgp_ttl_unset", Warning, "BGP listener has no minimum TTL"),
+        ("bgp_ttl_unset", Warning, "minimum TTL of a BGP listener was not set"),
         &["address", "minimum", "error"],
-        "The kernel rejected the minimum TTL of received packets (GTSM, RFC 5082) on a listener.",
+        "The kernel rejected a listener's minimum TTL of packets (GTSM, RFC 5082); 0 means any.",
         "See the error.",
     ),
     recorded(

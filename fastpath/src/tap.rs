@@ -26,12 +26,13 @@ pub enum TapError {
         /// The error from the kernel.
         source: io::Error,
     },
-    /// The kernel did not bring the device up, or rejected an address or a route.
+    /// The kernel did not bring the device up, did not list its addresses, or rejected an address
+    /// or a route.
     #[error("{arm}: {source}")]
     Address {
         /// Name of the arm.
         arm: &'static str,
-        /// The requested change and the kernel's error.
+        /// The failed change or query, and the kernel's error.
         source: ChangeError,
     },
 }
@@ -74,7 +75,7 @@ impl Tap {
         netlink.set_link(&arm.tap, "up", |link| link.up()).map_err(failed)?;
         netlink.set_addresses(&arm.tap, &arm.addresses).map_err(failed)?;
         for via in &arm.gateways {
-            let gateway = Setting::Gateway(*via, arm.tap.clone());
+            let gateway = Setting::DefaultRoute(*via, arm.tap.clone());
             netlink.apply(Verb::Replace, &gateway).map_err(failed)?;
         }
         Ok(Tap { device, name: arm.tap.clone(), mac, foreign_mac: None })

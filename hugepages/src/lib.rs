@@ -2,9 +2,14 @@
 //! needs, the memory that the machine has, the reservation of missing huge pages, and the opening
 //! of the region.
 //!
-//! `plan.rs` computes the requirements. `machine.rs` reads `/proc` and `/sys` below a root
-//! directory that the caller passes. `reserve.rs` compares the requirements with the machine and
-//! reserves the missing pages.
+//! - `plan.rs` computes the requirements, `maps.rs` those of the kernel maps of plane xdp.
+//! - `new_flows.rs` derives the limits of new flows from the sizes.
+//! - `machine.rs` reads `/proc` and `/sys` below a root directory that the caller passes.
+//! - `nic.rs` and `numa.rs` compare the NUMA nodes of NICs, lcores and pages.
+//! - `reserve.rs` compares the requirements with the machine and reserves the missing pages.
+//! - `open.rs` opens or creates the region, `owner.rs` finds its user and group.
+//! - `upgrade.rs` records the programs of the previous version, for an upgrade.
+//! - `table.rs` formats tables of text.
 
 #![forbid(unsafe_code)]
 

@@ -38,24 +38,31 @@ pub enum Verb {
 pub enum Setting {
     /// An address with the prefix length of its on-link network.
     Address(Interface, String),
-    /// A default route through a gateway.
-    Gateway(IpAddr, String),
-    /// A default route of one family through an interface, in the routing table with this number.
+    /// A default route through a gateway, in the main routing table.
+    DefaultRoute(IpAddr, String),
+    /// A default route of one family through an interface without a gateway, in the routing table
+    /// with this number.
     TableRoute(AddressFamily, u32, String),
     /// A rule of one family: packets whose firewall mark is the first number are routed by the
     /// routing table with the same number. The second number is the rule's priority.
     MarkRule(AddressFamily, u32, u32),
 }
 
-/// A change that the kernel rejected or did not acknowledge.
+/// A change that the kernel rejected or did not acknowledge, or whose preceding query failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot apply `ip {command}`: {source}{}", remedy(.source))]
+#[error("cannot {action}: {source}{}", remedy(.source))]
 pub struct ChangeError {
-    command: String,
+    /// What failed, as a verb and its object.
+    action: String,
     source: io::Error,
 }
 
 impl ChangeError {
+    /// Returns the error of a change; `command` is the equivalent of it, without `ip`.
+    fn change(command: &str, source: io::Error) -> ChangeError {
+        ChangeError { action: format!("apply `ip {command}`"), source }
+    }
+
     /// Returns whether the change failed because the object to add already exists.
     pub fn already_exists(&self) -> bool {
         self.source.raw_os_error() == Some(libc::EEXIST)
@@ -84,7 +91,7 @@ impl Setting {
     /// Returns the addresses and default routes of an arm's interface `dev`.
     pub fn of_arm(arm: &Arm, dev: &str) -> Vec<Setting> {
         let addresses = arm.addresses.iter().map(|addr| Setting::Address(*addr, dev.to_owned()));
-        let gateways = arm.gateways.iter().map(|via| Setting::Gateway(*via, dev.to_owned()));
+        let gateways = arm.gateways.iter().map(|via| Setting::DefaultRoute(*via, dev.to_owned()));
         addresses.chain(gateways).collect()
     }
 
@@ -102,7 +109,7 @@ impl Setting {
                 let nodad = if addr.addr.is_ipv6() { nodad } else { "" };
                 format!("address {verb} {addr} dev {dev}{nodad}")
             }
-            Setting::Gateway(via, dev) => format!("route {verb} default via {via} dev {dev}"),
+            Setting::DefaultRoute(via, dev) => format!("route {verb} default via {via} dev {dev}"),
             Setting::TableRoute(of, table, dev) => {
                 format!("{} route {verb} default dev {dev} table {table}", family(*of))
             }
@@ -123,7 +130,7 @@ impl Setting {
                 Setting::Address(addr, dev.to_owned())
             }
             ["route", "delete", "default", "via", via, "dev", dev] => {
-                Setting::Gateway(via.parse().ok()?, dev.to_owned())
+                Setting::DefaultRoute(via.parse().ok()?, dev.to_owned())
             }
             [family, "rule", "delete", "fwmark", table, "lookup", _, "priority", priority] => {
                 let of = if family == "-6" { AddressFamily::Inet6 } else { AddressFamily::Inet };
@@ -144,18 +151,22 @@ impl Netlink {
         };
         let message = self.message(setting, verb == Verb::Delete);
         let done = message.and_then(|message| self.change(message, flags));
-        done.map_err(|source| ChangeError { command: setting.command(verb), source })
+        done.map_err(|source| ChangeError::change(&setting.command(verb), source))
     }
 
-    /// Adds `addresses` to an interface, and deletes those that an earlier call added and that are
-    /// not among them: the kernel would still answer for them, and route their networks to this
-    /// interface. Addresses that other programs added stay.
+    /// Adds `addresses` to an interface and marks them (`proto 0x57`), also those that exist
+    /// already. Deletes the marked addresses that are not in `addresses`: the kernel would still
+    /// answer for them, and route their networks to this interface. Unmarked addresses stay: those
+    /// that other programs added, and that were never in `addresses`.
     pub fn set_addresses(&mut self, dev: &str, addresses: &[Interface]) -> Result<(), ChangeError> {
         let marked = self.marked_addresses(dev);
-        let marked = marked
-            .map_err(|source| ChangeError { command: format!("address show dev {dev}"), source })?;
-        // Deleted before the others are added: with an IPv4 address, the kernel deletes those of
-        // the same network that were added after it.
+        let marked = marked.map_err(|source| ChangeError {
+            action: format!("read the addresses of {dev} (`ip address show dev {dev}`)"),
+            source,
+        })?;
+        // Addresses are deleted before others are added. The first IPv4 address of a network is the
+        // primary one, and later ones are secondary: if the primary one is deleted, the kernel
+        // deletes its secondary ones as well.
         for addr in marked.into_iter().filter(|addr| !addresses.contains(addr)) {
             self.apply(Verb::Delete, &Setting::Address(addr, dev.to_owned()))?;
         }
@@ -169,7 +180,7 @@ impl Netlink {
             let flags = NLM_F_CREATE | NLM_F_REPLACE;
             let done = message.and_then(|message| self.change(message, flags));
             let command = || setting.command(Verb::Replace);
-            done.map_err(|source| ChangeError { command: command(), source })?;
+            done.map_err(|source| ChangeError::change(&command(), source))?;
         }
         Ok(())
     }
@@ -201,7 +212,7 @@ impl Netlink {
         message: Message,
         flags: u16,
     ) -> Result<(), ChangeError> {
-        self.change(message, flags).map_err(|source| ChangeError { command, source })
+        self.change(message, flags).map_err(|source| ChangeError::change(&command, source))
     }
 
     /// Changes an interface, like `ip link set dev DEV ARGUMENTS`; `arguments` appear only in
@@ -222,14 +233,15 @@ impl Netlink {
         self.apply_message(format!("link delete dev {dev}"), Message::DelLink(message), 0)
     }
 
-    /// Returns the message that the equivalent `ip` command sends.
+    /// Returns the message that adds or deletes the setting. The effect is that of the equivalent
+    /// `ip` command; a delete message has attributes and flags that `ip` does not send.
     fn message(&mut self, setting: &Setting, deletes: bool) -> io::Result<Message> {
         Ok(match setting {
             Setting::Address(Interface { addr, len }, dev) => {
                 let message = address(self.index(dev)?, *addr, *len);
                 if deletes { Message::DelAddress(message) } else { Message::NewAddress(message) }
             }
-            Setting::Gateway(via, dev) => {
+            Setting::DefaultRoute(via, dev) => {
                 let mut message = default_route(family(*via), self.index(dev)?);
                 message.header.table = RouteHeader::RT_TABLE_MAIN;
                 message.attributes.push(RouteAttribute::Gateway((*via).into()));

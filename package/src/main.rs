@@ -27,10 +27,10 @@ struct Arguments {
     /// Set the time in the SBOM, in RFC 3339
     #[arg(long)]
     timestamp: String,
-    /// Set version and package URL of DPDK
-    #[arg(long, num_args = 2, value_names = ["VERSION", "PURL"])]
+    /// Set version and package URL (purl) of DPDK
+    #[arg(long, num_args = 2, required = true, value_names = ["VERSION", "PURL"])]
     dpdk: Vec<String>,
-    /// Add a shared library: name, version and package URL of the Debian package
+    /// Add a Debian package with a shared library: name, version and URL (purl) of the package
     #[arg(long, num_args = 3, value_names = ["NAME", "VERSION", "PURL"])]
     shared: Vec<String>,
 }
@@ -50,7 +50,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let workspace = read(&root)?;
     let xdp = read(&root.join("ebpf-fallback/xdp"))?;
     let [dpdk, dpdk_purl] = arguments.dpdk.as_slice() else {
-        return Err("--dpdk VERSION PURL is required".to_owned());
+        return Err("--dpdk: found several times; give it once: --dpdk VERSION PURL".to_owned());
     };
     let rust = output(Command::new("rustc").arg("--version"))?;
     let rust = rust.split(' ').nth(1).unwrap_or_default().to_owned();

@@ -73,7 +73,7 @@ impl BgpHandle {
 
 /// BGP's thread ended by an internal error.
 #[derive(Debug, thiserror::Error)]
-#[error("BGP failed (see the log); BGP sessions end, the fastpath keeps the current tables")]
+#[error("BGP failed (see the log); BGP sessions end, the data plane keeps the current tables")]
 pub struct BgpLoopFailed;
 
 /// Starts BGP. `restarted` is whether the region had tables when this process started.

@@ -67,7 +67,7 @@ pub enum StartError {
     #[error("{0}")]
     Tables(#[from] RegionError),
     /// The store can't be opened.
-    #[error("control.state = {path:?}: {source}; the fastpath keeps the current tables")]
+    #[error("control.state = {path:?}: {source}; the data plane keeps the current tables")]
     State {
         /// Folder of the store.
         path: PathBuf,
@@ -81,10 +81,10 @@ pub enum StartError {
     #[error("cannot query the kernel's routes and neighbors (rtnetlink): {0}")]
     Netlink(std::io::Error),
     /// The control loop ended by an internal error. The log has the cause.
-    #[error("the control loop failed (see the log); the fastpath keeps the current tables")]
+    #[error("the control loop failed (see the log); the data plane keeps the current tables")]
     Loop,
     /// The health checker ended by an internal error.
-    #[error("the health checker failed (see the log); the fastpath keeps the current tables")]
+    #[error("the health checker failed (see the log); the data plane keeps the current tables")]
     Checker,
     /// BGP ended by an internal error.
     #[error(transparent)]

@@ -23,17 +23,17 @@ fn proxied(setup: Setup) -> Setup {
     Setup { services: setup.services + &some, ..setup }
 }
 
-/// Returns the frame for the proxy of a packet from a gateway.
+/// Returns the frame in which a packet from a gateway reaches the proxy.
 fn decapsulated(ip: Ip) -> Frame {
     Frame::new(IN_MAC, IN_MAC, ip.to(PROXY))
 }
 
-/// Returns the frame for the proxy of a plain packet.
+/// Returns the frame in which a plain packet reaches the proxy.
 fn plain_redirected(ip: Ip) -> Frame {
     from_router(ip.to(PROXY))
 }
 
-/// Returns the frame that the kernel sends for the proxy.
+/// Returns the frame in which the kernel sends a packet of the proxy.
 fn from_proxy(ip: Ip) -> Frame {
     Frame::new(IN_MAC, ROUTER, ip.from(PROXY))
 }
@@ -49,7 +49,7 @@ fn accepts() -> Step {
     kernel_sends(INGRESS, from_proxy(syn_ack())).leaves(INGRESS, back, "answer")
 }
 
-fn by_gateways() -> Vec<Case> {
+fn gateway_cases() -> Vec<Case> {
     let later = from_node(OTHER_NODE, ENDPOINT, 9, request());
     let back = to_node(OTHER_NODE, ENDPOINT, 9, response().hop());
     let refused = error("10.0.1.10", "198.51.100.7", (3, 3), 0, syn().to(PROXY));
@@ -106,7 +106,7 @@ fn by_gateways() -> Vec<Case> {
     ]
 }
 
-fn plain() -> Vec<Case> {
+fn plain_cases() -> Vec<Case> {
     let six = || from("[2001:db8:c::7]:4000");
     let direct = || from_router(tcp(CLIENT, PROXY, flags::SYN));
     let redirected =
@@ -138,7 +138,7 @@ fn plain() -> Vec<Case> {
     ]
 }
 
-fn selection() -> Vec<Case> {
+fn selection_cases() -> Vec<Case> {
     let to = |to: &str| tcp(CLIENT, to, flags::SYN);
     let served = to("10.0.2.11:80").from(OUR_NAT).from_port(NAT_1).hop();
     let established = || arrives(INGRESS, by_gateway(request()));
@@ -172,5 +172,5 @@ fn selection() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [by_gateways(), plain(), selection()].into_iter().flatten().collect()
+    [gateway_cases(), plain_cases(), selection_cases()].into_iter().flatten().collect()
 }

@@ -1,5 +1,5 @@
-//! Defaults of the keys, the lowest layer. Those of `[aws]`, `[azure]`, `[bgp]`, `[private_link]`
-//! and `[api]` are declared with their keys.
+//! Defaults of the keys, the lowest layer. Those of `[aws]`, `[azure]`, `[private_link]`, `[bgp]`,
+//! `[log]`, `[events]`, `[telemetry]` and `[api]` are in the files that declare their keys.
 
 use super::{
     Arm, Attach, Audit, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat,

@@ -1,4 +1,5 @@
-//! Header cache: tunnel and scope of packets by their outer addresses and endpoint.
+//! Header cache: tunnel and scope of packets by their outer headers and endpoint. It caches what
+//! follows from the headers, not the headers themselves.
 //!
 //! To find the tunnel of a packet, `decap` compares all tunnels and all their permitted sources.
 //! The result is the same for all packets of a gateway's node and endpoint as long as the tables do
@@ -16,11 +17,12 @@ use tables::scope::CACHE_MAX_S;
 /// Number of cached results per CPU: a gateway has one or two nodes per zone, and some endpoints.
 const ENTRIES: u32 = 64;
 
-/// A cached result and its key. A zeroed entry matches no packet, because no packet is handled with
-/// the tables of generation 0.
+/// A cached result and its key. A zeroed entry has no effect: it is of generation 0, whose tables
+/// are empty, so that the lookup of its tunnel fails.
 #[repr(C)]
 pub struct CachedTunnel {
-    /// Endpoint of GENEVE or VNI of VXLAN, which the port distinguishes.
+    /// Endpoint of GENEVE or VNI of VXLAN. An endpoint that equals a VNI is not confused with it:
+    /// the two kinds of tunnel have different ports (`dport`).
     endpoint: u64,
     /// Generation of the tables.
     generation: u32,

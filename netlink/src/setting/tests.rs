@@ -12,7 +12,7 @@ fn settings() -> Vec<Setting> {
     let dev = || "near0".to_owned();
     let address =
         |addr: &str, len| Setting::Address(Interface { addr: addr.parse().unwrap(), len }, dev());
-    let gateway = |via: &str| Setting::Gateway(via.parse().unwrap(), dev());
+    let gateway = |via: &str| Setting::DefaultRoute(via.parse().unwrap(), dev());
     vec![
         address("10.98.0.1", 24),
         address("fd98::1", 64),
@@ -61,7 +61,7 @@ fn run_in_namespace() {
         assert_eq!(state(), before, "{setting:?}");
     }
 
-    let far = Setting::Gateway("192.0.2.1".parse().unwrap(), "near0".into());
+    let far = Setting::DefaultRoute("192.0.2.1".parse().unwrap(), "near0".into());
     let error = netlink.apply(Verb::Replace, &far).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -144,7 +144,8 @@ fn addresses_of_an_earlier_configuration_are_deleted_and_those_of_others_stay() 
     let error = netlink.set_addresses("none0", &[two]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot apply `ip address show dev none0`: No such device (os error 19)"
+        "cannot read the addresses of none0 (`ip address show dev none0`): No such device (os \
+         error 19)"
     );
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use bgp::advertise::Table;
+use bgp::advertise::Table as RouteTable;
 use bgp::peer::{Event, Peer, Stop};
 use bgp::status::{AdvertisedRoute, PeerStatus};
 use bgp::wire::Family;
@@ -132,7 +132,7 @@ pub fn state(tables: Tables) -> ControlPlaneState {
 #[derive(Default)]
 pub struct Recorder {
     pub calls: Vec<String>,
-    pub peers: BTreeMap<PeerKey, (PeerConfig, Peer, Arc<Table>)>,
+    pub peers: BTreeMap<PeerKey, (PeerConfig, Peer, Arc<RouteTable>)>,
     /// [`Speaker::all_sent`] returns false.
     pub never_sent: bool,
 }
@@ -145,7 +145,7 @@ impl Recorder {
 
     /// Returns the prefixes that were last set for each peer.
     pub fn routes(&self) -> BTreeMap<PeerKey, Vec<String>> {
-        let prefixes = |table: &Table| table.routes.keys().map(ToString::to_string).collect();
+        let prefixes = |table: &RouteTable| table.routes.keys().map(ToString::to_string).collect();
         self.peers.iter().map(|(key, (_, _, table))| (*key, prefixes(table))).collect()
     }
 }
@@ -176,7 +176,7 @@ impl Speaker for Recorder {
         *own = config.clone();
     }
 
-    fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {
+    fn set_routes(&mut self, key: PeerKey, table: &Arc<RouteTable>) {
         self.calls.push(format!("routes {} {}", name(key), table.routes.len()));
         let (_, peer, own) = self.peers.get_mut(&key).unwrap();
         peer.step(Instant::now(), Event::Desired(Arc::clone(table)));

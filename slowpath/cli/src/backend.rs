@@ -35,7 +35,8 @@ pub enum BackendCommand {
         /// Address and port of the backend
         #[arg(value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
-        /// Weight relative to the other backends
+        /// Weight relative to the other backends, 0 to 65535; 0 gives it no new flows and keeps
+        /// established ones
         #[arg(long, required_unless_present = "state")]
         weight: Option<u16>,
         /// State of the backend, which determines whether it gets new flows
@@ -74,7 +75,8 @@ pub enum BackendCommand {
         /// Address and port of the backend
         #[arg(value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
-        /// Weight relative to the other backends; 0 takes it out of service
+        /// Weight relative to the other backends, 0 to 65535; 0 gives it no new flows and keeps
+        /// established ones
         weight: u16,
         #[command(flatten)]
         write_options: WriteOptions,

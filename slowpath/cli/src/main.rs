@@ -197,7 +197,7 @@ enum CliCommand {
     /// Show BGP sessions, routes and policies
     #[command(subcommand)]
     Bgp(bgp::BgpCommand),
-    /// Show the tables of the data plane
+    /// Show the tables that the data plane reads (in plane xdp, BPF maps)
     #[command(subcommand)]
     Maps(get::MapsCommand),
     /// Generate shell completions: `weir completions bash > /etc/bash_completion.d/weir`

@@ -56,8 +56,8 @@ pub enum NicCommand {
 /// Arguments of `weir nic plan`.
 #[derive(Args)]
 pub struct PlanArgs {
-    /// PCI addresses, VMBUS instance ids, interface names or MAC addresses [default: the devices of
-    /// the configuration]
+    /// NIC: PCI address, VMBUS instance id, interface name or MAC address; may be repeated
+    /// [default: the devices of the configuration]
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub struct PlanArgs {
 /// Arguments of `weir nic bind`.
 #[derive(Args)]
 pub struct BindArgs {
-    /// PCI addresses, VMBUS instance ids, interface names or MAC addresses
+    /// NIC: PCI address, VMBUS instance id, interface name or MAC address; may be repeated
     #[arg(value_name = "DEVICE", required_unless_present_any = ["saved", "auto"])]
     devices: Vec<String>,
     #[command(flatten)]
@@ -86,7 +86,8 @@ pub struct BindArgs {
 /// Arguments of `weir nic unbind`.
 #[derive(Args)]
 pub struct UnbindArgs {
-    /// PCI addresses, VMBUS instance ids, or interface names or MAC addresses before the binding
+    /// NIC: PCI address, VMBUS instance id, or the interface name or MAC address that it had before
+    /// the binding; may be repeated
     #[arg(value_name = "DEVICE", required = true)]
     devices: Vec<String>,
     /// Remove the bindings from /etc/weir/nic.bind

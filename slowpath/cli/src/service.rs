@@ -48,7 +48,7 @@ pub enum ServiceCommand {
         #[command(flatten)]
         write_options: WriteOptions,
     },
-    /// Delete a service and its backends that were defined over the API
+    /// Delete a service that was defined over the API, with its backends
     Delete {
         /// Name of the service
         #[arg(value_parser = parse_name)]

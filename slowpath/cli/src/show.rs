@@ -130,7 +130,7 @@ fn frontends(of: &Frontends) -> String {
 
 fn lcores(status: &Status) -> String {
     if status.lcores.is_empty() {
-        return "no lcore: the fastpath is not running\n".to_owned();
+        return "no lcore: the data plane is not running\n".to_owned();
     }
     let mut table = Table::new(&["LCORE", "STATE", ">GENERATION", ">BUSY", "LINKS"]);
     for lcore in &status.lcores {

@@ -215,7 +215,7 @@ fn status_of_an_unable_appliance_shows_reasons_and_rejected_files() {
     status.held = vec![held("file"), held("inventory")];
     let text = show::status(&status);
     assert!(text.contains("\ninventory!\n") && !text.contains("file!"), "{text}");
-    assert!(text.ends_with("no lcore: the fastpath is not running\n"), "{text}");
+    assert!(text.ends_with("no lcore: the data plane is not running\n"), "{text}");
 }
 
 #[test]

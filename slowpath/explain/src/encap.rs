@@ -16,6 +16,7 @@ use tables::record::{
 };
 use tables::return_leg::ReturnLegs;
 
+use super::format::arm_text;
 use super::outer::is_backend;
 use super::{Arrival, Reply, Step, Trace, Verdict, drop_with};
 
@@ -97,7 +98,9 @@ impl Trace<'_> {
         if len <= mtu {
             return Step::Continue(());
         }
-        self.add_reason(format!("the packet has {len} bytes, more than the MTU of {mtu}"));
+        self.add_reason(format!(
+            "the packet without tunnel headers has {len} bytes; at most {mtu} are allowed"
+        ));
         Step::Break(Verdict::Reply(Reply::TooBig(mtu)))
     }
 
@@ -178,7 +181,8 @@ impl Trace<'_> {
         let hop = self.next_hop()?;
         let to = self.path.backend_addr;
         let Some(src) = self.set.settings().local_on(hop.arm, &to).copied() else {
-            self.add_reason("this machine has no address of the backend's family on that arm");
+            let arm = arm_text(hop.arm);
+            self.add_reason(format!("this machine has no address of the family of {to} on {arm}"));
             return drop_with(DropReason::NoRoute);
         };
         let Some(kind) = TunnelKind::from_u8(service.tunnel) else {
@@ -204,9 +208,9 @@ impl Trace<'_> {
     /// fragments.
     fn flow_hash(&self) -> u64 {
         let probe = || {
-            let (ip, probes) = (&self.inner, self.arrival == Arrival::Kernel);
+            let (ip, is_probe) = (&self.inner, self.arrival == Arrival::Kernel);
             let key = FlowKey::new(0, ip.proto, ip.src, ip.sport, ip.dst, ip.dport).0;
-            probes.then_some(key)
+            is_probe.then_some(key)
         };
         self.key.or_else(probe).map_or(0, |key| self.flows.hash(&key))
     }
@@ -227,7 +231,10 @@ impl Trace<'_> {
             let legs = ReturnLegs::new(self.region);
             legs.answer(&self.set, self.scope_key, &origin, &mut answer)
         }) {
-            self.add_reason("no packet of the endpoint has arrived from that gateway node");
+            self.add_reason(
+                "no packet of the endpoint has arrived from the gateway node that the packet's own \
+                 options name",
+            );
             return drop_with(self.unknown_flow_reason());
         }
         self.check_ttl()?;

@@ -82,7 +82,7 @@ impl Trace<'_> {
             return Step::Continue(());
         }
         self.add_reason(format!(
-            "the packet has {len} bytes, more than the gateway's inner MTU of {}",
+            "the packet in the tunnel has {len} bytes, more than the gateway's inner MTU of {}",
             tunnel.inner_mtu
         ));
         match tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0 {

@@ -21,7 +21,7 @@ fn mac_text(mac: &[u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn arm_text(arm: u8) -> &'static str {
+pub(super) fn arm_text(arm: u8) -> &'static str {
     ARMS[usize::from(arm & 1)]
 }
 

@@ -1,4 +1,5 @@
-//! Runs the measurement of 10,000 backends with 200: each gets one verdict, and no probe fails.
+//! Runs `examples/ten_thousand.rs` with 200 backends instead of 10,000: each backend gets one
+//! verdict, and no probe fails.
 
 #[expect(dead_code, reason = "`main` and what only it calls")]
 #[path = "../examples/ten_thousand.rs"]

@@ -8,7 +8,7 @@ use clouds::failure::AttemptError;
 use clouds::retry::Pause;
 use serde_json::{Value, json};
 
-use crate::context::Side;
+use crate::context::SideClient;
 use crate::errors::SHORT_DELAY;
 use crate::names::id_of;
 use crate::object::{Aspect, Connection, Reason};
@@ -51,11 +51,11 @@ pub async fn decide(
     decision: Decision,
     description: &str,
 ) -> Result<Option<Connection>, AttemptError> {
-    let side = Side { arm, pause, timeout: CALL_TIMEOUT, now: Time::default() };
-    let listed = list(&side, service).await?;
+    let client = SideClient { arm, pause, timeout: CALL_TIMEOUT, now: Time::default() };
+    let listed = list(&client, service).await?;
     let named = |item: &&Value| item["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case(name));
     let Some(item) = listed.iter().find(named) else { return Ok(None) };
-    write_decision(&side, service, item, decision, description).await?;
+    write_decision(&client, service, item, decision, description).await?;
     Ok(parse(item).map(|connection| Connection {
         state: decision.as_str().to_owned(),
         description: description.to_owned(),
@@ -70,14 +70,14 @@ pub(crate) async fn reconcile(
     service: &Value,
 ) -> Result<Duration, AttemptError> {
     let Some(id) = id_of(service) else { return Ok(DRIFT_INTERVAL) };
-    let side = round.context.service();
+    let client = round.context.service_client();
     let approved = round.object.spec.approved_subscriptions();
     let mut found = Vec::new();
-    for item in list(&side, &id).await? {
+    for item in list(&client, &id).await? {
         let Some(mut connection) = parse(&item) else { continue };
         if connection.state == "Pending" && approved.contains(&connection.subscription()) {
             let why = "Weir: the subscription is on the approved list";
-            write_decision(&side, &id, &item, Decision::Approved, why).await?;
+            write_decision(&client, &id, &item, Decision::Approved, why).await?;
             connection.state = Decision::Approved.as_str().to_owned();
             let message = format!("{} from {} is approved", connection.name, connection.endpoint);
             round.events.push(Event::note("ConnectionApproved", message));
@@ -115,13 +115,14 @@ fn waiting_message(round: &RoundState<'_>) -> String {
 
 /// Returns all connections of a service, from all pages.
 pub(crate) async fn list(
-    side: &Side<'_>,
+    client: &SideClient<'_>,
     service: &ResourceId,
 ) -> Result<Vec<Value>, AttemptError> {
-    side.list(
-        &operations::LINK_CONNECTIONS_LIST.at(format!("{service}/privateEndpointConnections")),
-    )
-    .await
+    client
+        .list(
+            &operations::LINK_CONNECTIONS_LIST.at(format!("{service}/privateEndpointConnections")),
+        )
+        .await
 }
 
 /// Parses a connection; `None` without a name or a state.
@@ -139,7 +140,7 @@ pub(crate) fn parse(item: &Value) -> Option<Connection> {
 
 /// Writes a decision, which takes effect at once.
 pub(crate) async fn write_decision(
-    side: &Side<'_>,
+    client: &SideClient<'_>,
     service: &ResourceId,
     item: &Value,
     decision: Decision,
@@ -158,7 +159,7 @@ pub(crate) async fn write_decision(
     }
     let body = json!({ "name": name, "properties": properties });
     let id = service.child("privateEndpointConnections", name);
-    side.put(&operations::LINK_CONNECTIONS_PUT.at(&id), &body, None).await
+    client.put(&operations::LINK_CONNECTIONS_PUT.at(&id), &body, None).await
 }
 
 #[cfg(test)]

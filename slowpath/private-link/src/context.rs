@@ -69,27 +69,29 @@ pub struct RoundContext<'a> {
 }
 
 impl<'a> RoundContext<'a> {
-    pub(crate) fn service(&self) -> Side<'a> {
+    /// Returns the client of the service side.
+    pub(crate) fn service_client(&self) -> SideClient<'a> {
         let RoundContext { now, clients, pause, .. } = *self;
-        Side { arm: clients.service, pause, timeout: SERVICE_TIMEOUT, now }
+        SideClient { arm: clients.service, pause, timeout: SERVICE_TIMEOUT, now }
     }
 
-    pub(crate) fn endpoint(&self) -> Side<'a> {
+    /// Returns the client of the endpoint side.
+    pub(crate) fn endpoint_client(&self) -> SideClient<'a> {
         let RoundContext { now, clients, pause, .. } = *self;
-        Side { arm: clients.endpoint, pause, timeout: ENDPOINT_TIMEOUT, now }
+        SideClient { arm: clients.endpoint, pause, timeout: ENDPOINT_TIMEOUT, now }
     }
 }
 
 /// The Azure client of one side, with a time limit for each call.
 #[derive(Clone, Copy)]
-pub(crate) struct Side<'a> {
+pub(crate) struct SideClient<'a> {
     pub(crate) arm: &'a dyn Arm,
     pub(crate) pause: &'a dyn Pause,
     pub(crate) timeout: Duration,
     pub(crate) now: Time,
 }
 
-impl Side<'_> {
+impl SideClient<'_> {
     /// Reads a resource; `None` if it does not exist.
     pub(crate) async fn get(&self, request: &ArmRequest) -> Result<Option<Resource>, AttemptError> {
         match self.with_timeout(request.operation, self.arm.get(request)).await {

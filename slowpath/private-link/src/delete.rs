@@ -47,8 +47,8 @@ pub(crate) async fn delete_all(round: &mut RoundState<'_>) -> Option<Duration> {
 }
 
 /// Reports the stop of a side, and returns its delay; `None` if the side is deleted.
-fn delay_of(round: &mut RoundState<'_>, side: Outcome<()>) -> Option<Duration> {
-    let stop = side.break_value()?;
+fn delay_of(round: &mut RoundState<'_>, outcome: Outcome<()>) -> Option<Duration> {
+    let stop = outcome.break_value()?;
     round.record_stop(&stop);
     Some(stop.after)
 }
@@ -59,7 +59,7 @@ async fn delete_consumer_side(
     immutable: &ImmutableSpec,
 ) -> Outcome<()> {
     let Some(desired) = &immutable.endpoint else { return Continue(()) };
-    let side = round.context.endpoint();
+    let client = round.context.endpoint_client();
     dns::poll_operation(round).await?;
     let zones: Vec<String> = round.status.endpoint.zones.keys().cloned().collect();
     for zone in zones {
@@ -67,7 +67,7 @@ async fn delete_consumer_side(
     }
     round.status.clear_condition(Aspect::Names);
     let existing =
-        side.get(&operations::ENDPOINTS_GET.at(&desired.id)).await.or_stop(endpoint::error)?;
+        client.get(&operations::ENDPOINTS_GET.at(&desired.id)).await.or_stop(endpoint::error)?;
     let Some(existing) = existing else { return clear_endpoint(round) };
     if !names::belongs_to_object(
         &existing.body["tags"],
@@ -80,11 +80,11 @@ async fn delete_consumer_side(
     if State::of(&existing.body) == State::Busy {
         return Break(busy(Aspect::Endpoint, "the private endpoint", &existing.body));
     }
-    let outcome = side
+    let outcome = client
         .delete(&operations::ENDPOINTS_DELETE.at(&desired.id))
         .await
         .or_stop(endpoint::error)?;
-    side.track(&mut round.status.endpoint.running, Step::DeleteEndpoint, outcome)?;
+    client.track(&mut round.status.endpoint.running, Step::DeleteEndpoint, outcome)?;
     clear_endpoint(round)
 }
 
@@ -98,11 +98,11 @@ fn clear_endpoint(round: &mut RoundState<'_>) -> Outcome<()> {
 /// Rejects the connections before it deletes the service: Azure does not delete a service
 /// in use.
 async fn delete_service_side(round: &mut RoundState<'_>, immutable: &ImmutableSpec) -> Outcome<()> {
-    let side = round.context.service();
-    side.poll_running(&mut round.status.service.running).await?;
+    let client = round.context.service_client();
+    client.poll_running(&mut round.status.service.running).await?;
     let failed = |failed| Stop::failed(Aspect::Service, Reason::AzureError, &failed);
     let existing =
-        side.get(&operations::LINK_SERVICES_GET.at(&immutable.service)).await.or_stop(failed)?;
+        client.get(&operations::LINK_SERVICES_GET.at(&immutable.service)).await.or_stop(failed)?;
     let Some(existing) = existing else { return clear_service(round) };
     if !is_own(round, &existing.body) {
         note_foreign(round, immutable.service.as_str());
@@ -112,13 +112,18 @@ async fn delete_service_side(round: &mut RoundState<'_>, immutable: &ImmutableSp
         return Break(busy(Aspect::Service, "the private link service", &existing.body));
     }
     let mut rejected = 0;
-    for connection in connections::list(&side, &immutable.service).await.or_stop(failed)? {
+    for connection in connections::list(&client, &immutable.service).await.or_stop(failed)? {
         let parsed = connections::parse(&connection);
         if parsed.is_some_and(|parsed| matches!(parsed.state.as_str(), "Approved" | "Pending")) {
             let (decision, why) = (Decision::Rejected, "Weir: the service is being deleted");
-            let written =
-                connections::write_decision(&side, &immutable.service, &connection, decision, why)
-                    .await;
+            let written = connections::write_decision(
+                &client,
+                &immutable.service,
+                &connection,
+                decision,
+                why,
+            )
+            .await;
             written.or_stop(failed)?;
             rejected += 1;
         }
@@ -128,11 +133,11 @@ async fn delete_service_side(round: &mut RoundState<'_>, immutable: &ImmutableSp
         let stop = Stop::wait(Aspect::Service, Reason::Deleting, message);
         return Break(Stop { cause: Cause::Accepted, ..stop });
     }
-    let outcome = side
+    let outcome = client
         .delete(&operations::LINK_SERVICES_DELETE.at(&immutable.service))
         .await
         .or_stop(failed)?;
-    side.track(&mut round.status.service.running, Step::DeleteService, outcome)?;
+    client.track(&mut round.status.service.running, Step::DeleteService, outcome)?;
     clear_service(round)
 }
 

@@ -89,8 +89,8 @@ pub(crate) async fn reconcile(
 
 /// Creates the zone if it does not exist.
 async fn ensure_zone(round: &mut RoundState<'_>, id: &ResourceId) -> Outcome<()> {
-    let side = round.context.endpoint();
-    match side.get(&operations::ZONES_GET.at(id)).await.or_stop(error)? {
+    let client = round.context.endpoint_client();
+    match client.get(&operations::ZONES_GET.at(id)).await.or_stop(error)? {
         Some(existing) if State::of(&existing.body) == State::Busy => {
             return Break(busy(Aspect::Names, id.name(), &existing.body));
         }
@@ -99,9 +99,9 @@ async fn ensure_zone(round: &mut RoundState<'_>, id: &ResourceId) -> Outcome<()>
     }
     let tags = names::shared_tags(&round.context.settings.fleet, &round.object.spec);
     let body = json!({ "location": "global", "tags": tags, "properties": {} });
-    let outcome = side.put(&operations::ZONES_PUT.at(id), &body, None).await.or_stop(error)?;
+    let outcome = client.put(&operations::ZONES_PUT.at(id), &body, None).await.or_stop(error)?;
     round.events.push(Event::note("ZoneCreated", format!("{} is being created", id.name())));
-    side.track(&mut round.status.endpoint.running, Step::WriteZone, outcome)
+    client.track(&mut round.status.endpoint.running, Step::WriteZone, outcome)
 }
 
 /// Ensures that a name has this address and no other. A record that Weir did not write for this
@@ -112,9 +112,9 @@ async fn ensure_record(
     record: &str,
     address: Ipv4Addr,
 ) -> Outcome<()> {
-    let side = round.context.endpoint();
+    let client = round.context.endpoint_client();
     let id = zone.child("A", record);
-    let existing = side.get(&operations::RECORDS_GET.at(&id)).await.or_stop(error)?;
+    let existing = client.get(&operations::RECORDS_GET.at(&id)).await.or_stop(error)?;
     let etag = existing.as_ref().and_then(|existing| existing.etag.clone());
     let existing = existing.map_or(Value::Null, |existing| existing.body["properties"].clone());
     let list = existing["aRecords"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -135,7 +135,7 @@ async fn ensure_record(
     let list = json!([{ "ipv4Address": address }]);
     let properties = json!({ "ttl": TTL, "metadata": tags, "aRecords": list });
     let body = json!({ "properties": properties });
-    side.put(&operations::RECORDS_PUT.at(&id), &body, etag.as_deref()).await.or_stop(error)?;
+    client.put(&operations::RECORDS_PUT.at(&id), &body, etag.as_deref()).await.or_stop(error)?;
     Continue(())
 }
 
@@ -152,9 +152,9 @@ async fn ensure_link(
     link: &ResourceId,
     network: &ResourceId,
 ) -> Outcome<()> {
-    let side = round.context.endpoint();
+    let client = round.context.endpoint_client();
     let links = operations::ZONE_LINKS_LIST.at(format!("{zone}/virtualNetworkLinks"));
-    let links = side.list(&links).await.or_stop(error)?;
+    let links = client.list(&links).await.or_stop(error)?;
     let points = |existing: &Value| {
         let to = existing["properties"]["virtualNetwork"]["id"].as_str().unwrap_or_default();
         ResourceId::parse(to).is_ok_and(|to| to == *network)
@@ -179,8 +179,8 @@ async fn ensure_link(
     let tags = names::tags(&round.context.settings.fleet, &round.object.name, &round.object.spec);
     let properties = json!({ "virtualNetwork": { "id": network }, "registrationEnabled": false });
     let body = json!({ "location": "global", "tags": tags, "properties": properties });
-    match side.put(&operations::ZONE_LINKS_PUT.at(link), &body, None).await {
-        Ok(outcome) => side.track(&mut round.status.endpoint.running, Step::WriteZone, outcome),
+    match client.put(&operations::ZONE_LINKS_PUT.at(link), &body, None).await {
+        Ok(outcome) => client.track(&mut round.status.endpoint.running, Step::WriteZone, outcome),
         Err(failed) if is_link_conflict(&failed) => {
             note_linked_elsewhere(round, zone.name());
             Continue(())
@@ -194,8 +194,8 @@ async fn ensure_link(
 pub(crate) async fn poll_operation(round: &mut RoundState<'_>) -> Outcome<()> {
     let running = round.status.endpoint.running.as_ref();
     let resource = running.and_then(|running| ResourceId::parse(&running.handle.resource).ok());
-    let side = round.context.endpoint();
-    match side.poll_running(&mut round.status.endpoint.running).await {
+    let client = round.context.endpoint_client();
+    match client.poll_running(&mut round.status.endpoint.running).await {
         Break(stop) if stop.reason == Reason::LinkedElsewhere => {
             let zone = resource.as_ref().and_then(|id| id.named("privateDnsZones"));
             zone.into_iter().for_each(|zone| note_linked_elsewhere(round, zone));
@@ -270,19 +270,23 @@ pub(crate) async fn remove(round: &mut RoundState<'_>, name: &str) -> Outcome<()
 
 /// Removes the record of a name if Weir wrote it for this object.
 async fn delete_record(round: &mut RoundState<'_>, zone: &ResourceId, record: &str) -> Outcome<()> {
-    let side = round.context.endpoint();
+    let client = round.context.endpoint_client();
     let id = zone.child("A", record);
-    let existing = side.get(&operations::RECORDS_GET.at(&id)).await.or_stop(error)?;
+    let existing = client.get(&operations::RECORDS_GET.at(&id)).await.or_stop(error)?;
     if existing.is_some_and(|existing| is_own(round, &existing.body["properties"]["metadata"])) {
-        side.delete(&operations::RECORDS_DELETE.at(&id)).await.or_stop(error)?;
+        client.delete(&operations::RECORDS_DELETE.at(&id)).await.or_stop(error)?;
     }
     Continue(())
 }
 
 /// Removes a link if Weir created it for this object.
 async fn delete_link(round: &mut RoundState<'_>, link: &ResourceId) -> Outcome<()> {
-    let existing =
-        round.context.endpoint().get(&operations::ZONE_LINKS_GET.at(link)).await.or_stop(error)?;
+    let existing = round
+        .context
+        .endpoint_client()
+        .get(&operations::ZONE_LINKS_GET.at(link))
+        .await
+        .or_stop(error)?;
     match existing {
         Some(existing) if is_own(round, &existing.body["tags"]) => {
             delete(round, operations::ZONE_LINKS_DELETE.at(link)).await
@@ -294,20 +298,20 @@ async fn delete_link(round: &mut RoundState<'_>, link: &ResourceId) -> Outcome<(
 /// Returns true if the fleet created the zone and it has no links and no records, except for the
 /// SOA record that Azure creates.
 async fn is_removable(round: &mut RoundState<'_>, zone: &ResourceId) -> Outcome<bool> {
-    let side = round.context.endpoint();
-    let Some(existing) = side.get(&operations::ZONES_GET.at(zone)).await.or_stop(error)? else {
+    let client = round.context.endpoint_client();
+    let Some(existing) = client.get(&operations::ZONES_GET.at(zone)).await.or_stop(error)? else {
         return Continue(false);
     };
     if !names::belongs_to_fleet(&existing.body["tags"], &round.context.settings.fleet) {
         return Continue(false);
     }
     let records =
-        side.list(&operations::RECORDS_LIST.at(format!("{zone}/ALL"))).await.or_stop(error)?;
+        client.list(&operations::RECORDS_LIST.at(format!("{zone}/ALL"))).await.or_stop(error)?;
     let others = |record: &Value| {
         let kind = record["type"].as_str().unwrap_or_default();
         !kind.to_ascii_uppercase().ends_with("/SOA")
     };
-    let links = side
+    let links = client
         .list(&operations::ZONE_LINKS_LIST.at(format!("{zone}/virtualNetworkLinks")))
         .await
         .or_stop(error)?;
@@ -316,7 +320,7 @@ async fn is_removable(round: &mut RoundState<'_>, zone: &ResourceId) -> Outcome<
 
 /// Deletes a zone or a link, and stores the handle of the operation.
 async fn delete(round: &mut RoundState<'_>, request: ArmRequest) -> Outcome<()> {
-    let side = round.context.endpoint();
-    let outcome: WriteOutcome = side.delete(&request).await.or_stop(error)?;
-    side.track(&mut round.status.endpoint.running, Step::WriteZone, outcome)
+    let client = round.context.endpoint_client();
+    let outcome: WriteOutcome = client.delete(&request).await.or_stop(error)?;
+    client.track(&mut round.status.endpoint.running, Step::WriteZone, outcome)
 }

@@ -31,7 +31,7 @@ pub(crate) async fn reconcile(
     immutable: &ImmutableSpec,
 ) -> Outcome<Duration> {
     let Some(desired) = &immutable.endpoint else { return Continue(Duration::MAX) };
-    let client = round.context.endpoint();
+    let client = round.context.endpoint_client();
     dns::poll_operation(round).await?;
     let Some(alias) = round.status.service.alias.clone() else {
         let message = "the service has no alias yet";
@@ -109,14 +109,14 @@ async fn write(
             }],
         },
     });
-    let client = round.context.endpoint();
+    let client = round.context.endpoint_client();
     let outcome =
         client.put(&operations::ENDPOINTS_PUT.at(id), &body, None).await.or_stop(error)?;
     round
         .events
         .push(Event::note("EndpointCreated", format!("{} is being created or updated", id.name())));
     client.track(&mut round.status.endpoint.running, Step::WriteEndpoint, outcome)?;
-    Break(Stop::at_once(Aspect::Endpoint, "Azure accepted the write of the endpoint"))
+    Break(Stop::accepted_check_now(Aspect::Endpoint, "Azure accepted the write of the endpoint"))
 }
 
 /// Deletes an endpoint that cannot reach the service, because an existing endpoint cannot be
@@ -126,7 +126,7 @@ async fn delete_unreachable(
     id: &ResourceId,
     why: String,
 ) -> Outcome<Duration> {
-    let client = round.context.endpoint();
+    let client = round.context.endpoint_client();
     let outcome = client.delete(&operations::ENDPOINTS_DELETE.at(id)).await.or_stop(error)?;
     round.status.endpoint.id = None;
     round.status.endpoint.address = None;
@@ -188,7 +188,7 @@ async fn address(round: &mut RoundState<'_>, body: &Value) -> Outcome<Ipv4Addr> 
     };
     let id = body["properties"]["networkInterfaces"][0]["id"].as_str().or_stop(waiting)?;
     let id = ResourceId::parse(id).or_stop(|_| waiting(()))?;
-    let client = round.context.endpoint();
+    let client = round.context.endpoint_client();
     let interface = client.get(&operations::INTERFACES_GET.at(&id)).await.or_stop(error)?;
     let interface = interface.or_stop(waiting)?.body;
     let found = interface["properties"]["ipConfigurations"].as_array().into_iter().flatten();

@@ -1,4 +1,5 @@
-//! Why a round stops on one side, and the delay after each class of error.
+//! Why a round (one pass over an object) stops on one side (service or endpoint), and the delay
+//! after each class of error.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -85,8 +86,9 @@ impl Stop {
         Stop { cause: Cause::Accepted, ..Stop::wait(aspect, Reason::InProgress, message) }
     }
 
-    /// Returns a stop because Azure accepted a change; the next round starts at once.
-    pub(crate) fn at_once(aspect: Aspect, message: impl Into<String>) -> Stop {
+    /// Returns a stop because Azure accepted a change; the next round, which checks its effect,
+    /// starts at once.
+    pub(crate) fn accepted_check_now(aspect: Aspect, message: impl Into<String>) -> Stop {
         Stop { after: Duration::ZERO, ..Stop::accepted(aspect, message) }
     }
 }
@@ -165,7 +167,7 @@ mod tests {
 
     #[test]
     fn accepted_change_is_not_a_failure() {
-        let stop = Stop::at_once(Aspect::Service, "the change was accepted");
+        let stop = Stop::accepted_check_now(Aspect::Service, "the change was accepted");
         assert_eq!((stop.cause, stop.after), (Cause::Accepted, Duration::ZERO));
         assert_eq!(Stop::blocked(Aspect::Service, Reason::NotOurs, "").cause, Cause::Blocked);
     }

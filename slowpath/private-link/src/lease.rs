@@ -19,7 +19,7 @@ use clouds::retry::Pause;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::context::{Role, Side};
+use crate::context::{Role, SideClient};
 use crate::operations;
 use crate::time::Time;
 
@@ -107,10 +107,10 @@ impl Lease {
     /// Reads the lease, and takes it over or renews it if this appliance may.
     pub async fn step(&mut self, arm: &dyn Arm, pause: &dyn Pause) {
         let timeout = CALL_TIMEOUT.min(self.renewal_interval() / 2);
-        let side = Side { arm, pause, timeout, now: Time::default() };
+        let client = SideClient { arm, pause, timeout, now: Time::default() };
         // What the step reads is at least as recent as this time.
         let started = pause.now();
-        let error = self.try_step(&side, started).await.err().map(|failed| {
+        let error = self.try_step(&client, started).await.err().map(|failed| {
             let absent = failed.error.kind == Failure::Absent;
             let zone = self.record.named("privateDnsZones").unwrap_or_default();
             match absent {
@@ -137,9 +137,13 @@ impl Lease {
     }
 
     /// Performs a step; `started` is the time before its first call.
-    async fn try_step(&mut self, side: &Side<'_>, started: Duration) -> Result<(), AttemptError> {
+    async fn try_step(
+        &mut self,
+        client: &SideClient<'_>,
+        started: Duration,
+    ) -> Result<(), AttemptError> {
         let request = operations::TEXTS_GET.at(&self.record);
-        let resource = side.get(&request).await?;
+        let resource = client.get(&request).await?;
         let content = resource.as_ref().map(parse_content).unwrap_or_default();
         let since = match &self.observed {
             Some((observed, since)) if *observed == content => *since,
@@ -154,7 +158,8 @@ impl Lease {
         // too. It can be taken over when it is a period old.
         if content.holder != self.appliance && !old {
             if resource.is_none() {
-                side.put(&operations::TEXTS_PUT.at(&self.record), &record_body(&content), None)
+                client
+                    .put(&operations::TEXTS_PUT.at(&self.record), &record_body(&content), None)
                     .await?;
             }
             return Ok(());
@@ -164,7 +169,7 @@ impl Lease {
         let desired = Content { holder: self.appliance.clone(), renewals };
         let etag = resource.as_ref().and_then(|resource| resource.etag.as_deref());
         let put = operations::TEXTS_PUT.at(&self.record);
-        match side.put(&put, &record_body(&desired), etag).await {
+        match client.put(&put, &record_body(&desired), etag).await {
             Ok(_) => {
                 self.observed = Some((desired, started));
                 self.renewed_at = Some(started);

@@ -29,13 +29,13 @@ pub(crate) async fn reconcile(
     round: &mut RoundState<'_>,
     immutable: &ImmutableSpec,
 ) -> Outcome<Duration> {
-    let side = round.context.service();
-    side.poll_running(&mut round.status.service.running).await?;
+    let client = round.context.service_client();
+    client.poll_running(&mut round.status.service.running).await?;
     let Some(address) = round.object.spec.load_balancer_ip else {
         let message = "spec.load_balancer_ip is not set yet";
         return Break(Stop::wait(Aspect::Balancer, Reason::WaitingForAddress, message));
     };
-    let found = side.get(&operations::LINK_SERVICES_GET.at(&immutable.service)).await;
+    let found = client.get(&operations::LINK_SERVICES_GET.at(&immutable.service)).await;
     let found = found.or_stop(|failed| error(&failed))?;
     let Some(existing) = found else {
         note_deleted(round);
@@ -115,7 +115,12 @@ pub(crate) async fn observe(round: &mut RoundState<'_>) -> Outcome<bool> {
     let Some(immutable) = ImmutableSpec::of(&round.object.name, &round.object.spec).ok() else {
         return Continue(false);
     };
-    match round.context.service().get(&operations::LINK_SERVICES_GET.at(&immutable.service)).await {
+    match round
+        .context
+        .service_client()
+        .get(&operations::LINK_SERVICES_GET.at(&immutable.service))
+        .await
+    {
         Ok(Some(existing)) if is_own(round, &existing.body) => {
             record_service(round, &immutable, &existing.body);
             Continue(true)
@@ -182,16 +187,16 @@ async fn update(
         return Break(Stop { after: at.after(REPEAT_DELAY).since(now), ..stop });
     }
     subnet::prepare_existing(round, properties).await?;
-    let side = round.context.service();
+    let client = round.context.service_client();
     let request = operations::LINK_SERVICES_PUT.at(&immutable.service);
-    let outcome = side.put(&request, &desired, existing.etag.as_deref()).await;
+    let outcome = client.put(&request, &desired, existing.etag.as_deref()).await;
     let stop = |error| Stop::failed(Aspect::Service, Reason::UpdateFailed, &error);
     let outcome = outcome.or_stop(stop)?;
     round.status.service.changed = Some((generation, now));
     let what = if differs.is_empty() { "state".to_owned() } else { differs.join(", ") };
     round.events.push(Event::note("ServiceChanged", format!("changed: {what}")));
-    side.track(&mut round.status.service.running, Step::UpdateService, outcome)?;
-    Break(Stop::at_once(Aspect::Service, "the change was accepted"))
+    client.track(&mut round.status.service.running, Step::UpdateService, outcome)?;
+    Break(Stop::accepted_check_now(Aspect::Service, "the change was accepted"))
 }
 
 /// Returns true if this frontend is the service's only one.
@@ -256,7 +261,7 @@ async fn find_frontend(
         "loadBalancers",
     ));
     let listed =
-        round.context.service().list(&request).await.or_stop(|failed| {
+        round.context.service_client().list(&request).await.or_stop(|failed| {
             Stop::failed(Aspect::Balancer, Reason::BalancerLookupFailed, &failed)
         })?;
     let Some(found) = listed.iter().find_map(|balancer| frontend_of(balancer, address)) else {
@@ -297,13 +302,13 @@ async fn create(
             }],
         },
     });
-    let side = round.context.service();
+    let client = round.context.service_client();
     let outcome =
-        side.put(&operations::LINK_SERVICES_PUT.at(&immutable.service), &body, None).await;
+        client.put(&operations::LINK_SERVICES_PUT.at(&immutable.service), &body, None).await;
     let stop = |error| Stop::failed(Aspect::Service, Reason::CreationFailed, &error);
     let outcome = outcome.or_stop(stop)?;
     let message = format!("{} is being created", immutable.service.name());
     round.events.push(Event::note("ServiceCreationStarted", message));
-    side.track(&mut round.status.service.running, Step::CreateService, outcome)?;
-    Break(Stop::at_once(Aspect::Service, "Azure accepted the creation of the service"))
+    client.track(&mut round.status.service.running, Step::CreateService, outcome)?;
+    Break(Stop::accepted_check_now(Aspect::Service, "Azure accepted the creation of the service"))
 }

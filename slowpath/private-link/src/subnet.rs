@@ -1,5 +1,9 @@
 //! The subnet of the service's translated (NAT) addresses: configured, found by name, or created in
 //! free address space of the network.
+//!
+//! A *round* is one pass over an object that brings Azure closer to its spec. It has two *sides*
+//! with an Azure client each: the service with its subnet, and the endpoint with its DNS zones.
+//! A [`Stop`] ends a round on one side, with the reason and the delay until the next round.
 
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow::{Break, Continue};
@@ -23,7 +27,7 @@ const MAX_LENGTH: u8 = 29;
 const POLICIES: &str = "privateLinkServiceNetworkPolicies";
 
 /// Returns a stop because the operator has to change the subnet, its network or the object.
-fn stop(message: impl Into<String>) -> Stop {
+fn subnet_failed(message: impl Into<String>) -> Stop {
     Stop::blocked(Aspect::Service, Reason::SubnetFailed, message)
 }
 
@@ -34,14 +38,14 @@ pub(crate) async fn find_or_create(
     immutable: &ImmutableSpec,
     frontend: &Frontend,
 ) -> Outcome<ResourceId> {
-    let side = round.context.service();
+    let client = round.context.service_client();
     let configured = immutable.nat_subnet.as_ref();
     let id = match (configured, &frontend.subnet) {
         (Some(configured), _) => configured.clone(),
         (None, Some(frontend_subnet)) => {
-            let network = frontend_subnet
-                .parent()
-                .or_stop(|()| stop(format!("{frontend_subnet} is not the id of a subnet")))?;
+            let network = frontend_subnet.parent().or_stop(|()| {
+                subnet_failed(format!("{frontend_subnet} is not the id of a subnet"))
+            })?;
             network.child("subnets", &names::nat_subnet(&round.object.spec))
         }
         (None, None) => {
@@ -50,15 +54,15 @@ pub(crate) async fn find_or_create(
                  object and create it again with spec.nat_subnet",
                 frontend.id
             );
-            return Break(stop(message));
+            return Break(subnet_failed(message));
         }
     };
-    let found = side.get(&operations::SUBNETS_GET.at(&id)).await;
+    let found = client.get(&operations::SUBNETS_GET.at(&id)).await;
     let found =
         found.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
     match found {
         Some(existing) => ensure_policies_disabled(round, id, existing.body, existing.etag).await,
-        None if configured.is_some() => Break(stop(format!(
+        None if configured.is_some() => Break(subnet_failed(format!(
             "{id} does not exist; create it, or delete this object and create it again without \
              spec.nat_subnet"
         ))),
@@ -75,7 +79,7 @@ pub(crate) async fn prepare_existing(
 ) -> Outcome<()> {
     let id = properties["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
     let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Continue(()) };
-    let found = round.context.service().get(&operations::SUBNETS_GET.at(&id)).await;
+    let found = round.context.service_client().get(&operations::SUBNETS_GET.at(&id)).await;
     let found =
         found.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
     match found {
@@ -116,12 +120,12 @@ async fn ensure_policies_disabled(
 
 /// Starts the creation of the subnet, with its network policies disabled, in the first free prefix.
 async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceId> {
-    let side = round.context.service();
+    let client = round.context.service_client();
     let failed = |failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed);
-    let parent = id.parent().or_stop(|()| stop(format!("{id} is not in a network")))?;
-    let network = side.get(&operations::NETWORKS_GET.at(&parent)).await.or_stop(failed)?;
-    let network = network.or_stop(|()| stop(format!("{parent} does not exist")))?;
-    let subnets = side
+    let parent = id.parent().or_stop(|()| subnet_failed(format!("{id} is not in a network")))?;
+    let network = client.get(&operations::NETWORKS_GET.at(&parent)).await.or_stop(failed)?;
+    let network = network.or_stop(|()| subnet_failed(format!("{parent} does not exist")))?;
+    let subnets = client
         .list(&operations::SUBNETS_LIST.at(format!("{parent}/subnets")))
         .await
         .or_stop(failed)?;
@@ -133,7 +137,7 @@ async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceI
             "{parent} has no free prefix for a NAT subnet; add an address prefix, or delete this \
              object and create it again with spec.nat_subnet"
         );
-        return Break(stop(message));
+        return Break(subnet_failed(message));
     };
     let prefix = format!("{}/{}", Ipv4Addr::from(free.first), free.length);
     let body = json!({ "properties": { "addressPrefix": prefix, POLICIES: "Disabled" } });
@@ -150,19 +154,20 @@ async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceI
     written
 }
 
-/// Starts the creation or update of the subnet. Always stops the round on this side.
+/// Starts the creation or update of the subnet. Always ends the round on the service side; the next
+/// round checks the result.
 async fn write(
     round: &mut RoundState<'_>,
     id: &ResourceId,
     body: &Value,
     etag: Option<&str>,
 ) -> Outcome<ResourceId> {
-    let side = round.context.service();
-    let outcome = side.put(&operations::SUBNETS_PUT.at(id), body, etag).await;
+    let client = round.context.service_client();
+    let outcome = client.put(&operations::SUBNETS_PUT.at(id), body, etag).await;
     let outcome =
         outcome.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
-    side.track(&mut round.status.service.running, Step::WriteSubnet, outcome)?;
-    Break(Stop::at_once(Aspect::Service, "the NAT subnet was written"))
+    client.track(&mut round.status.service.running, Step::WriteSubnet, outcome)?;
+    Break(Stop::accepted_check_now(Aspect::Service, "Azure accepted the write of the NAT subnet"))
 }
 
 /// An IPv4 prefix.

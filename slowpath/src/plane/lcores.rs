@@ -99,7 +99,7 @@ impl Lcores {
             reasons.push("no tables are committed yet".to_owned());
         }
         if lcores.is_empty() {
-            reasons.push("no lcore: the fastpath is not running".to_owned());
+            reasons.push("no lcore: the data plane is not running".to_owned());
         } else if lcores.len() < self.expected {
             reasons.push(format!("{} of {} lcores are running", lcores.len(), self.expected));
         }

@@ -1,4 +1,5 @@
-//! Events of the health checker: the control loop writes their verdicts to the tables.
+//! Events of the health checker: the control loop writes the health verdicts (whether a backend is
+//! healthy) to the tables.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -15,8 +16,8 @@ use crate::kernel::probe_addresses::ProbeAddresses;
 const AT_ONCE: usize = 4096;
 
 impl Reconcile<'_> {
-    /// Returns the tables' writer for a health checker to read, and the sender for its events. A
-    /// sender returned by an earlier call is disconnected.
+    /// Returns the writer of the tables, through which a health checker reads them, and the sender
+    /// for its events. A sender returned by an earlier call is disconnected.
     pub fn connect_checker(&mut self) -> (Arc<Writer>, Sender<HealthEvent>) {
         let (sender, events) = channel();
         self.checker = Some(events);
@@ -28,7 +29,7 @@ impl Reconcile<'_> {
         self.probe_addresses = Some(addresses);
     }
 
-    /// Writes the verdicts received since the last step. Does not block.
+    /// Writes the health verdicts received since the last step. Does not block.
     pub(super) fn apply_health_events(&mut self, time: Now) {
         let Some(checker) = &self.checker else { return };
         let events: Vec<HealthEvent> = checker.try_iter().take(AT_ONCE).collect();

@@ -109,7 +109,7 @@ fn without_a_fastpath_slowpath_returns_503_and_does_not_register() {
     let report = stage.until(read);
     assert_eq!((&report["phase"], &report["target"]), (&"outside".into(), &OWN_IP.into()));
     let health = stage.folder.get(stage.folder.ports[0], "/", "*/*");
-    for part in [" 503 ", "fastpath is not running", "not registered with the target group yet"] {
+    for part in [" 503 ", "data plane is not running", "not registered with the target group yet"] {
         assert!(health.contains(part), "no {part:?} in {health}");
     }
     let metrics = stage.folder.get(stage.folder.ports[2], "/metrics", "text/plain");

@@ -81,10 +81,10 @@ fn state_survives_a_kill() {
     let mut slowpath = folder.slowpath();
     let first = folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!(first["able"], false);
-    assert!(first["reasons"][0].as_str().unwrap().contains("fastpath is not running"));
+    assert!(first["reasons"][0].as_str().unwrap().contains("data plane is not running"));
     assert_eq!(folder.weir(&["status"]).status.code(), Some(1), "not able is exit code 1");
     let health = folder.get(folder.ports[0], "/health", "*/*");
-    assert!(health.contains("503") && health.contains("fastpath is not running"), "{health}");
+    assert!(health.contains("503") && health.contains("data plane is not running"), "{health}");
     assert!(
         std::net::TcpStream::connect(("127.0.0.1", folder.ports[1])).is_err(),
         "the TCP health port is closed"

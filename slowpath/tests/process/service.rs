@@ -96,7 +96,7 @@ fn readiness_reload_and_shutdown_are_reported() {
     let ready = manager.wait_for("READY=1");
     assert!(ready.contains("\nSTATUS=not able: "), "{ready}");
     UnixStream::connect(folder.socket()).expect("a process that is ready serves");
-    manager.wait_for("STATUS=not able: no lcore: the fastpath is not running");
+    manager.wait_for("STATUS=not able: no lcore: the data plane is not running");
     manager.wait_for("WATCHDOG=1");
     manager.wait_for("WATCHDOG=1");
 

@@ -238,7 +238,7 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
     assert_unavailable(&put(&folder, "c"), "store-timeout", "may still be made");
     assert!(!exists(&folder, "c"), "nothing is published before its sync");
     drop(lcore);
-    fails(&folder, "the fastpath is not running");
+    fails(&folder, "the data plane is not running");
     disk.thaw();
     until("the write of c", || check(exists(&folder, "c"), || "c does not exist".to_owned()));
     slowpath.terminate();

@@ -208,7 +208,8 @@ pub enum RegionError {
     },
     /// A process still uses the region that is to be taken over.
     #[error(
-        "a {role} of the other plane still uses {}; stop it first, then its flows are taken over",
+        "a {role} of the other plane still uses {}; stop it, then start this program again, which \
+         takes over its flows",
         path.display()
     )]
     OtherPlane {
@@ -219,8 +220,8 @@ pub enum RegionError {
     },
     /// XDP programs still use the region that is to be taken over.
     #[error(
-        "XDP programs still use the maps in {}; type `ebpf-fallback --detach` first, then their \
-         flows are taken over", path.display()
+        "XDP programs still use the maps in {}; type `ebpf-fallback --detach`, then start this \
+         program again, which takes over their flows", path.display()
     )]
     Attached {
         /// Folder of the maps.

@@ -1,4 +1,4 @@
-//! Allocation of identifiers: numbers that represent addresses in planes.
+//! Allocation of identifiers: numbers that represent addresses in the maps of the map plane.
 //!
 //! Numbers are allocated in sequence, so that a freed number is not allocated again before the
 //! sequence wraps around. Until then a stale reference to it (in a flow, or in a packet under way)

@@ -11,8 +11,9 @@ use std::process::Command;
 const PACKAGES: &str = "systemd-sysv,udev,dbus,iproute2,procps,kmod,libpcap0.8,libxdp1,libbpf1,\
                         ibverbs-providers,libnuma1,libbsd0";
 
-/// Paths that are not compared: temporary files, logs, what apt and dpkg keep about every package
-/// that was ever installed, and what systemd writes while it runs.
+/// Prefixes of paths that are not compared: file systems of the kernel, temporary files and caches,
+/// logs, the home directory of root, apt's package lists, the machine id of D-Bus, and what systemd
+/// writes while it runs.
 const TRANSIENT: [&str; 15] = [
     "/dev/",
     "/proc/",
@@ -75,8 +76,8 @@ impl Tree {
         std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()).into())
     }
 
-    /// Mounts the BPF file system at each boot, as systemd does on a machine. nspawn mounts `/sys`
-    /// read-only, without its directory.
+    /// Writes a unit that mounts the BPF file system at each boot, as systemd does on a machine.
+    /// systemd-nspawn mounts `/sys` read-only and without the directory `fs/bpf`.
     pub fn mount_bpf_at_boot(&self) -> Result {
         self.start_at_boot(
             "sys-fs-bpf",
@@ -85,7 +86,8 @@ impl Tree {
         )
     }
 
-    /// Writes a unit that runs a shell command at each boot, before all others.
+    /// Writes a unit that runs a shell command at each boot, before `sysinit.target` and thus
+    /// before all units that have the default dependencies.
     fn start_at_boot(&self, name: &str, command: &str) -> Result {
         let text = format!(
             "[Unit]\nDefaultDependencies=no\nBefore=sysinit.target\n\

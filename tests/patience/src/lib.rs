@@ -1,5 +1,5 @@
 //! Waits of tests on the real clock: a condition is polled until it holds. A wait that times out
-//! reports the condition, the duration and the last result.
+//! reports the condition, the duration and the last result. [`ports`] allocates free ports.
 //!
 //! ```
 //! use patience::{check, eventually};

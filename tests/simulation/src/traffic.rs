@@ -9,7 +9,7 @@ use fastrand::Rng;
 pub struct Traffic {
     /// Flows in the table.
     pub flows: u64,
-    /// Packets so far.
+    /// Number of seconds in which packets were forwarded, as a packet counter of one packet each.
     pub packets: u64,
     /// The time of the last activity.
     pub active_at: Instant,
@@ -21,7 +21,8 @@ impl Traffic {
         Traffic { flows: 0, packets: 0, active_at: now }
     }
 
-    /// Advances by a second; `packets` and `new_flows` are whether the gateway may send any.
+    /// Advances by a second. `packets` and `new_flows` say whether the gateway may send packets and
+    /// begin flows.
     pub fn advance(&mut self, now: Instant, (packets, new_flows): (bool, bool), rng: &mut Rng) {
         if new_flows && rng.u32(..4) == 0 {
             self.flows += rng.u64(..3);

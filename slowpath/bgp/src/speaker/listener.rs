@@ -256,13 +256,15 @@ impl Inner {
         let peers = self.peers.values().flatten();
         let minimum =
             peers.map(|peer_task| socket::minimum_ttl(&peer_task.config().settings)).min();
-        if let Err(error) = socket::set_minimum_ttl(socket, at.is_ipv4(), minimum.unwrap_or(0)) {
+        // 0: no limit.
+        let minimum = minimum.unwrap_or(0);
+        if let Err(error) = socket::set_minimum_ttl(socket, at.is_ipv4(), minimum) {
             tracing::warn!(
                 event = "bgp_ttl_unset",
                 address = %at,
-                ?minimum,
+                minimum,
                 %error,
-                "BGP listener has no minimum TTL"
+                "minimum TTL of a BGP listener was not set"
             );
         }
     }

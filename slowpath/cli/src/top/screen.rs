@@ -168,6 +168,7 @@ fn serve(mut app: App, sampler: &Sampler, events: &Receiver<Event>) -> io::Resul
     let mut terminal = screen()?;
     loop {
         app.now = Instant::now();
+        take_responses(&mut app, sampler);
         sampler.request(app.needs());
         terminal.draw(|frame| draw(frame, &mut app))?;
         let mut next = match events.recv_timeout(TICK) {
@@ -195,7 +196,6 @@ fn serve(mut app: App, sampler: &Sampler, events: &Receiver<Event>) -> io::Resul
             }
             next = events.try_recv().ok();
         }
-        take_responses(&mut app, sampler);
     }
 }
 
