@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn lcores_drop_their_queues_on_request_and_take_the_offered_ones() {
         let exchange = Exchange::new(2);
-        let [first, second] = exchange.mailboxes().collect::<Vec<_>>().try_into().unwrap();
+        let mut mailboxes = exchange.mailboxes();
+        let (first, second) = (mailboxes.next().unwrap(), mailboxes.next().unwrap());
         let mut arms = [ArmQueues::default(), ArmQueues::default()];
         assert!(!first.is_pending() && !exchange.is_withdrawn(0));
         exchange.withdraw(0);

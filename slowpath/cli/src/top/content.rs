@@ -36,7 +36,9 @@ pub fn content(data: &Data, page: &Page) -> Content {
         Kind::View(View::Bgp) => sessions::bgp(extra),
         Kind::View(View::Cloud) => appliance::cloud(data, extra),
         Kind::Service(name) => services::one(data, name, extra),
-        Kind::Backend { service, id, .. } => services::backend(data, (service, *id), extra),
+        Kind::Backend { service, id, address } => {
+            services::backend(data, service, (*id, address), extra)
+        }
         Kind::Flow(flow) => traffic::flow(flow, extra),
         Kind::Drop { arm, reason } => traffic::drop(data, arm, reason),
         Kind::Lcore(id) => lcores::one(data, *id),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use slowpath::control::report::{DropReport, NicReport, ServiceReport, Status};
+use tables::record::NONE;
 
 /// Number of values that a series keeps.
 pub const HISTORY: usize = 60;
@@ -147,11 +148,13 @@ impl Tracks {
         let round = self.round;
         let mut step = Step { round, seconds, series: &mut self.series };
         let mut sum = Rates::default();
+        let mut any_known = false;
         // Drops and NICs come first: they are few, and so always get a series.
         for drop in reports.drops {
             let key = counter_key(&drop.arm, &drop.reason);
             let counts = Counts::of_one(drop.packets);
             let rates = step.follow(&mut self.counters, key.as_str(), counts);
+            any_known |= rates.is_some();
             sum.drops += rates.map_or(0.0, |rates| rates.packets);
         }
         for nic in reports.nics {
@@ -168,6 +171,7 @@ impl Tracks {
                 drops: service.drops,
             };
             let rates = step.follow(&mut self.services, service.name.as_str(), counts);
+            any_known |= rates.is_some();
             let rates = rates.unwrap_or_default();
             sum.packets += rates.packets;
             sum.bytes += rates.bytes;
@@ -180,7 +184,11 @@ impl Tracks {
                 new_flows: backend.new_flows,
                 drops: 0,
             };
-            // A backend of several services is in the list of each.
+            // Backends that are not in the region have no id. A backend of several services is in the
+            // list of each.
+            if backend.id == NONE {
+                continue;
+            }
             if self.backends.get(&backend.id).is_none_or(|track| track.round != round) {
                 step.follow(&mut self.backends, &backend.id, counts);
             }
@@ -195,8 +203,9 @@ impl Tracks {
         }
         self.lcores.retain(|_, (seen, _)| *seen == round);
         let totals = &mut self.totals;
-        totals.rates = seconds.map(|_| sum);
-        let known = |value: f64| if seconds.is_some() { value as f32 } else { f32::NAN };
+        // After a reset of all counters, for example by a new region, nothing is known.
+        totals.rates = any_known.then_some(sum);
+        let known = |value: f64| if any_known { value as f32 } else { f32::NAN };
         totals.packets.push(known(sum.packets));
         totals.new_flows.push(known(sum.new_flows));
         totals.drops.push(known(sum.drops));
@@ -394,7 +403,7 @@ mod tests {
                 2 => {
                     assert_eq!((tracks.service("a"), tracks.backend(7)), (None, None));
                     assert_eq!(tracks.drop("ingress", "no_route"), None);
-                    assert_eq!(tracks.totals.rates.unwrap().packets, 0.0);
+                    assert_eq!(tracks.totals.rates, None);
                     assert!(tracks.service_series("a").unwrap().last(1)[0].is_nan());
                 }
                 3 => assert_eq!(tracks.service("a").unwrap().packets, 10.0),

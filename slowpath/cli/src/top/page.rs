@@ -218,8 +218,9 @@ impl Page {
 
     /// Returns the part of the filter that selects among the rows: words without a condition.
     pub fn words(&self) -> Vec<String> {
-        let words = self.filter.split_whitespace().map(str::to_lowercase);
-        words.filter(|word| !(self.has_conditions() && condition(word).is_some())).collect()
+        let words = self.filter.split_whitespace();
+        let words = words.filter(|word| !(self.has_conditions() && condition(word).is_some()));
+        words.map(str::to_lowercase).collect()
     }
 
     /// Returns the conditions of the filter as query parameters.
@@ -257,7 +258,8 @@ impl Page {
 /// Splits `client=192.0.2.1`; `None` if the word is no condition.
 fn condition(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
-    CONDITIONS.contains(&name).then_some((name, value)).filter(|(_, value)| !value.is_empty())
+    let known = CONDITIONS.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
+    (!value.is_empty()).then_some((known, value))
 }
 
 /// A column of a table.
@@ -527,7 +529,7 @@ mod tests {
     #[test]
     fn conditions_of_the_flows_filter_go_to_slowpath() {
         let mut page = Page::new(Kind::View(View::Flows), None);
-        page.filter = "client=[2001:db8::1]:80 ESTAB protocol=tcp service= x=y".into();
+        page.filter = "Client=[2001:db8::1]:80 ESTAB protocol=tcp service= x=y".into();
         let conditions = "&client=%5B2001%3Adb8%3A%3A1%5D%3A80&protocol=tcp";
         assert_eq!(page.query(), Query::Flows(conditions.into()));
         assert_eq!(page.words(), ["estab", "service=", "x=y"]);

@@ -249,11 +249,18 @@ fn prefixed(value: Option<f64>) -> String {
 }
 
 /// The page of a backend.
-pub fn backend(data: &Data, (service, id): (&str, u32), extra: Option<&Extra>) -> Content {
+pub fn backend(
+    data: &Data,
+    service: &str,
+    (id, address): (u32, &str),
+    extra: Option<&Extra>,
+) -> Content {
     let mut content = Content { columns: FLOWS.to_vec(), ..Content::default() };
     let services = data.sample.services.iter().filter(|one| one.name == service);
     let mut all = services.flat_map(|one| one.backends.iter().map(move |backend| (one, backend)));
-    let Some((service, backend)) = all.find(|(_, backend)| backend.id == id) else {
+    let Some((service, backend)) =
+        all.find(|(_, one)| one.id == id && address_port(&one.address, one.port) == address)
+    else {
         let text = "the service has no such backend any more";
         content.line("removed", text, Role::Warning);
         content.columns.clear();
