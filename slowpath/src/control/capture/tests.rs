@@ -1,6 +1,7 @@
 //! Tests of requests, of the slots of arms, and of the file's contents.
 
 use super::*;
+use config::checked::Plane;
 use packet::addr::Addr;
 use std::net::IpAddr;
 use tables::capture::{
@@ -11,7 +12,7 @@ use tables::reason::DropReason;
 use tables::record::NONE;
 
 fn check(query: &CaptureQuery) -> Result<CaptureRequest, String> {
-    query.check_with(&[], 2)
+    query.check_with(&[], 2, Plane::Dpdk)
 }
 
 fn some(text: &str) -> Option<String> {
@@ -58,13 +59,17 @@ fn every_wrong_parameter_is_named_with_what_is_allowed() {
         change(&mut query);
         check(&query).unwrap_err()
     };
-    let cases: [(fn(&mut CaptureQuery), &str, &str); 13] = [
+    let cases: [(fn(&mut CaptureQuery), &str, &str); 17] = [
         (|q| q.client = some("web"), "--client web", "ADDRESS:PORT"),
         (|q| q.client = some("192.0.2.0/33"), "--client 192.0.2.0/33", "ADDRESS/LENGTH"),
         (|q| q.frontend = some("2001:db8::/x"), "--frontend 2001:db8::/x", "ADDRESS/LENGTH"),
         (|q| q.service = some("web"), "--service web", "weir services"),
         (|q| q.protocol = some("tpc"), "--protocol tpc", "icmpv6"),
+        (|q| q.protocol = some("255"), "--protocol 255", "up to 254"),
         (|q| q.drop_reason = some("no"), "--drop-reason no", "weir drops --all"),
+        (|q| q.drop_reason = some("punt_full"), "--drop-reason punt_full", "weir drops"),
+        (|q| q.drop_reason = some("nic_unavailable"), "reason nic_unavailable", "weir drops"),
+        (|q| q.drop_reason = some("tx_queue_full"), "--drop-reason tx_queue_full", "weir drops"),
         (|q| q.arm = some("both"), "--arm both", "ingress or egress"),
         (|q| q.direction = some("in"), "--direction in", "request or reply"),
         (|q| q.stage = some("all"), "--stage all", "before or after"),
@@ -78,7 +83,7 @@ fn every_wrong_parameter_is_named_with_what_is_allowed() {
         assert!(error.contains(what) && error.contains(allowed), "{error}");
     }
     let one_arm = CaptureQuery { arm: some("egress"), ..CaptureQuery::default() };
-    let error = one_arm.check_with(&[], 1).unwrap_err();
+    let error = one_arm.check_with(&[], 1, Plane::Dpdk).unwrap_err();
     assert_eq!(error, "--arm egress: write ingress");
     let after = CaptureQuery {
         drop_reason: some("no_backend"),
@@ -86,6 +91,18 @@ fn every_wrong_parameter_is_named_with_what_is_allowed() {
         ..CaptureQuery::default()
     };
     assert!(check(&after).unwrap_err().contains("--stage after"));
+    for (name, reason) in [
+        ("ttl_exceeded", DropReason::TtlExceeded),
+        ("too_big_answered", DropReason::TooBigAnswered),
+    ] {
+        let request = check(&CaptureQuery { drop_reason: some(name), ..after.clone() }).unwrap();
+        assert_eq!((request.filter.reason, request.filter.stage), (reason as u8, AFTER));
+    }
+    let queue = CaptureQuery { drop_reason: some("tx_queue_full"), ..CaptureQuery::default() };
+    let request = queue.check_with(&[], 2, Plane::Xdp).unwrap();
+    assert_eq!(request.filter.reason, DropReason::TxQueueFull as u8);
+    let highest = CaptureQuery { protocol: some("254"), ..CaptureQuery::default() };
+    assert_eq!(check(&highest).unwrap().filter.proto, 254);
 }
 
 #[test]
