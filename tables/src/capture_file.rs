@@ -453,8 +453,9 @@ impl Drop for CaptureReader {
     }
 }
 
-/// Removes the files of captures whose reader was killed. Called by slowpath when it starts.
-pub fn remove_stale(location: &RegionLocation) {
+/// Removes the files of all captures. Called by slowpath when it starts, for those whose reader was
+/// killed, and when it ends.
+pub fn remove_all(location: &RegionLocation) {
     for number in 0..MAX_CAPTURES {
         // Nothing to remove is the usual case; what cannot be removed is replaced later.
         let _ = std::fs::remove_file(path(location, number));

@@ -117,7 +117,7 @@ fn a_capture_ends_with_its_reader_or_its_lease() {
     std::mem::forget(CaptureReader::begin_at(&location, 0, &filter, 1).unwrap());
     drop(CaptureReader::begin_at(&location, 0, &filter, 1).unwrap());
     std::mem::forget(CaptureReader::begin_at(&location, 1, &filter, 1).unwrap());
-    remove_stale(&location);
+    remove_all(&location);
     assert!(!path(&location, 1).exists());
 }
 

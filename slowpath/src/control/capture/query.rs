@@ -190,17 +190,16 @@ impl CaptureQuery {
             format!("--drop-reason {name}: no such reason; `weir drops --all` lists them")
         })?;
         let is_unseen = match found {
-            DropReason::PuntFull | DropReason::NicUnavailable => true,
-            // The program that captures is a stage as well.
-            DropReason::StageMissing => true,
+            // Without its stage, a packet does not reach the one that records it.
+            DropReason::PuntFull | DropReason::NicUnavailable | DropReason::StageMissing => true,
             // XDP programs find out before they record the packet.
             DropReason::TxQueueFull => plane == Plane::Dpdk,
             _ => false,
         };
         if is_unseen {
             return Err(format!(
-                "--drop-reason {name}: no capture has this reason, because it is found after the \
-                 packet is recorded; see `weir drops`, and leave out --drop-reason"
+                "--drop-reason {name}: no capture has packets of this reason, which is found \
+                 after they are recorded or instead of it; see `weir drops`, and leave out --drop-reason"
             ));
         }
         Ok(*found as u8)
