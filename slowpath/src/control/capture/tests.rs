@@ -1,5 +1,6 @@
 //! Tests of requests, of the slots of arms, and of the file's contents.
 
+use super::records::Names;
 use super::*;
 use config::checked::Plane;
 use packet::addr::Addr;
@@ -157,10 +158,34 @@ fn blocks(mut file: &[u8]) -> Vec<u32> {
 
 const SECTION: u32 = 0x0a0d_0d0a;
 
+/// Returns the names that are published before the first record.
+fn named(names: impl Fn() -> Names + 'static) -> Naming {
+    Naming::with(move || Some(names()))
+}
+
+#[test]
+fn a_number_that_is_used_again_has_the_new_name() {
+    let request = check(&CaptureQuery::default()).unwrap();
+    let mut published = vec![
+        Some(Names::fixed(&[(3, "shop/new")], &[(9, "10.0.2.12:80")])),
+        None,
+        Some(Names::fixed(&[(3, "shop/old")], &[(9, "10.0.2.11:80")])),
+    ];
+    let naming = Naming::with(move || published.pop().flatten());
+    let mut records = Records::new(&request, naming, 0, 1);
+    let mut out = records.begin();
+    for packet in 1..=4 {
+        records.add(&mut out, &head(packet, BEFORE), &[0; 60]);
+    }
+    let text = String::from_utf8_lossy(&out).into_owned();
+    assert_eq!(text.matches("service=shop/old backend=10.0.2.11:80 ").count(), 2);
+    assert_eq!(text.matches("service=shop/new backend=10.0.2.12:80 ").count(), 2);
+}
+
 #[test]
 fn comments_have_names_and_limits_keep_both_records_of_a_packet() {
     let request = check(&CaptureQuery { count: Some(2), ..CaptureQuery::default() }).unwrap();
-    let naming = Naming::fixed(&[(3, "shop/web")], &[(9, "10.0.2.11:8080")]);
+    let naming = named(|| Names::fixed(&[(3, "shop/web")], &[(9, "10.0.2.11:8080")]));
     let mut records = Records::new(&request, naming, 5_000, 1);
     let mut out = records.begin();
     assert_eq!(blocks(&out), [SECTION, 1, 1]);
@@ -183,7 +208,7 @@ fn comments_have_names_and_limits_keep_both_records_of_a_packet() {
 #[test]
 fn unknown_numbers_are_shown_and_dropped_packets_have_their_reason() {
     let request = check(&CaptureQuery { bytes: Some(4096), ..CaptureQuery::default() }).unwrap();
-    let mut records = Records::new(&request, Naming::fixed(&[], &[]), 0, 1);
+    let mut records = Records::new(&request, named(Names::default), 0, 1);
     let mut out = records.begin();
     let dropped = RecordHead {
         verdict: VerdictCounter::Drop as u8,
