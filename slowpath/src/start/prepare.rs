@@ -29,8 +29,8 @@ const STATE_MODE: u32 = 0o770;
 const FOLDERS: [&str; 2] = ["audit", "events"];
 
 /// Creates the folders of region and control socket and the region's file for the group of the
-/// services, ends an upgrade that is no longer pending, removes the control socket and capture files
-/// of a slowpath that has ended, and gives the state directory to the user of slowpath.
+/// services, ends an upgrade that is no longer pending, removes the control socket and capture
+/// files of a slowpath that has ended, and gives the state directory to the user of slowpath.
 ///
 /// # Errors
 /// Fails if a path can't be created or changed.

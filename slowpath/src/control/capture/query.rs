@@ -199,7 +199,8 @@ impl CaptureQuery {
         if is_unseen {
             return Err(format!(
                 "--drop-reason {name}: no capture has packets of this reason, which is found \
-                 after they are recorded or instead of it; see `weir drops`, and leave out --drop-reason"
+                 after they are recorded or instead of it; see `weir drops`, and leave out \
+                 --drop-reason"
             ));
         }
         Ok(*found as u8)
