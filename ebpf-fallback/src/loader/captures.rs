@@ -38,6 +38,11 @@ impl Writer {
         std::ptr::eq(self.writer.file(), file)
     }
 
+    /// Returns whether the capture has ended at this time.
+    fn is_over(&self, now_ms: u64) -> bool {
+        !self.writer.file().is_active(now_ms)
+    }
+
     /// Writes a record, unless it is one of the previous capture of this number, which was still in
     /// the ring buffer.
     fn write(&mut self, head: &RecordHead, bytes: &[u8]) {
@@ -83,17 +88,24 @@ impl Captures {
         &mut self,
         program: &mut Program,
         now: Instant,
-        traced: impl FnMut(&TraceReport),
+        mut traced: impl FnMut(&TraceReport),
     ) -> Result<(), LoadError> {
-        self.pass_on(program, traced)?;
-        if self.checked_at.is_some_and(|at| now < at + CHECK_INTERVAL) {
+        self.pass_on(program, &mut traced)?;
+        // The programs end a capture at once: losses after its end would be counted as its own.
+        let now_ms = monotonic_ns() / 1_000_000;
+        let is_over = self.writers.iter().flatten().any(|writer| writer.is_over(now_ms));
+        if !is_over && self.checked_at.is_some_and(|at| now < at + CHECK_INTERVAL) {
             return Ok(());
         }
         self.checked_at = Some(now);
-        self.check(program)
+        self.check(program, traced)
     }
 
-    fn check(&mut self, program: &mut Program) -> Result<(), LoadError> {
+    fn check(
+        &mut self,
+        program: &mut Program,
+        traced: impl FnMut(&TraceReport),
+    ) -> Result<(), LoadError> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
         let now_ns = monotonic_ns();
         let is_changed = watch.poll(now_ns / 1_000_000, log_error);
@@ -104,7 +116,8 @@ impl Captures {
         let filters = files.each_ref().map(|file| file.as_ref().map(|file| file.filter()));
         program.set_captures(filters, now_ns + LEASE_MS * 1_000_000)?;
         if is_changed {
-            // Losses until now belong to the previous captures.
+            // Records and losses until now belong to the previous captures.
+            self.pass_on(program, traced)?;
             self.pass_on_lost(program)?;
             let began_ns = monotonic_ns();
             for (writer, file) in self.writers.iter_mut().zip(&files) {
@@ -196,6 +209,7 @@ mod tests {
         let file = watch.files()[0].as_ref().unwrap();
         let mut writer = Writer::begin(file, 1000).unwrap();
         assert!(reader.is_attached() && writer.writes_to(file));
+        assert!(!writer.is_over(monotonic_ns() / 1_000_000));
         for (packet, time_ns) in [(1, 998), (2, 999), (3, 1000), (4, 1001)] {
             writer.write(&head(packet, time_ns), &[0; 64]);
         }
@@ -206,6 +220,7 @@ mod tests {
         writer.count_lost([5, 9], [6, 9]);
         assert_eq!(reader.lost(), [1, 2]);
         drop(reader);
+        assert!(writer.is_over(monotonic_ns() / 1_000_000));
         let _next = CaptureReader::begin_at(&location, 0, &filter, 1).unwrap();
         watch.poll(monotonic_ns() / 1_000_000, |error| panic!("{error}"));
         assert!(!writer.writes_to(watch.files()[0].as_ref().unwrap()), "another capture's file");

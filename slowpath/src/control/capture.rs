@@ -125,8 +125,15 @@ impl Capture {
         self.reader.end();
         // Both records of the last packet belong to the capture, and those that the loader of XDP
         // programs has not taken yet.
-        std::thread::sleep(Duration::from_millis(FLUSH_MS));
-        self.reader.read(usize::MAX, |head, bytes| records.add(&mut out, head, bytes));
+        let until = Instant::now() + Duration::from_millis(FLUSH_MS);
+        loop {
+            let is_last = Instant::now() >= until;
+            self.reader.read(usize::MAX, |head, bytes| records.add(&mut out, head, bytes));
+            if is_last {
+                break;
+            }
+            std::thread::sleep(INTERVAL);
+        }
         let lost = self.reader.lost();
         records.end(&mut out, lost, now_ns());
         let last = Instant::now() + LAST_TIMEOUT;
