@@ -204,6 +204,7 @@ mod tests {
         let location = RegionLocation::from(Path::new(&name));
         let filter = CaptureFilter::default();
         let mut reader = CaptureReader::begin_at(&location, 0, &filter, 1).unwrap();
+        reader.lease_until(u64::MAX);
         let mut watch = CaptureWatch::at(&location);
         assert!(watch.poll(monotonic_ns() / 1_000_000, |error| panic!("{error}")));
         let file = watch.files()[0].as_ref().unwrap();

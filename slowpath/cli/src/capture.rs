@@ -155,7 +155,7 @@ pub fn run(options: &GlobalOptions, socket: &Path, args: &CaptureArgs) -> Result
         }
         Err(CopyError::Write(error)) => return Err(failed(error)),
         Err(CopyError::Read(error)) => return Err(RequestError::Truncated(error).to_string()),
-    };
+    }
     let text = || {
         let Summary { frames, lost, .. } = summary;
         let to = if to_stdout { "standard output".to_owned() } else { name.to_string() };
@@ -173,15 +173,16 @@ pub fn run(options: &GlobalOptions, socket: &Path, args: &CaptureArgs) -> Result
 }
 
 /// Opens the output file, and empties it if it exists. A regular file gets mode 0600, because
-/// packets may contain what only the administrator may read. Pipes and devices stay as they are.
+/// packets may contain what only the administrator may read. The owner and mode of pipes, devices
+/// and files that this process has open, such as `/dev/stdout`, stay as they are.
 fn open_output(path: &Path) -> Result<File, String> {
     let name = path.display();
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    // In a folder where others may write, a link can name any file of the caller. These links name
-    // open files of this process.
-    let is_own = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
-    if !is_own.iter().any(|own| path.starts_with(own)) {
+    let open_files = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
+    let is_open = open_files.iter().any(|links| path.starts_with(links));
+    if !is_open {
+        // In a folder where others may write, a link can name any file of the caller.
         options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
     }
     let failed = |error: io::Error| format!("{name}: opening the file: {error}");
@@ -197,14 +198,16 @@ fn open_output(path: &Path) -> Result<File, String> {
         return Ok(file);
     }
     let user = geteuid().as_raw();
-    if found.uid() != user {
+    if !is_open && found.uid() != user {
         return Err(format!(
             "{name}: belongs to user {}, not to user {user}, who runs `weir capture`; name a new \
              file, or remove this one",
             found.uid()
         ));
     }
-    file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+    if !is_open {
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+    }
     file.set_len(0).map_err(failed)?;
     Ok(file)
 }
@@ -373,9 +376,12 @@ mod tests {
         assert_eq!(std::fs::read(&old).unwrap(), b"short");
         open_output(Path::new("/dev/null")).unwrap();
         // Links to open files of this process are followed.
-        let kept = File::open("/dev/null").unwrap();
-        let own = Path::new("/proc/self/fd").join(kept.as_raw_fd().to_string());
-        open_output(&own).unwrap();
+        let shared = File::create(folder.join("shared")).unwrap();
+        shared.set_permissions(Permissions::from_mode(0o644)).unwrap();
+        let open = Path::new("/proc/self/fd").join(shared.as_raw_fd().to_string());
+        open_output(&open).unwrap().write_all(b"frame").unwrap();
+        let path = folder.join("shared");
+        assert_eq!((mode(&path), std::fs::read(&path).unwrap()), (0o644, b"frame".to_vec()));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }
