@@ -9,8 +9,8 @@ use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::path::Path;
 use tables::bpf_config::BpfConfig;
 use tables::capture::{
-    AddrRange, CaptureFilter, FILTER_WORDS, HEAD_WORDS, MAX_CAPTURES, MAX_SNAP, RULE_WORDS,
-    RecordHead, TRACE_WORDS, TraceReport, TraceRule,
+    AddrRange, BPF_RING_RECORDS, CaptureFilter, FILTER_WORDS, HEAD_WORDS, MAX_CAPTURES, MAX_SNAP,
+    RULE_WORDS, RecordHead, TRACE_WORDS, TraceReport, TraceRule,
 };
 use tables::command::TraceFilter;
 use tables::error_limit::ErrorLimit;
@@ -244,29 +244,32 @@ impl Program {
     }
 
     /// Passes the records of captured packets to `each`, and reports of traced ones to `traced`;
-    /// returns the number of captured ones.
+    /// returns the number of captured ones. Takes at most as many as a full ring buffer has, so
+    /// that the caller continues while programs add records faster than it takes them.
     pub fn take_captured(
         &mut self,
         mut each: impl FnMut(&RecordHead, &[u8]),
         mut traced: impl FnMut(&TraceReport),
     ) -> usize {
         let mut count = 0;
-        while let Some(record) = self.captured.next() {
+        take_ring(|| {
+            let Some(record) = self.captured.next() else { return false };
             let (words, _) = record.as_chunks::<8>();
             if words.len() == TRACE_WORDS {
                 let report = std::array::from_fn(|at| u64::from_ne_bytes(words[at]));
                 traced(&TraceReport::from_words(&report));
-                continue;
+                return true;
             }
             if words.len() != HEAD_WORDS + usize::from(MAX_SNAP) / 8 {
-                continue;
+                return true;
             }
             let head = std::array::from_fn(|at| u64::from_ne_bytes(words[at]));
             if let Some(head) = RecordHead::from_words(&head) {
                 each(&head, &record[HEAD_WORDS * 8..][..usize::from(head.len)]);
                 count += 1;
             }
-        }
+            true
+        });
         count
     }
 
@@ -329,6 +332,15 @@ impl Program {
     }
 }
 
+/// Calls `take` until it returns false, at most once per record of a full ring buffer.
+fn take_ring(mut take: impl FnMut() -> bool) {
+    for _ in 0..BPF_RING_RECORDS {
+        if !take() {
+            return;
+        }
+    }
+}
+
 fn stage<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, LoadError> {
     let program = ebpf.program_mut(name).ok_or(LoadError::Missing(name))?;
     program.try_into().map_err(|source| LoadError::Stage { stage: name, source })
@@ -345,5 +357,26 @@ impl Port {
     pub fn new(ifindex: u32, mac: [u8; 6]) -> Port {
         let [a, b, c, d, e, f] = mac;
         Port { ifindex, mac: [a, b, c, d, e, f, 0, 0] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_that_is_refilled_while_it_is_read_is_left_after_its_size() {
+        let mut taken = 0;
+        take_ring(|| {
+            taken += 1;
+            true
+        });
+        assert_eq!(taken, BPF_RING_RECORDS);
+        let mut left = 5;
+        take_ring(|| {
+            left -= 1;
+            left > 0
+        });
+        assert_eq!(left, 0, "an empty ring is left at once");
     }
 }

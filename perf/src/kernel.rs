@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 pub use packets::{Direction, Packets};
 pub use setting::{Failure, Order, Setting};
 use std::path::PathBuf;
+use tables::capture::BPF_RING_RECORDS;
 use tables::counters::VerdictCounter;
 use tables::flow::{Flows, Snapshot};
 use tables::fragment::Fragments;
@@ -32,6 +33,9 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Packets per call into the kernel: some tens of milliseconds.
 pub const CALL: u32 = 1 << 16;
+/// Packets per call while all packets are captured: the ring buffer holds both records of each.
+pub const CAPTURED_CALL: u32 = 1 << 12;
+const _: () = assert!(2 * CAPTURED_CALL as usize <= BPF_RING_RECORDS);
 /// The ingress interface of test runs: loopback.
 const LOOPBACK: u32 = 1;
 
@@ -215,6 +219,14 @@ impl KernelFixture {
     /// Takes the records of captured packets and forgets them.
     pub fn drop_captured(&mut self) {
         self.program.take_captured(|_, _| {}, |_| {});
+    }
+
+    /// Returns the number of records for which the ring buffer had no space.
+    ///
+    /// # Errors
+    /// The map's error.
+    pub fn lost_captured(&mut self) -> Result<u64, Failure> {
+        Ok(self.program.lost_captured()?.as_flattened().iter().sum())
     }
 
     /// Empties the region and fills its tables again, so that no flow remains.

@@ -65,7 +65,7 @@ impl Live {
         let listening = Listening::new(&config, shared.reserved.clone());
         let (captures, started) = (CaptureSlots::default(), Instant::now());
         if let Some(location) = region.location() {
-            capture_file::remove_stale(location);
+            capture_file::remove_all(location);
         }
         Live { region, config, captures, shared, listening, audit, bgp, private_links, started }
     }

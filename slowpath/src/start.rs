@@ -22,6 +22,7 @@ use hugepages::{OpenError, Opened, Unreadable};
 use parking_lot::Mutex;
 use state::reconcile::Now;
 use state::sources::Sources;
+use tables::capture_file;
 use tables::region::{Region, RegionError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -239,6 +240,10 @@ pub fn run(
     stop.store(true, Ordering::Relaxed);
     shared.wake();
     runtime.shutdown_timeout(RESPONSE_TIMEOUT);
+    // Threads of captures may still run, and end with this process.
+    if let Some(location) = region.location() {
+        capture_file::remove_all(location);
+    }
     store.close();
     let loop_has_ended = await_threads(&config, loop_ended_blocking, store_ended);
     if let Some(telemetry) = telemetry {

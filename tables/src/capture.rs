@@ -16,6 +16,12 @@ pub const MAX_CAPTURES: usize = 2;
 pub const MIN_SNAP: u16 = 64;
 /// Maximum number of bytes that a capture copies of each frame.
 pub const MAX_SNAP: u16 = 256;
+/// Size in bytes of the BPF ring buffer through which XDP programs pass records to their loader.
+pub const BPF_RING_BYTES: u32 = 4 << 20;
+/// Number of records of captured packets in a full BPF ring buffer. The kernel puts 8 bytes before
+/// each record, which XDP programs do not shorten to the frame's length.
+pub const BPF_RING_RECORDS: usize =
+    BPF_RING_BYTES as usize / (8 + HEAD_WORDS * 8 + MAX_SNAP as usize);
 /// Maximum number of service ids in a filter.
 pub const MAX_SERVICES: usize = 8;
 

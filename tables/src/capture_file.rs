@@ -25,6 +25,11 @@ use crate::ring::{Consumer, Message, Producer, SharedSlots, Slots};
 /// Milliseconds for which a lease lasts after its renewal.
 pub const LEASE_MS: u64 = 1000;
 
+/// Milliseconds after the end of a capture within which the data plane writes its last records: an
+/// lcore those of its current burst, the loader of XDP programs those that it takes in its next
+/// iteration.
+pub const FLUSH_MS: u64 = 50;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"weircap\0");
 /// Version of the file's format. Both sides must have the same.
 const VERSION: u64 = 1;
@@ -448,8 +453,9 @@ impl Drop for CaptureReader {
     }
 }
 
-/// Removes the files of captures whose reader was killed. Called by slowpath when it starts.
-pub fn remove_stale(location: &RegionLocation) {
+/// Removes the files of all captures. Called by slowpath when it starts, for those whose reader was
+/// killed, and when it ends.
+pub fn remove_all(location: &RegionLocation) {
     for number in 0..MAX_CAPTURES {
         // Nothing to remove is the usual case; what cannot be removed is replaced later.
         let _ = std::fs::remove_file(path(location, number));

@@ -44,7 +44,7 @@ fn capture(lab: &Lab, name: &str, arguments: &[&str]) -> Outcome<Vec<Row>> {
     let file = path.display().to_string();
     let output = start(lab, &[&["-w", &file], arguments].concat())?.wait_with_output()?;
     assert!(output.status.success(), "{arguments:?}: {}", text(&output));
-    assert!(text(&output).contains("0 lost"), "{}", text(&output));
+    assert!(text(&output).contains(", 0 lost"), "{}", text(&output));
     rows(&path)
 }
 

@@ -18,14 +18,12 @@ use aya_ebpf::maps::RingBuf;
 use aya_ebpf::programs::XdpContext;
 use tables::atomic::{AtomicU64, Ordering::Relaxed};
 use tables::capture::{
-    AFTER, BEFORE, CaptureFilter, EXIT_KERNEL, EXIT_NONE, EXIT_PORT, HEAD_WORDS, MAX_CAPTURES,
-    MAX_SNAP, NO_REASON, PacketFacts, REPLY, REQUEST, RecordHead,
+    AFTER, BEFORE, BPF_RING_BYTES, CaptureFilter, EXIT_KERNEL, EXIT_NONE, EXIT_PORT, HEAD_WORDS,
+    MAX_CAPTURES, MAX_SNAP, NO_REASON, PacketFacts, REPLY, REQUEST, RecordHead,
 };
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 
-/// Size of the ring buffer in bytes: 12,000 records, which the loader takes every 10 ms.
-const RING_BYTES: u32 = 4 << 20;
 /// Flag of the ring buffer: do not wake up the loader, which polls (BPF_RB_NO_WAKEUP).
 pub const NO_WAKEUP: u64 = 1;
 
@@ -56,9 +54,9 @@ static CAPTURE_PACKETS: PerCpuArray<u32, 1> = PerCpuArray::new();
 /// Records for which the ring buffer had no space, by capture and arm.
 #[btf_map]
 static CAPTURE_LOST: Array<AtomicU64, 4> = Array::new();
-/// Records for the loader.
+/// Records for the loader, which takes up to [`tables::capture::BPF_RING_RECORDS`] every 10 ms.
 #[map]
-pub static CAPTURED: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+pub static CAPTURED: RingBuf = RingBuf::with_byte_size(BPF_RING_BYTES, 0);
 
 /// Nanoseconds of the monotonic clock.
 #[inline(always)]

@@ -21,7 +21,7 @@ use clap::Parser;
 use perf::capture::Capture;
 use perf::fixture::{Family, Workload};
 use perf::kernel::{
-    CALL, Direction, Failure, Feeder, Floor, KernelFixture, Order, Packets, Setting,
+    CALL, CAPTURED_CALL, Direction, Failure, Feeder, Floor, KernelFixture, Order, Packets, Setting,
     pin_to_first_cpu,
 };
 use tables::counters::VerdictCounter;
@@ -36,7 +36,8 @@ struct Arguments {
     /// Set the rounds over all cases
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Set the calls of 65,536 packets for each case in a round
+    /// Set the calls of 65,536 packets for each case in a round; with `--capture all`, 16 calls of
+    /// 4,096 packets take the place of each
     #[arg(long, default_value_t = 8)]
     calls: u32,
     /// Measure only cases whose name contains this (repeatable)
@@ -184,6 +185,12 @@ fn main() -> Result<(), Failure> {
             groups.push(Group { fixture, cases });
         }
     }
+    // Records that find no space would make the capture cheaper than it is.
+    let packets_per_call = match arguments.capture {
+        Capture::Off | Capture::Other => CALL,
+        Capture::All => CAPTURED_CALL,
+    };
+    let calls = arguments.calls * (CALL / packets_per_call);
     let mut floors = Vec::new();
     for (program, _) in FLOORS {
         floors.push(Floor::load(program)?);
@@ -214,9 +221,10 @@ fn main() -> Result<(), Failure> {
                 let packets = case.packets(&group.fixture)?;
                 feeder.start(&packets)?;
                 feeder.set_target(floors[0].program(drop)?)?;
-                write_only.push(round(arguments.calls, || feeder.run(CALL))?);
+                write_only.push(round(calls, || feeder.run(packets_per_call))?);
                 feeder.start(&packets)?;
-                gross.push(measure(&mut feeder, &mut group.fixture, case, arguments.calls)?);
+                let calls = (calls, packets_per_call);
+                gross.push(measure(&mut feeder, &mut group.fixture, case, calls)?);
             }
         }
     }
@@ -248,13 +256,14 @@ fn establish(feeder: &mut Feeder, fixture: &mut KernelFixture) -> Result<(), Fai
     Ok(())
 }
 
-/// Measures one round of a case in nanoseconds per packet. Fails unless all of the case's packets
-/// had the expected verdict.
+/// Measures one round of a case, a number of calls with a number of packets each, in nanoseconds
+/// per packet. Fails unless all of the case's packets had the expected verdict, and if records of
+/// captured packets were lost.
 fn measure(
     feeder: &mut Feeder,
     fixture: &mut KernelFixture,
     case: &Case,
-    calls: u32,
+    (calls, packets): (u32, u32),
 ) -> Result<f64, Failure> {
     let new = case.traffic == Traffic::New;
     if new {
@@ -264,18 +273,23 @@ fn measure(
     feeder.set_target(fixture.entry()?)?;
     let count =
         |fixture: &KernelFixture| case.verdicts().iter().map(|v| fixture.verdicts(*v)).sum::<u64>();
-    let (calls, before) = (if new { FLOWS / CALL } else { calls }, count(fixture));
+    let (calls, before) = (if new { FLOWS / packets } else { calls }, count(fixture));
+    let lost_before = fixture.lost_captured()?;
     // As the loader does every ten milliseconds, outside of the measured time.
     let ns = round(calls, || {
         fixture.drop_captured();
-        feeder.run(CALL)
+        feeder.run(packets)
     })?;
+    let lost = fixture.lost_captured()? - lost_before;
+    if lost != 0 {
+        return Err(format!("{}: {lost} records of captured packets were lost", case.name).into());
+    }
     let counted = count(fixture) - before;
-    if counted != u64::from(calls * CALL) {
+    if counted != u64::from(calls * packets) {
         let text = format!(
             "{}: {counted} of {} packets had the expected verdict; drops: {:?}",
             case.name,
-            calls * CALL,
+            calls * packets,
             fixture.drops()
         );
         return Err(text.into());

@@ -1,12 +1,15 @@
 //! `weir capture`: writes packets and the decisions about them to a pcapng file.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::options::{GlobalOptions, Output};
@@ -130,25 +133,29 @@ pub fn run(options: &GlobalOptions, socket: &Path, args: &CaptureArgs) -> Result
     let response = send(socket, &request).map_err(|e| e.to_string())?;
     let name = args.write.display();
     let failed = |error: io::Error| format!("{name}: writing the capture: {error}");
+    let mut summary = Summary::default();
     let copied = match to_stdout {
-        true => copy(response.body, &mut io::stdout().lock()),
+        true => copy(response.body, &mut io::stdout().lock(), &mut summary),
         false => {
-            // Packets may contain what only the administrator may read.
-            let mut created = OpenOptions::new();
-            created.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = created.open(&args.write).map_err(failed)?;
-            copy(response.body, &mut file)
+            let mut file = open_output(&args.write)?;
+            let copied = copy(response.body, &mut file, &mut summary);
+            if matches!(copied, Err(CopyError::Write(_))) {
+                // The disk is full, for example: part of a block is not readable. A pipe cannot be
+                // cut.
+                let _ = file.set_len(summary.bytes);
+            }
+            copied
         }
     };
-    let summary = match copied {
-        Ok(summary) => summary,
+    match copied {
+        Ok(()) => {}
         // The reader has seen enough (`weir capture -w - | tshark -c 1 -r -`).
         Err(CopyError::Write(error)) if to_stdout && error.kind() == ErrorKind::BrokenPipe => {
             return Ok(());
         }
         Err(CopyError::Write(error)) => return Err(failed(error)),
         Err(CopyError::Read(error)) => return Err(RequestError::Truncated(error).to_string()),
-    };
+    }
     let text = || {
         let Summary { frames, lost, .. } = summary;
         let to = if to_stdout { "standard output".to_owned() } else { name.to_string() };
@@ -165,6 +172,46 @@ pub fn run(options: &GlobalOptions, socket: &Path, args: &CaptureArgs) -> Result
     Err("the capture is incomplete: slowpath stopped or closed the connection".to_owned())
 }
 
+/// Opens the output file, and empties it if it exists. A regular file gets mode 0600, because
+/// packets may contain what only the administrator may read. The owner and mode of pipes, devices
+/// and files that this process has open, such as `/dev/stdout`, stay as they are.
+fn open_output(path: &Path) -> Result<File, String> {
+    let name = path.display();
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let open_files = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
+    let is_open = open_files.iter().any(|links| path.starts_with(links));
+    if !is_open {
+        // In a folder where others may write, a link can name any file of the caller.
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    }
+    let failed = |error: io::Error| format!("{name}: opening the file: {error}");
+    let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => format!(
+            "{name}: is a symbolic link, which `weir capture` does not follow; name the file \
+             itself, or pipe the output of --write -"
+        ),
+        _ => failed(error),
+    })?;
+    let found = file.metadata().map_err(failed)?;
+    if !found.is_file() {
+        return Ok(file);
+    }
+    let user = geteuid().as_raw();
+    if !is_open && found.uid() != user {
+        return Err(format!(
+            "{name}: belongs to user {}, not to user {user}, who runs `weir capture`; name a new \
+             file, or remove this one",
+            found.uid()
+        ));
+    }
+    if !is_open {
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+    }
+    file.set_len(0).map_err(failed)?;
+    Ok(file)
+}
+
 /// Error of [`copy`].
 #[derive(Debug)]
 enum CopyError {
@@ -172,15 +219,15 @@ enum CopyError {
     Write(io::Error),
 }
 
-/// Copies whole blocks, so that the output is readable whenever this process is stopped.
-fn copy(mut from: impl Read, to: &mut impl Write) -> Result<Summary, CopyError> {
-    let mut summary = Summary::default();
+/// Copies whole blocks, so that the output is readable whenever this process is stopped. After an
+/// error of the output, `summary` has what was written before the block that failed.
+fn copy(mut from: impl Read, to: &mut impl Write, summary: &mut Summary) -> Result<(), CopyError> {
     let mut block = Vec::new();
     while read_block(&mut from, &mut block).map_err(CopyError::Read)? {
         to.write_all(&block).and_then(|()| to.flush()).map_err(CopyError::Write)?;
         summary.add(&block);
     }
-    Ok(summary)
+    Ok(())
 }
 
 /// Reads the next block. Returns false at the end.
@@ -239,6 +286,7 @@ fn lost(block: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
     use slowpath::control::capture::pcapng::{self, Direction, Interface, Packet, Statistics};
+    use std::os::fd::AsRawFd;
 
     fn file() -> Vec<u8> {
         let mut file = Vec::new();
@@ -267,7 +315,8 @@ mod tests {
     #[test]
     fn a_capture_is_copied_and_counted() {
         let (file, mut to) = (file(), Vec::new());
-        let summary = copy(&file[..], &mut to).unwrap();
+        let mut summary = Summary::default();
+        copy(&file[..], &mut to, &mut summary).unwrap();
         assert_eq!(to, file);
         let bytes = file.len() as u64;
         assert_eq!(summary, Summary { frames: 1, lost: 5, bytes, is_complete: true });
@@ -278,7 +327,7 @@ mod tests {
         let file = file();
         for len in 1..file.len() {
             let mut to = Vec::new();
-            let copied = copy(&file[..len], &mut to);
+            let copied = copy(&file[..len], &mut to, &mut Summary::default());
             assert!(file.starts_with(&to));
             if to.len() == len {
                 assert!(copied.is_ok());
@@ -286,6 +335,53 @@ mod tests {
                 assert!(matches!(copied, Err(CopyError::Read(_))), "{len}");
             }
         }
-        assert!(matches!(copy(&[0xff; 64][..], &mut Vec::new()), Err(CopyError::Read(_))));
+        let copied = copy(&[0xff; 64][..], &mut Vec::new(), &mut Summary::default());
+        assert!(matches!(copied, Err(CopyError::Read(_))));
+    }
+
+    #[test]
+    fn a_full_output_is_counted_up_to_its_last_whole_block() {
+        let file = file();
+        // Lengths up to which the file has whole blocks only.
+        let mut ends = vec![0];
+        while let Some(len) = word(&file, ends[ends.len() - 1] + 4) {
+            ends.push(ends[ends.len() - 1] + len as usize);
+        }
+        assert_eq!((ends.len(), ends[ends.len() - 1]), (6, file.len()));
+        for capacity in 0..file.len() {
+            let (mut to, mut summary) = (vec![0; capacity], Summary::default());
+            let copied = copy(&file[..], &mut &mut to[..], &mut summary);
+            assert!(matches!(copied, Err(CopyError::Write(_))), "{capacity}");
+            let whole = ends.iter().rfind(|end| **end <= capacity).unwrap();
+            assert_eq!(summary.bytes, *whole as u64);
+        }
+    }
+
+    #[test]
+    fn the_output_file_is_private_and_links_are_not_followed() {
+        let folder = std::env::temp_dir().join(format!("weir-capture-out-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        let (new, old) = (folder.join("new"), folder.join("old"));
+        open_output(&new).unwrap();
+        assert_eq!(mode(&new), 0o600);
+        std::fs::write(&old, "longer than what follows").unwrap();
+        std::fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+        open_output(&old).unwrap().write_all(b"short").unwrap();
+        assert_eq!((mode(&old), std::fs::read(&old).unwrap()), (0o600, b"short".to_vec()));
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&old, &link).unwrap();
+        let error = open_output(&link).unwrap_err();
+        assert!(error.contains("link: is a symbolic link"), "{error}");
+        assert_eq!(std::fs::read(&old).unwrap(), b"short");
+        open_output(Path::new("/dev/null")).unwrap();
+        // Links to open files of this process are followed.
+        let shared = File::create(folder.join("shared")).unwrap();
+        shared.set_permissions(Permissions::from_mode(0o644)).unwrap();
+        let open = Path::new("/proc/self/fd").join(shared.as_raw_fd().to_string());
+        open_output(&open).unwrap().write_all(b"frame").unwrap();
+        let path = folder.join("shared");
+        assert_eq!((mode(&path), std::fs::read(&path).unwrap()), (0o644, b"frame".to_vec()));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -18,7 +18,7 @@ pub use slots::CaptureSlots;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tables::capture_file::CaptureReader;
+use tables::capture_file::{CaptureReader, FLUSH_MS};
 use tables::region::monotonic_ns;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -123,10 +123,17 @@ impl Capture {
             std::thread::sleep(INTERVAL);
         }
         self.reader.end();
-        // An lcore may still write records of its current burst, and both records of the last
-        // packet belong to the capture.
-        std::thread::sleep(INTERVAL);
-        self.reader.read(usize::MAX, |head, bytes| records.add(&mut out, head, bytes));
+        // Both records of the last packet belong to the capture, and those that the loader of XDP
+        // programs has not taken yet.
+        let until = Instant::now() + Duration::from_millis(FLUSH_MS);
+        loop {
+            let is_last = Instant::now() >= until;
+            self.reader.read(usize::MAX, |head, bytes| records.add(&mut out, head, bytes));
+            if is_last {
+                break;
+            }
+            std::thread::sleep(INTERVAL);
+        }
         let lost = self.reader.lost();
         records.end(&mut out, lost, now_ns());
         let last = Instant::now() + LAST_TIMEOUT;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tables::command::{Command, Event};
+use tables::command::{Command, Event, TraceFilter};
 use tables::region::Region;
 
 use crate::control::trace::Tracer;
@@ -24,7 +24,8 @@ pub(super) struct Lcores<'r> {
     rings: Rings<'r>,
     monitor: lcores::Lcores,
     tracer: Tracer,
-    /// The last trace command of each lcore whose ring was full, to be sent again.
+    /// The last trace command of each lcore to which it has not been sent: its ring was full, or
+    /// the next iteration sends it.
     unsent_traces: BTreeMap<usize, Command>,
     /// When the generations of the lcores were last compared with the committed one.
     last_resent: Instant,
@@ -34,19 +35,22 @@ pub(super) struct Lcores<'r> {
 }
 
 impl<'r> Lcores<'r> {
-    /// Attaches to the rings of a region for this many lcores with this many ports each.
+    /// Attaches to the rings of a region for this many lcores with this many ports each. Ends a
+    /// trace of the previous slowpath, which has no lease: the lcores would go on until they have
+    /// traced its number of packets.
     pub(super) fn attach(
         region: &'r Region,
         lcores: usize,
         ports: usize,
         now: Instant,
     ) -> Lcores<'r> {
+        let no_trace = Command::Trace(TraceFilter::default());
         Lcores {
             region,
             rings: Rings::attach(region),
             monitor: lcores::Lcores::new(lcores, ports),
             tracer: Tracer::default(),
-            unsent_traces: BTreeMap::new(),
+            unsent_traces: region.live_lcores().map(|(lcore, _)| (lcore, no_trace)).collect(),
             last_resent: now,
             switching: None,
             last_status: None,
@@ -148,7 +152,6 @@ impl<'r> Lcores<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tables::command::TraceFilter;
     use tables::layout::Sizes;
     use tables::region::Role;
     use tables::ring::{Consumer, SharedSlots};
@@ -178,5 +181,24 @@ mod tests {
             lcores.take_events(&shared, now);
             assert_eq!(traces(), commands[commands.len() - 1..], "the last command, once");
         }
+    }
+
+    #[test]
+    fn a_trace_of_the_previous_slowpath_is_ended() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let _fastpath = region.claim(Role::Fastpath).unwrap();
+        region.lcores()[0].join(&region, region.epoch(Role::Fastpath), 1);
+        let (shared, now) = (Shared::default(), Instant::now());
+        let start = Command::Trace(TraceFilter { count: 1, ..TraceFilter::default() });
+        let mut killed = Lcores::attach(&region, 1, 2, now);
+        killed.send_trace(start);
+        drop(killed);
+        let mut next = Lcores::attach(&region, 1, 2, now);
+        next.take_events(&shared, now);
+        next.take_events(&shared, now);
+        let mut taken = Consumer::attach(SharedSlots::commands(&region, 0).unwrap());
+        let commands = std::iter::from_fn(|| taken.pop());
+        let commands: Vec<_> = commands.map(|message| Command::decode(&message).unwrap()).collect();
+        assert_eq!(commands, [start, Command::Trace(TraceFilter::default())], "once, at the end");
     }
 }

@@ -2,7 +2,8 @@
 //! `slowpath --prepare`.
 //!
 //! The units run it before each start. It also hands over what an earlier slowpath left that was
-//! started by hand as root: its control socket, and files in the state directory.
+//! started by hand as root: its control socket, files of captures, and files in the state
+//! directory.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -14,7 +15,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use config::checked::Config;
-use hugepages::{OpenError, group_id, user_id};
+use hugepages::{OpenError, group_id, region_locations, user_id};
+use tables::capture::MAX_CAPTURES;
+use tables::capture_file;
+use tables::region::RegionLocation;
 
 use super::StartError;
 
@@ -25,8 +29,8 @@ const STATE_MODE: u32 = 0o770;
 const FOLDERS: [&str; 2] = ["audit", "events"];
 
 /// Creates the folders of region and control socket and the region's file for the group of the
-/// services, ends an upgrade that is no longer pending, removes the control socket of a slowpath
-/// that has ended, and gives the state directory to the user of slowpath.
+/// services, ends an upgrade that is no longer pending, removes the control socket and capture
+/// files of a slowpath that has ended, and gives the state directory to the user of slowpath.
 ///
 /// # Errors
 /// Fails if a path can't be created or changed.
@@ -43,6 +47,10 @@ pub fn prepare(config: &Config) -> Result<(), StartError> {
     }
     hugepages::prepare_region(config)?;
     remove_stale_socket(socket);
+    if user.is_some() {
+        let (location, _) = region_locations(config).map_err(OpenError::from)?;
+        remove_captures_of_root(&location);
+    }
     let (Some(folder), Some(user)) = (&config.control.state, user) else { return Ok(()) };
     hand_over(folder, user, group)
         .map_err(|source| StartError::State { path: folder.clone(), source })
@@ -53,6 +61,17 @@ fn remove_stale_socket(path: &Path) {
     let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {
         let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Removes the capture files of root, which another user can neither write nor remove. If that
+/// fails, the next capture reports it.
+fn remove_captures_of_root(location: &RegionLocation) {
+    for number in 0..MAX_CAPTURES {
+        let path = capture_file::path(location, number);
+        if path.symlink_metadata().is_ok_and(|metadata| metadata.uid() == 0) {
+            let _ = std::fs::remove_file(&path);
+        }
     }
 }
 
@@ -112,9 +131,27 @@ fn by_descriptor(file: &File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tables::capture::CaptureFilter;
+    use tables::capture_file::CaptureReader;
 
     /// Id of Debian's user `nobody` and group `nogroup`.
     const NOBODY: u32 = 65_534;
+
+    #[test]
+    fn capture_files_of_root_are_removed() {
+        let name = format!("/weir-prepare-{}", std::process::id());
+        let location = RegionLocation::from(Path::new(&name));
+        let [of_root, of_user] = [0, 1].map(|number| {
+            let begun = CaptureReader::begin_at(&location, number, &CaptureFilter::default(), 1);
+            // As if its process had been killed: the file remains.
+            std::mem::forget(begun.unwrap());
+            capture_file::path(&location, number)
+        });
+        chown(&of_user, Some(NOBODY), Some(NOBODY)).unwrap();
+        remove_captures_of_root(&location);
+        assert!(!of_root.exists() && of_user.exists());
+        std::fs::remove_file(&of_user).unwrap();
+    }
 
     #[test]
     fn state_directory_and_files_of_root_are_given_to_the_user() {

@@ -42,7 +42,9 @@ use std::process::{Command, Stdio};
 
 use appliance::{Folder, weir};
 use patience::ports::free_port;
-use tables::region::Region;
+use tables::capture::CaptureFilter;
+use tables::capture_file::{self, CaptureReader};
+use tables::region::{Region, RegionLocation};
 
 /// Addresses added to this machine for the duration of a test.
 struct OwnAddresses(&'static [&'static str]);
@@ -322,6 +324,22 @@ fn metrics_pass_promtool_and_views_render() {
     let out = folder.weir(&["capture", "-w", file]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("data plane"), "{out:?}");
     assert!(!out.status.success() && !std::path::Path::new(file).exists());
+}
+
+#[test]
+fn an_orderly_end_removes_the_files_of_captures() {
+    let folder = Folder::new("capture-files");
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let location = RegionLocation::from(folder.path.join("region/file").as_path());
+    let filter = CaptureFilter::default();
+    // As if the capture's thread had not ended before the process.
+    std::mem::forget(CaptureReader::begin_at(&location, 1, &filter, 1).unwrap());
+    let file = capture_file::path(&location, 1);
+    assert!(file.exists());
+    slowpath.terminate();
+    assert!(slowpath.0.wait().unwrap().success());
+    assert!(!file.exists());
 }
 
 #[test]

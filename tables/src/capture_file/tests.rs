@@ -96,11 +96,20 @@ fn a_capture_ends_with_its_reader_or_its_lease() {
     let file = watch.files()[0].clone().unwrap();
     let now = monotonic_ms();
     assert!(file.is_active(now) && !file.is_active(now + 2 * LEASE_MS));
-    // The reader's process was killed: its lease passes, and nobody removes the file.
-    assert!(watch.poll(now + 2 * LEASE_MS, |error| panic!("{error}")));
+    let mut poll = || {
+        let is_changed = watch.poll(now, |error| panic!("{error}"));
+        (is_changed, watch.files()[0].is_some())
+    };
+    // The reader's process was killed: its lease passes, and the file remains.
+    reader.lease_until(now - 1);
+    assert_eq!(poll(), (true, false), "the lease has passed");
+    assert_eq!(poll(), (false, false), "a file without a lease is not mapped");
+    reader.lease_until(u64::MAX);
+    assert_eq!(poll(), (true, true));
+    assert_eq!(poll(), (false, true));
     reader.end();
     assert!(!file.is_active(now));
-    assert!(!watch.poll(now, |error| panic!("{error}")) || watch.files()[0].is_none());
+    assert_eq!(poll(), (true, false), "the reader ended the capture");
     assert!(path(&location, 0).exists());
     drop(reader);
     assert!(!path(&location, 0).exists());
@@ -108,7 +117,7 @@ fn a_capture_ends_with_its_reader_or_its_lease() {
     std::mem::forget(CaptureReader::begin_at(&location, 0, &filter, 1).unwrap());
     drop(CaptureReader::begin_at(&location, 0, &filter, 1).unwrap());
     std::mem::forget(CaptureReader::begin_at(&location, 1, &filter, 1).unwrap());
-    remove_stale(&location);
+    remove_all(&location);
     assert!(!path(&location, 1).exists());
 }
 

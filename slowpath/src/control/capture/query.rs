@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use config::checked::Plane;
 use serde::{Deserialize, Serialize};
 use tables::capture::{
     AFTER, ANY, AddrRange, BEFORE, CaptureFilter, MAX_CAPTURES, MAX_SERVICES, MAX_SNAP, MIN_SNAP,
@@ -100,13 +101,15 @@ impl CaptureQuery {
     /// allowed.
     pub fn check(&self, live: &Live) -> Result<CaptureRequest, String> {
         let published = live.published();
-        self.check_with(published.services(live.region), live.config.arms().count())
+        let services = published.services(live.region);
+        self.check_with(services, live.config.arms().count(), live.config.plane)
     }
 
     pub(super) fn check_with(
         &self,
         services: &[PublishedService],
         arms: usize,
+        plane: Plane,
     ) -> Result<CaptureRequest, String> {
         let (client, client_port) = range("client", self.client.as_deref())?;
         let (frontend, frontend_port) = range("frontend", self.frontend.as_deref())?;
@@ -119,8 +122,8 @@ impl CaptureQuery {
             service_count,
             client_port,
             frontend_port,
-            proto: self.protocol.as_deref().map(read_protocol).transpose()?.unwrap_or(ANY),
-            reason: self.reason()?,
+            proto: self.proto()?,
+            reason: self.reason(plane)?,
             arm: choice("arm", self.arm.as_deref(), &ARMS[..arms.min(ARMS.len())])?,
             direction: choice("direction", self.direction.as_deref(), &["request", "reply"])?,
             stage: choice("stage", self.stage.as_deref(), &["before", "after"])?,
@@ -128,9 +131,11 @@ impl CaptureQuery {
             snap: within("snap", snap, MIN_SNAP, MAX_SNAP)?,
         };
         const { assert!(REQUEST == 0 && REPLY == 1 && BEFORE == 0 && AFTER == 1) };
-        if filter.reason != ANY && filter.stage == AFTER {
-            return Err("--stage after: a dropped packet has no frame that leaves; leave out \
-                        --stage, or --drop-reason"
+        // These packets leave as an ICMP error to their source.
+        let answered = [DropReason::TtlExceeded as u8, DropReason::TooBigAnswered as u8, ANY];
+        if !answered.contains(&filter.reason) && filter.stage == AFTER {
+            return Err("--stage after: a packet that is dropped without an answer has no frame \
+                        that leaves; leave out --stage, or --drop-reason"
                 .to_owned());
         }
         let packets = within("count", self.count.unwrap_or(PACKETS.0), 1, PACKETS.1)?;
@@ -167,12 +172,38 @@ impl CaptureQuery {
         Ok((ids, count as u32))
     }
 
-    fn reason(&self) -> Result<u8, String> {
+    fn proto(&self) -> Result<u8, String> {
+        let Some(text) = &self.protocol else { return Ok(ANY) };
+        match read_protocol(text)? {
+            ANY => Err(format!(
+                "--protocol {text}: the number is reserved, so no packet has it; write tcp, udp, \
+                 icmp, icmpv6 or a number up to 254, or leave out --protocol for all"
+            )),
+            proto => Ok(proto),
+        }
+    }
+
+    fn reason(&self, plane: Plane) -> Result<u8, String> {
         let Some(name) = &self.drop_reason else { return Ok(ANY) };
         let found = DropReason::ALL.iter().find(|reason| reason.name() == name);
-        found.map(|reason| *reason as u8).ok_or_else(|| {
+        let found = found.ok_or_else(|| {
             format!("--drop-reason {name}: no such reason; `weir drops --all` lists them")
-        })
+        })?;
+        let is_unseen = match found {
+            // Without its stage, a packet does not reach the one that records it.
+            DropReason::PuntFull | DropReason::NicUnavailable | DropReason::StageMissing => true,
+            // XDP programs find out before they record the packet.
+            DropReason::TxQueueFull => plane == Plane::Dpdk,
+            _ => false,
+        };
+        if is_unseen {
+            return Err(format!(
+                "--drop-reason {name}: no capture has packets of this reason, which is found \
+                 after they are recorded or instead of it; see `weir drops`, and leave out \
+                 --drop-reason"
+            ));
+        }
+        Ok(*found as u8)
     }
 
     /// Returns the conditions as text.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tables::capture::{BEFORE, EXIT_KERNEL, EXIT_NONE, RecordHead};
 use tables::reason::DropReason;
@@ -10,67 +9,80 @@ use tables::record::NONE;
 
 use super::pcapng::{self, Direction, Interface, Packet, Statistics};
 use super::query::CaptureRequest;
-use crate::live::Live;
+use crate::live::{Live, PublishedService, PublishedTables};
 use state::text::{ARMS, address_port};
 
-/// Interval at which names are looked up again if a number is unknown.
-const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Names of services and backends by their numbers in the region.
-pub(super) struct Naming {
-    live: Option<Arc<Live>>,
+#[derive(Default)]
+pub(super) struct Names {
     services: HashMap<u32, String>,
     backends: HashMap<u32, String>,
-    looked_up: Option<Instant>,
 }
 
-impl Naming {
-    /// Creates an empty list, which is filled when it is first used.
-    pub fn new(live: Arc<Live>) -> Naming {
-        let (services, backends) = Default::default();
-        Naming { live: Some(live), services, backends, looked_up: None }
-    }
-
-    /// Creates a list with these names.
-    #[cfg(test)]
-    pub fn fixed(services: &[(u32, &str)], backends: &[(u32, &str)]) -> Naming {
-        let named = |list: &[(u32, &str)]| {
-            list.iter().map(|(id, name)| (*id, (*name).to_owned())).collect()
-        };
-        let (services, backends) = (named(services), named(backends));
-        Naming { live: None, services, backends, looked_up: None }
-    }
-
-    fn look_up(&mut self) {
-        let Some(live) = &self.live else { return };
-        if self.looked_up.is_some_and(|at| at.elapsed() < LOOKUP_INTERVAL) {
-            return;
-        }
-        self.looked_up = Some(Instant::now());
-        let published = live.published();
-        for one in published.services(live.region) {
+impl Names {
+    fn of(services: &[PublishedService]) -> Names {
+        let mut names = Names::default();
+        for one in services {
             let name = one.service.name.as_str();
-            self.services.extend(one.ids.iter().map(|id| (*id, name.to_owned())));
+            names.services.extend(one.ids.iter().map(|id| (*id, name.to_owned())));
             let backends = one.backends.iter().map(|(instance, id)| {
                 let endpoint = &instance.endpoint;
                 (*id, address_port(&endpoint.addr.to_string(), endpoint.port))
             });
-            self.backends.extend(backends.filter(|(id, _)| *id != NONE));
+            names.backends.extend(backends.filter(|(id, _)| *id != NONE));
         }
+        names
+    }
+
+    /// Creates the names from lists.
+    #[cfg(test)]
+    pub fn fixed(services: &[(u32, &str)], backends: &[(u32, &str)]) -> Names {
+        let named = |list: &[(u32, &str)]| {
+            list.iter().map(|(id, name)| (*id, (*name).to_owned())).collect()
+        };
+        Names { services: named(services), backends: named(backends) }
+    }
+}
+
+/// The current names. They are replaced after each commit, because the region uses the numbers of
+/// removed services and backends again.
+pub(super) struct Naming {
+    names: Names,
+    /// Returns the names if they may have changed since the last call.
+    changed: Box<dyn FnMut() -> Option<Names>>,
+}
+
+impl Naming {
+    /// Creates the names of the tables that `live` publishes.
+    pub fn new(live: Arc<Live>) -> Naming {
+        let mut last: Option<Arc<PublishedTables>> = None;
+        Naming::with(move || {
+            let published = live.published();
+            if last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &published)) {
+                return None;
+            }
+            let names = Names::of(published.services(live.region));
+            last = Some(published);
+            Some(names)
+        })
+    }
+
+    /// Creates the names that `changed` returns.
+    pub fn with(changed: impl FnMut() -> Option<Names> + 'static) -> Naming {
+        Naming { names: Names::default(), changed: Box::new(changed) }
     }
 
     /// Returns the names of a service and of a backend; `-` for none.
     fn names(&mut self, service: u32, backend: u32) -> (String, String) {
-        let is_missing = |list: &HashMap<u32, String>, id| id != NONE && !list.contains_key(&id);
-        if is_missing(&self.services, service) || is_missing(&self.backends, backend) {
-            self.look_up();
+        if let Some(names) = (self.changed)() {
+            self.names = names;
         }
         let name = |list: &HashMap<u32, String>, id: u32| match list.get(&id) {
             Some(name) => name.clone(),
             None if id == NONE => "-".to_owned(),
             None => id.to_string(),
         };
-        (name(&self.services, service), name(&self.backends, backend))
+        (name(&self.names.services, service), name(&self.names.backends, backend))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Tests of requests, of the slots of arms, and of the file's contents.
 
+use super::records::Names;
 use super::*;
+use config::checked::Plane;
 use packet::addr::Addr;
 use std::net::IpAddr;
 use tables::capture::{
@@ -11,7 +13,7 @@ use tables::reason::DropReason;
 use tables::record::NONE;
 
 fn check(query: &CaptureQuery) -> Result<CaptureRequest, String> {
-    query.check_with(&[], 2)
+    query.check_with(&[], 2, Plane::Dpdk)
 }
 
 fn some(text: &str) -> Option<String> {
@@ -58,13 +60,17 @@ fn every_wrong_parameter_is_named_with_what_is_allowed() {
         change(&mut query);
         check(&query).unwrap_err()
     };
-    let cases: [(fn(&mut CaptureQuery), &str, &str); 13] = [
+    let cases: [(fn(&mut CaptureQuery), &str, &str); 17] = [
         (|q| q.client = some("web"), "--client web", "ADDRESS:PORT"),
         (|q| q.client = some("192.0.2.0/33"), "--client 192.0.2.0/33", "ADDRESS/LENGTH"),
         (|q| q.frontend = some("2001:db8::/x"), "--frontend 2001:db8::/x", "ADDRESS/LENGTH"),
         (|q| q.service = some("web"), "--service web", "weir services"),
         (|q| q.protocol = some("tpc"), "--protocol tpc", "icmpv6"),
+        (|q| q.protocol = some("255"), "--protocol 255", "up to 254"),
         (|q| q.drop_reason = some("no"), "--drop-reason no", "weir drops --all"),
+        (|q| q.drop_reason = some("punt_full"), "--drop-reason punt_full", "weir drops"),
+        (|q| q.drop_reason = some("nic_unavailable"), "reason nic_unavailable", "weir drops"),
+        (|q| q.drop_reason = some("tx_queue_full"), "--drop-reason tx_queue_full", "weir drops"),
         (|q| q.arm = some("both"), "--arm both", "ingress or egress"),
         (|q| q.direction = some("in"), "--direction in", "request or reply"),
         (|q| q.stage = some("all"), "--stage all", "before or after"),
@@ -78,7 +84,7 @@ fn every_wrong_parameter_is_named_with_what_is_allowed() {
         assert!(error.contains(what) && error.contains(allowed), "{error}");
     }
     let one_arm = CaptureQuery { arm: some("egress"), ..CaptureQuery::default() };
-    let error = one_arm.check_with(&[], 1).unwrap_err();
+    let error = one_arm.check_with(&[], 1, Plane::Dpdk).unwrap_err();
     assert_eq!(error, "--arm egress: write ingress");
     let after = CaptureQuery {
         drop_reason: some("no_backend"),
@@ -86,6 +92,18 @@ fn every_wrong_parameter_is_named_with_what_is_allowed() {
         ..CaptureQuery::default()
     };
     assert!(check(&after).unwrap_err().contains("--stage after"));
+    for (name, reason) in [
+        ("ttl_exceeded", DropReason::TtlExceeded),
+        ("too_big_answered", DropReason::TooBigAnswered),
+    ] {
+        let request = check(&CaptureQuery { drop_reason: some(name), ..after.clone() }).unwrap();
+        assert_eq!((request.filter.reason, request.filter.stage), (reason as u8, AFTER));
+    }
+    let queue = CaptureQuery { drop_reason: some("tx_queue_full"), ..CaptureQuery::default() };
+    let request = queue.check_with(&[], 2, Plane::Xdp).unwrap();
+    assert_eq!(request.filter.reason, DropReason::TxQueueFull as u8);
+    let highest = CaptureQuery { protocol: some("254"), ..CaptureQuery::default() };
+    assert_eq!(check(&highest).unwrap().filter.proto, 254);
 }
 
 #[test]
@@ -140,10 +158,34 @@ fn blocks(mut file: &[u8]) -> Vec<u32> {
 
 const SECTION: u32 = 0x0a0d_0d0a;
 
+/// Returns the names that are published before the first record.
+fn named(names: impl Fn() -> Names + 'static) -> Naming {
+    Naming::with(move || Some(names()))
+}
+
+#[test]
+fn a_number_that_is_used_again_has_the_new_name() {
+    let request = check(&CaptureQuery::default()).unwrap();
+    let mut published = vec![
+        Some(Names::fixed(&[(3, "shop/new")], &[(9, "10.0.2.12:80")])),
+        None,
+        Some(Names::fixed(&[(3, "shop/old")], &[(9, "10.0.2.11:80")])),
+    ];
+    let naming = Naming::with(move || published.pop().flatten());
+    let mut records = Records::new(&request, naming, 0, 1);
+    let mut out = records.begin();
+    for packet in 1..=4 {
+        records.add(&mut out, &head(packet, BEFORE), &[0; 60]);
+    }
+    let text = String::from_utf8_lossy(&out).into_owned();
+    assert_eq!(text.matches("service=shop/old backend=10.0.2.11:80 ").count(), 2);
+    assert_eq!(text.matches("service=shop/new backend=10.0.2.12:80 ").count(), 2);
+}
+
 #[test]
 fn comments_have_names_and_limits_keep_both_records_of_a_packet() {
     let request = check(&CaptureQuery { count: Some(2), ..CaptureQuery::default() }).unwrap();
-    let naming = Naming::fixed(&[(3, "shop/web")], &[(9, "10.0.2.11:8080")]);
+    let naming = named(|| Names::fixed(&[(3, "shop/web")], &[(9, "10.0.2.11:8080")]));
     let mut records = Records::new(&request, naming, 5_000, 1);
     let mut out = records.begin();
     assert_eq!(blocks(&out), [SECTION, 1, 1]);
@@ -166,7 +208,7 @@ fn comments_have_names_and_limits_keep_both_records_of_a_packet() {
 #[test]
 fn unknown_numbers_are_shown_and_dropped_packets_have_their_reason() {
     let request = check(&CaptureQuery { bytes: Some(4096), ..CaptureQuery::default() }).unwrap();
-    let mut records = Records::new(&request, Naming::fixed(&[], &[]), 0, 1);
+    let mut records = Records::new(&request, named(Names::default), 0, 1);
     let mut out = records.begin();
     let dropped = RecordHead {
         verdict: VerdictCounter::Drop as u8,
