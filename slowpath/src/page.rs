@@ -150,10 +150,13 @@ async fn respond(
 ) -> Response {
     let of_thread = Arc::clone(&site);
     let work = move || {
-        let history = of_thread.history.lock();
-        let (changes, writes) = (of_thread.changes.lock(), of_thread.writes.lock());
         let texts = (&*principal.name, filter.service.trim());
-        draw(&view::collect(&of_thread.live, &history, (&changes, &writes), texts))
+        // Tasks of the runtime take these locks too: they are not held while the page is drawn.
+        let changes = {
+            let (changes, writes) = (of_thread.changes.lock(), of_thread.writes.lock());
+            (changes.rows(&writes), changes.error.clone())
+        };
+        draw(&view::collect(&of_thread.live, &of_thread.history, changes, texts))
     };
     let permit = Arc::clone(&site.views).acquire_owned().await;
     html(with_permit(permit, work).await)
