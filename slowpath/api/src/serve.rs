@@ -3,11 +3,13 @@
 //! those of the page (browser.rs), and those to a metrics listener that requires none.
 //!
 //! Connections are bounded in total and by source, and each of their phases has a timeout
-//! (handshake, head, body, response; see `listeners`). Below `/v1` of the API, a request without an accepted token is
+//! (handshake, head, body, response; see `listeners`). A request without an accepted token is
 //! answered with an error and its connection is closed, so that no further request on it is read.
-//! The token is compared in constant time and never logged. Tokens and certificates follow their
-//! files (`credentials.rs`): established connections go on, and a stream ends when the token that
-//! opened it is no longer accepted.
+//! Paths of the API's listener outside of `/v1` do not exist, whatever the token: what browsers
+//! request by themselves, such as icons, is no failed authentication. The token is compared in
+//! constant time and never logged. Tokens and certificates follow their files (`credentials.rs`):
+//! established connections go on, and a stream ends when the token that opened it is no longer
+//! accepted.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
