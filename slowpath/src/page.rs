@@ -49,9 +49,9 @@ struct Site {
     history: Mutex<ApplianceHistory>,
     changes: Mutex<Changes>,
     writes: Arc<Mutex<Writes>>,
-    views: Semaphore,
+    views: Arc<Semaphore>,
     /// A search reads the whole flow table: one at a time.
-    searches: Semaphore,
+    searches: Arc<Semaphore>,
 }
 
 /// Starts the tasks behind the page on the current runtime, and returns the page. `hosts` are the
@@ -62,8 +62,8 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, hosts: Vec<String>) -> Browse
         history: Mutex::default(),
         changes: Mutex::default(),
         writes: Arc::default(),
-        views: Semaphore::new(VIEWS_AT_ONCE),
-        searches: Semaphore::new(1),
+        views: Arc::new(Semaphore::new(VIEWS_AT_ONCE)),
+        searches: Arc::new(Semaphore::new(1)),
     });
     let (live, writes) = (Arc::clone(live), Arc::clone(&site.writes));
     let store = Arc::clone(store);
@@ -150,13 +150,34 @@ async fn respond(
 ) -> Response {
     let of_thread = Arc::clone(&site);
     let work = move || {
-        let history = of_thread.history.lock();
-        let (changes, writes) = (of_thread.changes.lock(), of_thread.writes.lock());
         let texts = (&*principal.name, filter.service.trim());
-        draw(&view::collect(&of_thread.live, &history, (&changes, &writes), texts))
+        // Tasks of the runtime take these locks too: they are not held while the page is drawn.
+        let changes = {
+            let (changes, writes) = (of_thread.changes.lock(), of_thread.writes.lock());
+            (changes.rows(&writes), changes.error.clone())
+        };
+        draw(&view::collect(&of_thread.live, &of_thread.history, changes, texts))
     };
-    let _permit = site.views.acquire().await;
-    html(tokio::task::spawn_blocking(work).await)
+    let permit = Arc::clone(&site.views).acquire_owned().await;
+    html(with_permit(permit, work).await)
+}
+
+/// Runs `work` on a thread that may block, and holds the permit until it ends. A client that
+/// disconnects ends the wait for the work, but not the work.
+async fn with_permit<P, T>(
+    permit: P,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, tokio::task::JoinError>
+where
+    P: Send + 'static,
+    T: Send + 'static,
+{
+    let work = move || {
+        let result = work();
+        drop(permit);
+        result
+    };
+    tokio::task::spawn_blocking(work).await
 }
 
 fn html(drawn: Result<String, tokio::task::JoinError>) -> Response {
@@ -229,11 +250,35 @@ async fn flows(
         Ok(filter) => filter,
         Err(error) => return (StatusCode::BAD_REQUEST, Html(draw(Err(error)))).into_response(),
     };
-    let Ok(_permit) = site.searches.try_acquire() else {
+    let Ok(permit) = Arc::clone(&site.searches).try_acquire_owned() else {
         let busy = Err("Another search reads the flow table; try again.".to_owned());
         return (StatusCode::SERVICE_UNAVAILABLE, Html(draw(busy))).into_response();
     };
     let of_thread = Arc::clone(&site);
     let work = move || draw(Ok(of_thread.live.flows(&filter, 0, MAX_FLOWS)));
-    html(tokio::task::spawn_blocking(work).await)
+    html(with_permit(permit, work).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_permit_is_held_until_the_work_ends_also_after_a_disconnect() {
+        let permits = Arc::new(Semaphore::new(1));
+        let permit = Arc::clone(&permits).try_acquire_owned().unwrap();
+        let (began, has_begun) = tokio::sync::oneshot::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let client = tokio::spawn(with_permit(permit, move || {
+            began.send(()).unwrap();
+            // Also returns when the test fails and drops its end.
+            let _ = ended.recv();
+        }));
+        has_begun.await.unwrap();
+        client.abort();
+        assert!(client.await.unwrap_err().is_cancelled());
+        assert_eq!(permits.available_permits(), 0, "the work goes on");
+        end.send(()).unwrap();
+        drop(permits.acquire().await.unwrap());
+    }
 }

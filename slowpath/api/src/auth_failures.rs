@@ -3,7 +3,8 @@
 //! A source here is the peer of a connection: an IPv4 address, an IPv6 /64 or a user. Each source
 //! has a budget of failures that refills slowly. While the budget is exhausted, requests of the
 //! source are rejected whatever token they carry: the budget bounds how fast tokens can be guessed.
-//! Connections that have authenticated before are not affected.
+//! A request without a token guesses nothing and costs none of it: other sites can make a browser
+//! send such requests. Connections that have authenticated before are not affected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,8 +76,18 @@ impl AuthFailures {
     /// Counts a failure, and logs it unless the log limits are reached. Returns the number of
     /// failures that the log line is about; `None` without one.
     pub fn failed(&self, source: Source, now: Instant) -> Option<u64> {
+        self.count(source, |table| table.failed(source.key(), now))
+    }
+
+    /// Counts a request without a token, and logs it like a failure, with the same result. It does
+    /// not use up the budget.
+    pub fn missing(&self, source: Source, now: Instant) -> Option<u64> {
+        self.count(source, |table| table.note(source.key(), now))
+    }
+
+    fn count(&self, source: Source, record: impl FnOnce(&mut Table) -> Option<u64>) -> Option<u64> {
         self.failures.fetch_add(1, Relaxed);
-        let failures = self.sources.lock().failed(source.key(), now)?;
+        let failures = record(&mut self.sources.lock())?;
         tracing::warn!(
             event = "api_token_wrong",
             %source,
@@ -189,6 +200,17 @@ mod tests {
         }
         auth_failures.outdated(source(1), now);
         assert_eq!(auth_failures.wait(source(1), now), Some(REFILL), "guesses still count");
+    }
+
+    #[test]
+    fn requests_without_a_token_do_not_use_up_the_budget() {
+        let (auth_failures, now) = (AuthFailures::default(), Instant::now());
+        assert_eq!(auth_failures.missing(source(1), now), Some(1), "it is logged");
+        for _ in 0..5 * BURST {
+            assert_eq!(auth_failures.missing(source(1), now), None);
+        }
+        assert_eq!(auth_failures.wait(source(1), now), None);
+        assert_eq!((auth_failures.failures(), auth_failures.limited()), (51, 0));
     }
 
     #[test]

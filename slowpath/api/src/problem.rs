@@ -183,8 +183,8 @@ impl Problem {
     /// The source of the request has failed to authenticate too often.
     pub(crate) fn too_many_attempts(seconds: u64) -> Problem {
         let detail = format!(
-            "too many requests from this address had a wrong token or none; try again after \
-             {seconds} s with a valid token"
+            "too many requests from this address had a wrong token; try again after {seconds} s \
+             with a valid token"
         );
         Problem::new("busy", detail)
     }

@@ -5,9 +5,11 @@
 //! Connections are bounded in total and by source, and each of their phases has a timeout
 //! (handshake, head, body, response; see `listeners`). A request without an accepted token is
 //! answered with an error and its connection is closed, so that no further request on it is read.
-//! The token is compared in constant time and never logged. Tokens and certificates follow their
-//! files (`credentials.rs`): established connections go on, and a stream ends when the token that
-//! opened it is no longer accepted.
+//! Paths of the API's listener outside of `/v1` do not exist, whatever the token: what browsers
+//! request by themselves, such as icons, is no failed authentication. The token is compared in
+//! constant time and never logged. Tokens and certificates follow their files (`credentials.rs`):
+//! established connections go on, and a stream ends when the token that opened it is no longer
+//! accepted.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -193,6 +195,10 @@ async fn authenticate(
     next: Next,
 ) -> Response {
     let AuthState { listener, credentials, auth_failures, .. } = &state;
+    // Browsers ask for icons and well-known files by themselves. No token opens these paths.
+    if *listener == Listener::Api && !request.uri().path().starts_with("/v1/") {
+        return ([CLOSE], not_found().await).into_response();
+    }
     let (source, now) = (connection.source, Instant::now());
     let wait = if connection.is_trusted() { None } else { auth_failures.wait(source, now) };
     if let Some(wait) = wait {
@@ -201,6 +207,7 @@ async fn authenticate(
         return ([CLOSE], headers, Problem::too_many_attempts(seconds)).into_response();
     }
     let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    let has_token = sent.is_some();
     let sent = sent.and_then(|value| value.split_at_checked(7));
     let bearer = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
     let verdict = bearer.map(|(_, presented)| credentials.check_token(presented, now));
@@ -216,7 +223,10 @@ async fn authenticate(
             state.reject(request, (by.name(), source, logged), Problem::ended_token(&by)).await
         }
         Verdict::Unknown => {
-            let logged = auth_failures.failed(source, now);
+            let logged = match has_token {
+                true => auth_failures.failed(source, now),
+                false => auth_failures.missing(source, now),
+            };
             state.reject(request, (UNKNOWN, source, logged), Problem::token()).await
         }
     }

@@ -23,6 +23,9 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 const MAX_AGE: Duration = Duration::from_secs(8 * 3600);
 /// Maximum number of sessions. A further one ends the one that was not used for the longest time.
 const MAX_SESSIONS: usize = 64;
+/// Maximum number of sessions of a token. A further one ends the one of this token that was not
+/// used for the longest time, so that one token cannot end the sessions of others.
+const MAX_PER_TOKEN: usize = 8;
 /// Number of random bytes of an id.
 const ID_BYTES: usize = 32;
 
@@ -57,6 +60,15 @@ fn hash(id: &str) -> IdHash {
     Sha256::digest(id.as_bytes()).into()
 }
 
+/// Returns the session that was not used for the longest time among those that `selects` accepts.
+fn longest_unused(
+    sessions: &HashMap<IdHash, Session>,
+    selects: impl Fn(&Session) -> bool,
+) -> Option<IdHash> {
+    let selected = sessions.iter().filter(|(_, session)| selects(session));
+    selected.min_by_key(|(_, session)| session.used).map(|(hash, _)| *hash)
+}
+
 impl Sessions {
     /// Opens a session for the token `name`, and returns its id: 64 hexadecimal digits.
     ///
@@ -75,11 +87,16 @@ impl Sessions {
         let id = hex::text(&random);
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| !session.is_over(now));
-        if sessions.len() >= MAX_SESSIONS {
-            let longest_unused = sessions.iter().min_by_key(|(_, session)| session.used);
-            if let Some(hash) = longest_unused.map(|(hash, _)| *hash) {
-                sessions.remove(&hash);
-            }
+        let of_token = sessions.values().filter(|session| session.name == name).count();
+        let longest_unused = if of_token >= MAX_PER_TOKEN {
+            longest_unused(&sessions, |session| session.name == name)
+        } else if sessions.len() >= MAX_SESSIONS {
+            longest_unused(&sessions, |_| true)
+        } else {
+            None
+        };
+        if let Some(hash) = longest_unused {
+            sessions.remove(&hash);
         }
         sessions.insert(hash(&id), Session { name, opened: now, used: now, ended });
         Ok(id)
@@ -165,12 +182,32 @@ mod tests {
         let (sessions, now) = (Sessions::default(), Instant::now());
         let ended = watch::Sender::new(false);
         let at = |n: u32| now + SECOND * n;
-        let open = |n| sessions.open("ann".into(), ended.subscribe(), at(n)).unwrap();
+        let open = |n: u32| {
+            let name = format!("token-{}", n % 32);
+            sessions.open(name.into(), ended.subscribe(), at(n)).unwrap()
+        };
         let ids: Vec<String> = (0..MAX_SESSIONS as u32).map(open).collect();
         assert!(sessions.find(&ids[0], at(100)).is_some());
         open(101);
         assert_eq!(sessions.0.lock().len(), MAX_SESSIONS);
         assert!(sessions.find(&ids[0], at(102)).is_some(), "used since");
         assert!(sessions.find(&ids[1], at(102)).is_none());
+    }
+
+    #[test]
+    fn a_token_ends_its_own_sessions_first() {
+        let (sessions, now) = (Sessions::default(), Instant::now());
+        let ended = watch::Sender::new(false);
+        let open = |name: &str, n: u32| {
+            sessions.open(name.into(), ended.subscribe(), now + SECOND * n).unwrap()
+        };
+        let ann = open("ann", 0);
+        let bob: Vec<String> = (1..=MAX_SESSIONS as u32).map(|n| open("bob", n)).collect();
+        let at = now + SECOND * 100;
+        assert!(sessions.find(&ann, at).is_some(), "it is the oldest, but of another token");
+        let (over, open) = bob.split_at(MAX_SESSIONS - MAX_PER_TOKEN);
+        assert!(over.iter().all(|id| sessions.find(id, at).is_none()));
+        assert!(open.iter().all(|id| sessions.find(id, at).is_some()));
+        assert_eq!(sessions.0.lock().len(), 1 + MAX_PER_TOKEN);
     }
 }

@@ -18,7 +18,8 @@ use crate::sources::desired::Store;
 
 /// Number of changes that the page shows.
 const SHOWN: usize = 50;
-/// Number of bytes at the end of the newest file that are read at the start.
+/// Number of bytes at the end of the newest file that are read at the start. If they have fewer
+/// changes than are shown, that file and the one before are read as a whole.
 const FIRST_READ: u64 = 1 << 20;
 /// Maximum number of entries that are read at once.
 const READ_AT_ONCE: usize = 1000;
@@ -114,14 +115,23 @@ impl Changes {
     }
 
     fn try_follow(&mut self, files: &AuditFiles) -> std::io::Result<()> {
-        let mut next = match self.next {
-            Some(next) => next,
-            None => {
-                let end = files.end()?;
-                // The first line is cut off then, and counts as damaged.
-                Position { offset: end.offset.saturating_sub(FIRST_READ), ..end }
-            }
-        };
+        if let Some(next) = self.next {
+            return self.read(files, next);
+        }
+        let end = files.end()?;
+        // The first line is cut off then, and counts as damaged.
+        self.read(files, Position { offset: end.offset.saturating_sub(FIRST_READ), ..end })?;
+        if self.rows.len() < SHOWN {
+            // The newest file may have just begun.
+            self.rows.clear();
+            self.read(files, Position { file: end.file.saturating_sub(1), offset: 0 })?;
+        }
+        Ok(())
+    }
+
+    /// Reads from a position to the end.
+    fn read(&mut self, files: &AuditFiles, mut next: Position) -> std::io::Result<()> {
+        self.next = Some(next);
         loop {
             let part = files.read(next, None, READ_AT_ONCE, |_| true)?;
             next = part.next;
@@ -272,6 +282,31 @@ mod tests {
         let mut restarted = Changes::default();
         restarted.follow(&files);
         assert_eq!(outcomes(&restarted), outcomes(&changes));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_start_after_a_rotation_reads_the_file_before() {
+        let name = format!("weir-page-rotation-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        // Eight files of 64 KiB.
+        let files = AuditFiles::new(&folder, 8 << 16);
+        let mut last = 0;
+        while files.end().unwrap().file < 2 {
+            last += 1;
+            let mut entry = Entry::offline("applyService", "services/shop/web");
+            (entry.outcome, entry.revision) = (Outcome::Done, Some(last));
+            files.append(&[&entry.line()]).unwrap();
+        }
+        let mut changes = Changes::default();
+        changes.follow(&files);
+        changes.follow(&files);
+        let rows = changes.rows(&Writes::default());
+        let revisions: Vec<u64> = rows.iter().filter_map(|row| row.revision).collect();
+        let expected: Vec<u64> = (1..=last).rev().take(SHOWN).collect();
+        assert_eq!((revisions.len(), revisions), (SHOWN, expected), "{:?}", changes.error);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

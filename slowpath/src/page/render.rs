@@ -309,7 +309,12 @@ fn drops(view: &View) -> Markup {
         Number("Total"),
         Text("Meaning, and what to do"),
     ];
-    table("drops-box", "Drops by reason", &heads, &rows)
+    html! {
+        (table("drops-box", "Drops by reason", &heads, &rows))
+        @if view.more_drops > 0 {
+            p.note { "and " (view.more_drops) " more; " code { "weir drops" } " lists all." }
+        }
+    }
 }
 
 fn lcores(view: &View) -> Markup {

@@ -82,8 +82,9 @@ pub fn milliseconds(time: Duration) -> String {
 /// `\u{202e}`. It is applied to the page as a whole, after all texts were escaped, so that no text
 /// is left out.
 ///
-/// Control characters but the line feed, and the characters of Unicode's category *format*: bidi
-/// controls (UAX #9), zero-width ones, and tags.
+/// Control characters but the line feed, line and paragraph separators, and all characters of the
+/// general category *format* (`Cf`) of Unicode 16: bidi controls (UAX #9), zero-width ones, tags,
+/// and the signs of scripts that enclose or join others.
 pub fn visible(html: &str) -> String {
     let mut text = String::with_capacity(html.len());
     for c in html.chars() {
@@ -102,8 +103,15 @@ pub fn visible(html: &str) -> String {
 fn is_format(c: char) -> bool {
     matches!(
         c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            // With the separators, U+2028 and U+2029.
+            | '\u{2028}'..='\u{202e}'
+            // U+2065 is not assigned.
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{110bd}'
+            | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            // Tags; those between U+E0001 and U+E0020 are not assigned.
             | '\u{e0000}'..='\u{e007f}'
     )
 }
@@ -153,6 +161,35 @@ mod tests {
     fn unseen_characters_become_visible() {
         assert_eq!(visible("a\u{202e}b\u{1b}[31m\u{0}"), "a\\u{202e}b\\u{1b}[31m\\u{0}");
         assert_eq!(visible("\u{200b}\u{feff}\u{9b}"), "\\u{200b}\\u{feff}\\u{9b}");
+        // Ranges of the category Cf in DerivedGeneralCategory.txt of Unicode 16.
+        let format = [
+            (0xad, 0xad),
+            (0x600, 0x605),
+            (0x61c, 0x61c),
+            (0x6dd, 0x6dd),
+            (0x70f, 0x70f),
+            (0x890, 0x891),
+            (0x8e2, 0x8e2),
+            (0x180e, 0x180e),
+            (0x200b, 0x200f),
+            (0x202a, 0x202e),
+            (0x2060, 0x2064),
+            (0x2066, 0x206f),
+            (0xfeff, 0xfeff),
+            (0xfff9, 0xfffb),
+            (0x110bd, 0x110bd),
+            (0x110cd, 0x110cd),
+            (0x13430, 0x1343f),
+            (0x1bca0, 0x1bca3),
+            (0x1d173, 0x1d17a),
+            (0xe0001, 0xe0001),
+            (0xe0020, 0xe007f),
+        ];
+        for number in format.into_iter().flat_map(|(first, last)| first..=last) {
+            let text = char::from_u32(number).unwrap().to_string();
+            assert_eq!(visible(&text), format!("\\u{{{number:x}}}"));
+        }
+        assert_eq!(visible("\u{2028}\u{2029}"), "\\u{2028}\\u{2029}");
         assert_eq!(visible("line\nöäü שלום 漢字"), "line\nöäü שלום 漢字");
     }
 }

@@ -1,18 +1,21 @@
 //! What the page shows, collected from the running appliance.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use announce::status::PeerRow;
 use clouds::report::Report;
+use parking_lot::Mutex;
+use state::backend::Instance;
 use state::name::Name;
 use state::text::ARMS;
 use tables::counters::ArmCounter;
 use tables::reason::DropReason;
+use tables::record::NONE;
 
-use super::changes::{ChangeRow, Changes, Writes};
-use super::history::{History, MAX_BACKENDS, MAX_SERVICES, POINTS, Sample};
+use super::changes::ChangeRow;
+use super::history::{History, MAX_BACKENDS, POINTS, Ring, Sample};
 use crate::control::report::{FlowPage, Lcore, ServiceReport, Status};
 use crate::live::{Live, PublishedService};
 use crate::metrics::traffic::TrafficCounts;
@@ -23,6 +26,8 @@ pub const SHOWN_SERVICES: usize = 25;
 pub const SHOWN_BACKENDS: usize = 50;
 /// Number of drop reasons that the page shows.
 const SHOWN_DROPS: usize = 40;
+/// Number of frontends of a service that the page shows.
+const SHOWN_FRONTENDS: usize = 8;
 
 /// A backend by its address and port.
 pub type BackendKey = (IpAddr, u16);
@@ -54,8 +59,13 @@ pub struct View {
     pub service_filter: String,
     /// Number of services that match, and of all.
     pub service_counts: (usize, usize),
+    /// Bytes, packets, new flows and drops per second of all services without counters of their
+    /// own; `None` if nothing was ever counted for them.
+    pub others: Option<[f64; 4]>,
     /// Drops by reason, the present ones first.
     pub drops: Vec<DropRow>,
+    /// Number of further drop reasons.
+    pub more_drops: usize,
     /// The lcores, each with the history of its load.
     pub lcores: Vec<(Lcore, Option<Points>)>,
     /// The latest changes.
@@ -73,13 +83,19 @@ pub struct View {
 pub struct ServiceRow {
     /// The service.
     pub report: ServiceReport,
-    /// Bytes, packets, new flows and drops per second.
-    pub rates: [f64; 4],
+    /// Number of further frontends.
+    pub more_frontends: usize,
+    /// Bytes, packets, new flows and drops per second; `None` if they are not known.
+    pub rates: Option<[f64; 4]>,
     /// History of the bytes per second.
     pub points: Option<Points>,
     /// Rates of its backends, and history of their bytes per second.
-    pub backends: Vec<([f64; 3], Option<Points>)>,
+    pub backends: Vec<BackendRates>,
 }
+
+/// Bytes, packets and new flows per second of a backend, if they are known, and the history of the
+/// bytes.
+pub type BackendRates = (Option<[f64; 3]>, Option<Points>);
 
 /// Drops by a reason on an arm.
 #[derive(Clone, Debug, Default)]
@@ -107,27 +123,36 @@ pub struct FlowSearch {
     pub found: Option<Result<FlowPage, String>>,
 }
 
+fn key(instance: &Instance) -> BackendKey {
+    (instance.endpoint.addr, instance.endpoint.port)
+}
+
 /// Takes the counters of everything that has a history.
 pub fn sample(live: &Live) -> Sample<Name, BackendKey> {
     let counters = live.region.counters();
     let published = live.published();
     let known = published.services(live.region);
-    let mut sample = Sample::default();
-    let mut new_flows = TrafficCounts::other_services(&counters).new_flows;
-    for (at, service) in known.iter().enumerate() {
-        let counts = TrafficCounts::published(&counters, service);
-        new_flows += counts.new_flows;
-        if at < MAX_SERVICES {
-            let counts = [counts.bytes, counts.packets, counts.new_flows, counts.drops];
-            sample.services.push((service.service.name.clone(), counts));
-        }
+    let four =
+        |counts: TrafficCounts| [counts.bytes, counts.packets, counts.new_flows, counts.drops];
+    let mut sample =
+        Sample { others: four(TrafficCounts::other_services(&counters)), ..Sample::default() };
+    for service in known {
+        // The ids are in ascending order.
+        let of_id = |id: &u32| (*id, four(TrafficCounts::service(&counters, *id)));
+        let counts = service.ids.iter().map(of_id).collect();
+        sample.services.push((service.service.name.clone(), counts));
     }
+    let mut keys = HashSet::new();
     let backends = known.iter().flat_map(|service| &service.backends);
-    // A backend of several services is read for each of them; the first one counts.
-    for (instance, id) in backends.take(MAX_BACKENDS) {
-        let counts = TrafficCounts::backend(&counters, *id);
-        let key = (instance.endpoint.addr, instance.endpoint.port);
-        sample.backends.push((key, [counts.bytes, counts.packets, counts.new_flows]));
+    // Services may share a backend.
+    let distinct = backends.filter(|(instance, _)| keys.insert(key(instance)));
+    for (instance, id) in distinct.take(MAX_BACKENDS) {
+        let ids = Some(*id).filter(|id| *id != NONE);
+        let counts = ids.map(|id| {
+            let [bytes, packets, new_flows, _] = four(TrafficCounts::backend(&counters, id));
+            (id, [bytes, packets, new_flows])
+        });
+        sample.backends.push((key(instance), counts.into_iter().collect()));
     }
     let arms = ARMS.iter().zip(0u8..).take(live.config.arms().count());
     for (_, arm) in arms {
@@ -136,48 +161,73 @@ pub fn sample(live: &Live) -> Sample<Name, BackendKey> {
         sample.totals[1] += of(ArmCounter::RxBytes);
         for (at, reason) in DropReason::ALL.iter().enumerate() {
             let packets = counters.sum(|page| page.dropped(arm, *reason));
-            sample.totals[3] += packets;
+            sample.totals[2] += packets;
             sample.drops.push(((arm, at), [packets]));
         }
     }
-    sample.totals[2] = new_flows;
     sample.flows = live.flows_in_use().used;
     let status = live.shared().status_now();
     sample.busy = status.lcores.iter().map(|lcore| (lcore.id, lcore.busy)).collect();
     sample
 }
 
-/// Collects what the page shows. May block.
+/// Collects what the page shows. May block. The history is locked only while it is read.
 pub fn collect(
     live: &Live,
-    history: &ApplianceHistory,
-    (changes, writes): (&Changes, &Writes),
+    history: &Mutex<ApplianceHistory>,
+    (changes, changes_error): (Vec<ChangeRow>, Option<String>),
     (user, service_filter): (&str, &str),
 ) -> View {
     let status = live.status();
+    let published = live.published();
+    let all = published.services(live.region);
+    let is_match = |known: &&PublishedService| known.service.name.as_str().contains(service_filter);
+    let matching: Vec<&PublishedService> = all.iter().filter(is_match).collect();
+    let service_counts = (matching.len(), all.len());
+    let (mut drops, others) = (drops(live), TrafficCounts::other_services(&live.region.counters()));
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let no_log = || "no audit log is kept, because control.state is empty".to_owned();
+
+    let history = history.lock();
     let number = history.number;
-    let (services, service_counts) = services(live, history, service_filter);
     let lcores = status
         .lcores
         .iter()
-        .map(|lcore| (lcore.clone(), history.busy.get(&lcore.id).map(|ring| ring.points(number))));
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let no_log = || "no audit log is kept, because control.state is empty".to_owned();
+        .map(|lcore| (lcore.clone(), history.busy.get(&lcore.id).map(|ring| ring.points(number))))
+        .collect();
+    let shown = busiest(matching, |known| history.services.rates(&known.service.name));
+    let services: Vec<ServiceRow> = shown.iter().map(|known| service(known, &history)).collect();
+    for (key, row) in &mut drops {
+        row.rate = history.drops.rates(&*key).map(|[rate]| rate).unwrap_or_default();
+        row.points = history.drops.ring(&*key).map(|ring| ring.points(number));
+    }
+    let (rates, rates_of_others) = (history.rates, history.others);
+    let totals = history.totals.iter().map(|ring| ring.points(number)).collect();
+    let flows = Some(history.flows.points(number));
+    drop(history);
+
+    let mut drops: Vec<DropRow> = drops.into_iter().map(|(_, row)| row).collect();
+    // The reasons of the last sample first, then by their count.
+    drops.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(b.packets.cmp(&a.packets)));
+    let more_drops = drops.len().saturating_sub(SHOWN_DROPS);
+    drops.truncate(SHOWN_DROPS);
     View {
         user: user.to_owned(),
         time: config::rfc3339::format(UNIX_EPOCH + Duration::from_secs(since_1970.as_secs())),
         is_draining: live.region.draining(),
-        rates: history.rates,
-        totals: history.totals.iter().map(|ring| ring.points(number)).collect(),
-        flows: Some(history.flows.points(number)),
-        services,
+        rates,
+        totals,
+        flows,
+        services: with_reports(live, &shown, services),
         service_filter: service_filter.to_owned(),
         service_counts,
-        drops: drops(live, history),
-        lcores: lcores.collect(),
-        changes: changes.rows(writes),
+        others: others.any().then_some(rates_of_others),
+        drops,
+        more_drops,
+        lcores,
+        changes,
         changes_error: match live.audit().files() {
-            Some(_) => changes.error.clone(),
+            Some(_) => changes_error,
             None => Some(no_log()),
         },
         cloud: live.cloud(),
@@ -189,67 +239,97 @@ pub fn collect(
     }
 }
 
-/// Returns the services with the most traffic among those whose names contain the filter, and the
-/// numbers of those that match and of all. The reports of the others, which read whole selection
-/// tables, are not made.
-fn services(
-    live: &Live,
-    history: &ApplianceHistory,
-    filter: &str,
-) -> (Vec<ServiceRow>, (usize, usize)) {
-    let published = live.published();
-    let all = published.services(live.region);
-    let rates = |known: &PublishedService| {
-        history.services.get(&known.service.name).map(|(rates, _)| rates).unwrap_or_default()
-    };
-    let is_match = |known: &&PublishedService| known.service.name.as_str().contains(filter);
-    let mut matching: Vec<&PublishedService> = all.iter().filter(is_match).collect();
-    let counts = (matching.len(), all.len());
-    // The sort is stable: services without traffic stay in the order of their names.
-    matching.sort_by(|a, b| rates(b)[0].total_cmp(&rates(a)[0]));
-    matching.truncate(SHOWN_SERVICES);
-    let rows =
-        live.service_reports(&matching).into_iter().zip(&matching).map(|(mut report, known)| {
-            let of_service = history.services.get(&known.service.name);
-            let keys = known.backends.iter().map(|(one, _)| (one.endpoint.addr, one.endpoint.port));
-            let backends = keys.take(SHOWN_BACKENDS).map(|key| {
-                let found = history.backends.get(&key);
-                let points = found.map(|(_, ring)| ring.points(history.number));
-                (found.map(|(rates, _)| rates).unwrap_or_default(), points)
-            });
-            report.frontends.truncate(8);
-            ServiceRow {
-                rates: of_service.map(|(rates, _)| rates).unwrap_or_default(),
-                points: of_service.map(|(_, ring)| ring.points(history.number)),
-                backends: backends.collect(),
-                report,
-            }
-        });
-    (rows.collect(), counts)
+/// Returns the services with the most bytes per second, at most [`SHOWN_SERVICES`]. Those without
+/// traffic, or without known rates, stay in their order, after the others.
+fn busiest<T>(all: Vec<T>, rates: impl Fn(&T) -> Option<[f64; 4]>) -> Vec<T> {
+    let with_rate = |one: T| (rates(&one).map_or(0.0, |[bytes, ..]| bytes), one);
+    let mut ranked: Vec<(f64, T)> = all.into_iter().map(with_rate).collect();
+    ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    ranked.truncate(SHOWN_SERVICES);
+    ranked.into_iter().map(|(_, one)| one).collect()
 }
 
-/// Returns the reasons for which packets were dropped: those of the last sample first, then by
-/// their count.
-fn drops(live: &Live, history: &ApplianceHistory) -> Vec<DropRow> {
+/// Returns the row of a service, without its report.
+fn service(known: &PublishedService, history: &ApplianceHistory) -> ServiceRow {
+    let points = |ring: &Ring| ring.points(history.number);
+    let backends = known.backends.iter().take(SHOWN_BACKENDS).map(|(instance, _)| {
+        let key = key(instance);
+        (history.backends.rates(&key), history.backends.ring(&key).map(points))
+    });
+    let name = &known.service.name;
+    ServiceRow {
+        rates: history.services.rates(name),
+        points: history.services.ring(name).map(points),
+        backends: backends.collect(),
+        ..ServiceRow::default()
+    }
+}
+
+/// Adds the reports of the services to their rows. The reports of services that are not shown,
+/// which read whole selection tables, are not made.
+fn with_reports(
+    live: &Live,
+    shown: &[&PublishedService],
+    mut rows: Vec<ServiceRow>,
+) -> Vec<ServiceRow> {
+    for (row, mut report) in rows.iter_mut().zip(live.service_reports(shown)) {
+        row.more_frontends = report.frontends.len().saturating_sub(SHOWN_FRONTENDS);
+        report.frontends.truncate(SHOWN_FRONTENDS);
+        // What has no counters of its own has no rates either.
+        if report.in_others {
+            (row.rates, row.points) = (None, None);
+        }
+        for (rates, backend) in row.backends.iter_mut().zip(&report.backends) {
+            if backend.in_others {
+                *rates = (None, None);
+            }
+        }
+        row.report = report;
+    }
+    rows
+}
+
+/// Returns the reasons for which packets were dropped, without rates, each with the key of its
+/// history.
+fn drops(live: &Live) -> Vec<((u8, usize), DropRow)> {
     let index: HashMap<&str, usize> =
         DropReason::ALL.iter().enumerate().map(|(at, reason)| (reason.name(), at)).collect();
     let dropped = live.drops().into_iter().filter(|report| report.packets > 0);
-    let mut rows: Vec<DropRow> = dropped
-        .map(|report| {
-            let arm = ARMS.iter().position(|arm| *arm == report.arm).unwrap_or_default();
-            let reason = index.get(report.reason.as_str()).copied().unwrap_or_default();
-            let found = history.drops.get(&(arm as u8, reason));
-            DropRow {
-                rate: found.map(|(rates, _)| rates[0]).unwrap_or_default(),
-                points: found.map(|(_, ring)| ring.points(history.number)),
-                arm: report.arm,
-                reason: report.reason,
-                help: report.help,
-                packets: report.packets,
-            }
-        })
-        .collect();
-    rows.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(b.packets.cmp(&a.packets)));
-    rows.truncate(SHOWN_DROPS);
-    rows
+    let rows = dropped.map(|report| {
+        let arm = ARMS.iter().position(|arm| *arm == report.arm).unwrap_or_default();
+        let reason = index.get(report.reason.as_str()).copied().unwrap_or_default();
+        let row = DropRow {
+            arm: report.arm,
+            reason: report.reason,
+            help: report.help,
+            packets: report.packets,
+            ..DropRow::default()
+        };
+        ((arm as u8, reason), row)
+    });
+    rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_services_are_shown_whatever_their_names() {
+        let mut history = History::<u32, BackendKey>::default();
+        let (all, start) = (10_000_u32, Instant::now());
+        for number in 0..2_u32 {
+            let bytes = |service: u32| u64::from(number * service);
+            let counts = |service: u32| vec![(service, [bytes(service), 0, 0, 0])];
+            let services = (0..all).map(|service| (service, counts(service))).collect();
+            let sample = Sample { services, ..Sample::default() };
+            history.add(sample, start + Duration::from_secs(2 * u64::from(number)));
+        }
+        let shown =
+            busiest((0..all + 1).collect(), |service: &u32| history.services.rates(service));
+        let expected: Vec<u32> = (0..all).rev().take(SHOWN_SERVICES).collect();
+        assert_eq!(shown, expected);
+        let none = busiest((0..all).collect(), |_| None);
+        assert_eq!(none, (0..SHOWN_SERVICES as u32).collect::<Vec<_>>(), "the order of names");
+    }
 }

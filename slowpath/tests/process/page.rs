@@ -132,9 +132,10 @@ fn the_page_needs_a_session_and_a_session_only_reads() {
         let answer = site.ask(path, &["--request", method, "--header", &cookie]);
         assert_eq!(answer.status, 405, "{method} {path}: {answer:?}");
     }
-    for path in ["/v1/objects/services", "/v1/audit", "/v1/tokens", "/v1/openapi.json", "/other"] {
+    for path in ["/v1/objects/services", "/v1/audit", "/v1/tokens", "/v1/openapi.json"] {
         assert_eq!(site.with_cookie(path, &cookie).status, 401, "{path}");
     }
+    assert_eq!(site.with_cookie("/other", &cookie).status, 404);
     assert_eq!(site.ask("/v1/objects/service/a/b", &["-X", "PUT", "-H", &cookie]).status, 401);
 
     let from_elsewhere = ["--request", "POST", "--header", "Sec-Fetch-Site: cross-site"];
@@ -179,6 +180,36 @@ fn failed_logins_are_recorded_and_limited() {
     assert!(limited.header("retry-after").unwrap().parse::<u64>().unwrap() > 0);
     assert_eq!(site.with_cookie("/", &cookie).status, 200, "sessions go on");
     assert!(!site.folder.log().contains("not a token"));
+}
+
+#[test]
+fn requests_that_browsers_send_by_themselves_do_not_use_up_the_budget() {
+    let site = Site::new("page-budget");
+    for _ in 0..6 {
+        for path in ["/favicon.ico", "/apple-touch-icon.png", "/.well-known/x", "/v1"] {
+            let answer = site.ask(path, &[]);
+            let close = answer.header("connection");
+            assert_eq!((answer.status, close), (404, Some("close")), "{path}");
+        }
+        for path in ["/v1/objects/services", "/v1/other"] {
+            let answer = site.ask(path, &["--header", "Sec-Fetch-Site: cross-site"]);
+            assert_eq!(answer.status, 401, "{path}: {answer:?}");
+        }
+    }
+    // A wrong token is not even read outside of the API.
+    for _ in 0..12 {
+        assert_eq!(site.ask("/other", &["--header", "Authorization: Bearer no"]).status, 404);
+    }
+    site.session("read");
+    let bearer = format!("Authorization: Bearer {}", token("read"));
+    assert_eq!(site.ask("/v1/objects/services", &["--header", &bearer]).status, 200);
+    // Guesses still count.
+    let wrong = ["--header", "Authorization: Bearer wrong"];
+    assert_eq!(site.ask("/v1/objects/services", &wrong).status, 401);
+    eventually("the limit of wrong tokens", || {
+        let answer = site.ask("/v1/objects/services", &wrong);
+        check(answer.status == 429, || format!("{answer:?}"))
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::*;
 use crate::control::report::{
     BackendReport, FlowReport, HeldSource, Lcore, Link, NicReport, ServiceReport, Status,
 };
-use crate::page::view::{DropRow, ServiceRow};
+use crate::page::view::{DropRow, SHOWN_BACKENDS, ServiceRow};
 
 /// Texts that break out of text, of an attribute, of a script or of a terminal, or that change how
 /// others look.
@@ -182,6 +182,40 @@ fn the_page_says_why_the_appliance_is_not_able() {
     let able =
         page(&View { status: Status { able: true, ..Status::default() }, ..View::default() });
     assert!(able.contains(">able</span> New traffic is accepted") && !able.contains("not able"));
+}
+
+#[test]
+fn unknown_rates_and_what_is_left_out_are_shown() {
+    let report = ServiceReport {
+        frontends: vec!["192.0.2.1:80/tcp".to_owned()],
+        backends: vec![BackendReport::default(); SHOWN_BACKENDS + 7],
+        ..ServiceReport::default()
+    };
+    let unknown = ServiceRow { report, more_frontends: 3, ..ServiceRow::default() };
+    let idle = ServiceRow { rates: Some([0.0; 4]), ..ServiceRow::default() };
+    let view = View {
+        services: vec![unknown],
+        service_counts: (1, 1),
+        drops: vec![DropRow::default()],
+        more_drops: 2,
+        others: Some([1e6, 9.0, 5.0, 7.0]),
+        ..View::default()
+    };
+    let text = page(&view);
+    for part in [
+        "<b>–</b>",
+        "<dt>Packets</dt><dd>–</dd>",
+        "<td class=\"number\">–</td>",
+        "and 3 more",
+        "and 7 more; <code>weir services</code>",
+        "and 2 more; <code>weir drops</code>",
+        "(others), all services without counters of their own: 8 Mbit/s, 9/s packets, 5/s new",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = page(&View { services: vec![idle], service_counts: (1, 1), ..View::default() });
+    assert!(text.contains("<b>0 bit/s</b>") && text.contains("<dt>Packets</dt><dd>0/s</dd>"));
+    assert!(!text.contains("(others)") && !text.contains(" more"), "{text}");
 }
 
 #[test]
