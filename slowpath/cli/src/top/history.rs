@@ -184,8 +184,8 @@ impl Tracks {
                 new_flows: backend.new_flows,
                 drops: 0,
             };
-            // Backends that are not in the region have no id. A backend of several services is in the
-            // list of each.
+            // Backends that are not in the region have no id. A backend of several services is in
+            // the list of each.
             if backend.id == NONE {
                 continue;
             }
