@@ -238,7 +238,7 @@ fn read_block(from: &mut impl Read, block: &mut Vec<u8>) -> io::Result<bool> {
         return Ok(false);
     }
     let len = word(block, 4).unwrap_or(0) as usize;
-    if len % 4 != 0 || !(12..=MAX_BLOCK).contains(&len) {
+    if !len.is_multiple_of(4) || !(12..=MAX_BLOCK).contains(&len) {
         let text = format!("a block of {len} bytes is not of a capture");
         return Err(io::Error::new(ErrorKind::InvalidData, text));
     }

@@ -413,7 +413,7 @@ fn malformed_tokens_file_is_reported_and_leaves_the_tokens_in_force() {
 #[test]
 fn metrics_have_tls_and_tokens_and_a_busy_port_stops_nothing_else() {
     let folder = Folder::new("metrics-tls");
-    let (port, taken) = (free_port(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (port, taken) = (free_port(), TcpListener::bind(("127.0.0.1", free_port())).unwrap());
     let (busy, path) = (taken.local_addr().unwrap(), folder.path.display().to_string());
     write_certificate(&folder, port);
     folder.write("tokens", &lines());

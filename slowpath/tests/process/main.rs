@@ -371,8 +371,8 @@ fn a_drain_survives_a_restart_until_undone() {
 #[test]
 fn health_verdicts_are_shown_and_survive_a_restart_and_health_check_ports_respond() {
     let folder = Folder::new("checks");
-    let (port, taken) = (free_port(), TcpListener::bind("[::]:0").unwrap());
-    let other = taken.local_addr().unwrap().port();
+    let (port, other) = (free_port(), free_port());
+    let taken = TcpListener::bind(("::", other)).unwrap();
     // Addresses of this machine without listeners.
     let _own = OwnAddresses::new(&["10.97.3.11", "10.97.3.12"]);
     let service = |name: &str, last: u8, port: u16| {

@@ -60,7 +60,8 @@ fn every_wrong_parameter_is_named_with_what_is_allowed() {
         change(&mut query);
         check(&query).unwrap_err()
     };
-    let cases: [(fn(&mut CaptureQuery), &str, &str); 17] = [
+    type Edit = fn(&mut CaptureQuery);
+    let cases: [(Edit, &str, &str); 17] = [
         (|q| q.client = some("web"), "--client web", "ADDRESS:PORT"),
         (|q| q.client = some("192.0.2.0/33"), "--client 192.0.2.0/33", "ADDRESS/LENGTH"),
         (|q| q.frontend = some("2001:db8::/x"), "--frontend 2001:db8::/x", "ADDRESS/LENGTH"),
