@@ -55,12 +55,12 @@ fn all_conditions_become_the_filter() {
 
 #[test]
 fn every_wrong_parameter_is_named_with_what_is_allowed() {
-    let with = |change: fn(&mut CaptureQuery)| {
+    type Edit = fn(&mut CaptureQuery);
+    let with = |change: Edit| {
         let mut query = CaptureQuery::default();
         change(&mut query);
         check(&query).unwrap_err()
     };
-    type Edit = fn(&mut CaptureQuery);
     let cases: [(Edit, &str, &str); 17] = [
         (|q| q.client = some("web"), "--client web", "ADDRESS:PORT"),
         (|q| q.client = some("192.0.2.0/33"), "--client 192.0.2.0/33", "ADDRESS/LENGTH"),
