@@ -16,6 +16,7 @@ use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_xdp_load_bytes};
 use aya_ebpf::macros::{btf_map, map, xdp};
 use aya_ebpf::maps::RingBuf;
 use aya_ebpf::programs::XdpContext;
+use core::hint::black_box;
 use tables::atomic::{AtomicU64, Ordering::Relaxed};
 use tables::capture::{
     AFTER, BEFORE, BPF_RING_BYTES, CaptureFilter, EXIT_KERNEL, EXIT_NONE, EXIT_PORT, HEAD_WORDS,
@@ -92,14 +93,16 @@ pub fn copy_head(ctx: *mut xdp_md) {
 #[inline(always)]
 fn copy(ctx: *mut xdp_md, record: u32) -> u64 {
     let Some(record) = CAPTURE_HEADS.get_ptr_mut(record) else { return 0 };
-    let len = length(ctx).min(MAX_SNAP.into());
-    // The verifier has to see the lower bound in the register that is passed.
-    if len == 0 || len > u64::from(MAX_SNAP) {
+    let len = length(ctx).min(MAX_SNAP.into()) as u32;
+    if len == 0 {
         return 0;
     }
+    // Verifiers of older kernels (6.1) do not conclude from this comparison that the number is at
+    // least 1. The mask, which `black_box` preserves, and the addition show both bounds.
+    let len = (black_box(len - 1) & (u32::from(MAX_SNAP) - 1)) + 1;
     // SAFETY: the record has space for that many bytes, and only this CPU uses it.
-    let done = unsafe { bpf_xdp_load_bytes(ctx, 0, (&raw mut (*record).bytes).cast(), len as u32) };
-    if done == 0 { len } else { 0 }
+    let done = unsafe { bpf_xdp_load_bytes(ctx, 0, (&raw mut (*record).bytes).cast(), len) };
+    if done == 0 { u64::from(len) } else { 0 }
 }
 
 /// Stage: finishes a packet and captures it.
