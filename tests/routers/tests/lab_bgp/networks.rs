@@ -124,6 +124,11 @@ fn test_authenticated(plane: Plane, over: Network) -> Outcome {
     // FRR ends the session when its own password changes.
     let rotated = format!("neighbor {} password {ROTATED}", over.appliance());
     frr.configure(&["router bgp 65002", &rotated])?;
+    // Its routes of the former session may still be there for a moment.
+    routers::wait_for("another session", crate::lab::TIMEOUT, || {
+        let now = session_number(&frr, over)?;
+        Ok((now.is_some() && now != before, format!("{now:?}, before {before:?}")))
+    })?;
     check_served(&mut bgp_lab, &frr)
 }
 
