@@ -74,10 +74,13 @@ fn every_tracepoint_program_is_attached() {
 fn stage_numbers_agree_with_the_program() {
     let program = include_str!("../xdp/src/next.rs");
     for (number, stage) in STAGES.iter().enumerate() {
-        let line = format!("pub const {}: u32 = {number};", stage.to_uppercase());
-        assert!(program.contains(&line), "xdp/src/next.rs has no `{line}`");
+        let name = stage.to_uppercase();
+        for line in [format!("pub const {name}: u32 = {number};"), format!("tail_call::<{name}>(")]
+        {
+            assert!(program.contains(&line), "xdp/src/next.rs has no `{line}`");
+        }
     }
-    assert_eq!(program.matches("=> tail_call::<").count(), STAGES.len());
+    assert_eq!(program.matches(" tail_call::<").count(), STAGES.len());
 }
 
 #[test]

@@ -277,7 +277,7 @@ mod tests {
         has_begun.await.unwrap();
         client.abort();
         assert!(client.await.unwrap_err().is_cancelled());
-        assert_eq!(permits.available_permits(), 0, "the work goes on");
+        assert_eq!(permits.available_permits(), 0, "the work continues");
         end.send(()).unwrap();
         drop(permits.acquire().await.unwrap());
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
+    pub mod comparable_cases;
     pub mod differences;
     pub mod loaded;
     pub mod memory;
@@ -11,7 +12,7 @@ mod planes {
 
 use fastpath::capture::Taps;
 use packet::addr::Addr;
-use planes::differences::find_difference;
+use planes::comparable_cases::run_all;
 use planes::memory::Memory;
 use planes::xdp::{DEVICES, Xdp};
 use std::error::Error;
@@ -254,29 +255,12 @@ impl<P: Plane, C: Captures<P>> Plane for Compared<P, C> {
     }
 }
 
-/// Runs all cases, and returns the log of each.
-fn run_all<P: Plane>(
-    plane: &mut Compared<P, impl Captures<P>>,
-) -> Vec<(&'static str, Vec<String>)> {
-    let mut logs = Vec::new();
-    for case in cases::all() {
-        let done = cases::run(&case, plane);
-        let known = find_difference(case.claim).filter(|_| plane.name() == "xdp");
-        if let Some(known) = known {
-            println!("{}: not compared: {}", case.claim, known.because);
-            continue;
-        }
-        done.unwrap_or_else(|text| panic!("{text}"));
-        logs.push((case.claim, plane.log.clone()));
-    }
-    logs
-}
-
 #[test]
 fn every_case_passes_while_packets_are_captured_and_both_planes_record_the_same()
 -> Result<(), Box<dyn Error>> {
     let (plane, captures) = (Memory::new(), FileCaptures::new("cases"));
-    let in_memory = run_all(&mut Compared { plane, captures, log: Vec::new() });
+    let mut compared = Compared { plane, captures, log: Vec::new() };
+    let in_memory = run_all(&mut compared, |plane| plane.log.clone());
     let all = in_memory.iter().flat_map(|(_, log)| log);
     let has = |text: &str| all.clone().any(|line| line.contains(text));
     for verdict in VerdictCounter::ALL {
@@ -290,7 +274,7 @@ fn every_case_passes_while_packets_are_captured_and_both_planes_record_the_same(
     namespace.ip(&lines.each_ref().map(String::as_str))?;
     let with_xdp = namespace.run(|| {
         let (plane, captures) = (Xdp::new(), RingCaptures);
-        run_all(&mut Compared { plane, captures, log: Vec::new() })
+        run_all(&mut Compared { plane, captures, log: Vec::new() }, |plane| plane.log.clone())
     })?;
     let mut differing = Vec::new();
     for (claim, log) in &with_xdp {

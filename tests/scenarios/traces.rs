@@ -3,13 +3,14 @@
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
+    pub mod comparable_cases;
     pub mod differences;
     pub mod loaded;
     pub mod memory;
     pub mod xdp;
 }
 
-use planes::differences::find_difference;
+use planes::comparable_cases::run_all;
 use planes::memory::Memory;
 use planes::xdp::{DEVICES, Xdp};
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use std::error::Error;
 use tables::capture::TraceReport;
 use tables::command::{Decision, Event, Stage, TraceExit, TraceFilter, TraceState};
 use tables::ring::{Consumer, SharedSlots};
-use tests::cases::{self, Change, Counts, Exit, Plane, Setup};
+use tests::cases::{Change, Counts, Exit, Plane, Setup};
 use tests::lab::netns::Netns;
 
 /// States of a packet by the number of the stage.
@@ -138,22 +139,6 @@ impl<P: Plane + Traces> Plane for Traced<P> {
     }
 }
 
-/// Runs all cases, and returns the packets of each.
-fn run_all(plane: &mut Traced<impl Plane + Traces>) -> Vec<(&'static str, Vec<States>)> {
-    let mut packets = Vec::new();
-    for case in cases::all() {
-        let done = cases::run(&case, plane);
-        let known = find_difference(case.claim).filter(|_| plane.name() == "xdp");
-        if let Some(known) = known {
-            println!("{}: not compared: {}", case.claim, known.because);
-            continue;
-        }
-        done.unwrap_or_else(|text| panic!("{text}"));
-        packets.push((case.claim, plane.packets.clone()));
-    }
-    packets
-}
-
 /// Returns what `weir trace` shows of a state after a stage, without hashes, which differ by the
 /// region's key, and without the numbers of scopes, which the tables assign.
 fn shown(stage: u8, state: &TraceState) -> String {
@@ -195,12 +180,15 @@ fn known_difference(
 #[test]
 fn every_case_passes_while_it_is_traced_and_both_planes_report_the_same()
 -> Result<(), Box<dyn Error>> {
-    let in_memory = run_all(&mut Traced { plane: Memory::new(), packets: Vec::new() });
+    let mut traced = Traced { plane: Memory::new(), packets: Vec::new() };
+    let in_memory = run_all(&mut traced, |plane| plane.packets.clone());
     let namespace = Netns::new("traces-xdp")?;
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
-    let with_xdp =
-        namespace.run(|| run_all(&mut Traced { plane: Xdp::new(), packets: Vec::new() }))?;
+    let with_xdp = namespace.run(|| {
+        let mut traced = Traced { plane: Xdp::new(), packets: Vec::new() };
+        run_all(&mut traced, |plane| plane.packets.clone())
+    })?;
     let mut differing = Vec::new();
     let (mut stages, mut known) = (BTreeMap::<u8, u32>::new(), BTreeMap::<_, u32>::new());
     for (claim, packets) in &with_xdp {

@@ -77,10 +77,9 @@ static STAGES: ProgramArray = ProgramArray::with_max_entries(26, 0);
 /// Continues with stage `next`. A traced packet passes the stage `trace` before it.
 #[inline(always)]
 pub fn run_stage(ctx: *mut xdp_md, next: u32) -> u32 {
-    match is_traced(next) {
+    if is_traced(next) {
         // Returns if the stage is missing: then the packet is not traced.
-        true => tail_call::<TRACE>(ctx),
-        false => {}
+        tail_call::<TRACE>(ctx);
     }
     run_untraced(ctx, next)
 }

@@ -222,7 +222,7 @@ fn a_session_ends_with_its_token() {
         let answer = site.with_cookie("/", &read);
         check(answer.status == 303, || format!("{answer:?}"))
     });
-    assert_eq!(site.with_cookie("/", &admin).status, 200, "the other one goes on");
+    assert_eq!(site.with_cookie("/", &admin).status, 200, "the other session lasts");
     assert!(site.login(&token("read")).body.contains("was revoked"));
 }
 

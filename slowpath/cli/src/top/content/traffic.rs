@@ -91,12 +91,13 @@ pub fn flows(data: &Data, extra: Option<&Extra>) -> Content {
 pub fn flow(opened: &FlowReport, extra: Option<&Extra>) -> Content {
     let mut content = Content::default();
     let now = extra.and_then(|extra| {
-        // Clients of two endpoints may have the same addresses and ports.
-        let ends = |flow: &FlowReport| {
-            let FlowReport { client, frontend, protocol, gateway, .. } = flow.clone();
-            (client, frontend, protocol, gateway)
-        };
-        let same = extra.flows.flows.iter().filter(|flow| ends(flow) == ends(opened));
+        // Clients of two endpoints may have the same addresses and ports. A flow keeps its place in
+        // the table, while its gateway can change.
+        let same = extra.flows.flows.iter().filter(|flow| {
+            (&flow.client, &flow.frontend, &flow.protocol)
+                == (&opened.client, &opened.frontend, &opened.protocol)
+                && (flow.path == opened.path || flow.gateway == opened.gateway)
+        });
         same.min_by_key(|flow| flow.path != opened.path)
     });
     if extra.is_some() && now.is_none() {
