@@ -78,6 +78,7 @@ export class Browser {
     this.#on('Network.requestWillBeSent', ({ request }) => this.requests.push(request.url));
     for (const domain of ['Page', 'Runtime', 'Log', 'Network', 'Performance'])
       await this.command(`${domain}.enable`);
+    await this.command('Page.setLifecycleEventsEnabled', { enabled: true });
   }
 
   #receive(text) {
@@ -117,9 +118,15 @@ export class Browser {
     return this.#send(method, params);
   }
 
-  /** Performs an action that loads a page, and returns when the page is loaded. */
+  /** Performs an action that loads another document, and returns when that one is loaded. */
   async loaded(action) {
-    const loaded = new Promise((resolve) => this.#on('Page.loadEventFired', resolve));
+    // The load event of the document that is there now may still be on its way.
+    const { frameTree } = await this.command('Page.getFrameTree');
+    const loaded = new Promise((resolve) =>
+      this.#on('Page.lifecycleEvent', ({ name, loaderId }) => {
+        if (name === 'load' && loaderId !== frameTree.frame.loaderId) resolve();
+      }),
+    );
     await action();
     const late = sleep(TIMEOUT_MS, undefined, { ref: false }).then(() => {
       throw new Error('the page was not loaded');
