@@ -1,5 +1,6 @@
 //! Runs every case while packets are captured, on the pipeline in memory and on the XDP programs:
-//! a capture changes no packet and no counter, and its records are what arrived and what left.
+//! a capture changes no packet and no counter, its records are what arrived and what left, and both
+//! planes record the same packets, whatever the filter.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -12,6 +13,7 @@ mod planes {
 
 use fastpath::capture::Taps;
 use packet::addr::Addr;
+use packet::ip::TCP;
 use planes::comparable_cases::run_all;
 use planes::memory::Memory;
 use planes::xdp::{DEVICES, Xdp};
@@ -26,8 +28,9 @@ use tables::capture::{
 use tables::capture_file::{CaptureFile, CaptureReader, CaptureWatch};
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
+use tables::record::NONE;
 use tables::region::{RegionLocation, monotonic_ns};
-use tests::cases::addresses::CLIENT;
+use tests::cases::addresses::{CLIENT, FRONTEND};
 use tests::cases::{self, Act, Change, Counts, Exit, Plane, Setup, Wire};
 use tests::lab::netns::Netns;
 
@@ -39,7 +42,7 @@ const SHORT_SNAP: usize = 64;
 /// A record with its bytes.
 type Record = (RecordHead, Vec<u8>);
 
-/// Two captures on a plane: number 0 of all packets, number 1 of those of [`CLIENT`].
+/// Two captures on a plane.
 trait Captures<P> {
     /// Begins the captures on a plane whose tables were just loaded.
     fn begin(&mut self, plane: &mut P);
@@ -48,26 +51,52 @@ trait Captures<P> {
     fn take(&mut self, plane: &mut P) -> Vec<Record>;
 }
 
-fn filters() -> [CaptureFilter; 2] {
-    let client: SocketAddr = CLIENT.parse().expect("an address");
-    let range = AddrRange::new(client.ip().into(), 128);
+/// Returns a range that contains the address of a socket address only.
+fn only(socket_address: &str) -> AddrRange {
+    let parsed: SocketAddr = socket_address.parse().expect("an address");
+    AddrRange::new(parsed.ip().into(), 128)
+}
+
+/// Returns the filters of a capture of all packets, and of one of [`CLIENT`].
+fn all_and_client() -> [CaptureFilter; 2] {
+    let client = only(CLIENT);
     [
         CaptureFilter { snap: SNAP as u16, ..CaptureFilter::default() },
-        CaptureFilter { client: range, snap: SHORT_SNAP as u16, ..CaptureFilter::default() },
+        CaptureFilter { client, snap: SHORT_SNAP as u16, ..CaptureFilter::default() },
     ]
 }
 
-/// Captures through files, as the fastpath has them.
+/// Returns pairs of filters of which none matches all packets, so that packets take the XDP
+/// programs' fast paths.
+fn narrow_filters() -> [[CaptureFilter; 2]; 3] {
+    let of = CaptureFilter::default();
+    let services = core::array::from_fn(|at| if at == 0 { 0 } else { NONE });
+    [
+        [
+            CaptureFilter { client: only(CLIENT), direction: REQUEST, ..of },
+            CaptureFilter { services, service_count: 1, direction: REPLY, ..of },
+        ],
+        [
+            CaptureFilter { frontend: only(FRONTEND), frontend_port: 80, proto: TCP, ..of },
+            CaptureFilter { reason: DropReason::NoHeadroom as u8, ..of },
+        ],
+        [
+            CaptureFilter { client: only(CLIENT), client_port: 40_000, stage: AFTER, arm: 0, ..of },
+            CaptureFilter { reason: DropReason::NoBackend as u8, ..of },
+        ],
+    ]
+}
+
+/// Captures through files, as the fastpath has them, with their readers.
 struct FileCaptures {
     readers: [CaptureReader; 2],
     files: Vec<Arc<CaptureFile>>,
 }
 
 impl FileCaptures {
-    fn new(name: &str) -> FileCaptures {
+    fn new(name: &str, filters: &[CaptureFilter; 2]) -> FileCaptures {
         let name = format!("/weir-captures-{name}-{}", std::process::id());
         let location = RegionLocation::from(Path::new(&name));
-        let filters = filters();
         let readers = [0, 1].map(|number| {
             let reader = CaptureReader::begin_at(&location, number, &filters[number], 1);
             let reader = reader.unwrap_or_else(|e| panic!("{e}"));
@@ -98,13 +127,13 @@ impl Captures<Memory> for FileCaptures {
 }
 
 /// Captures by the XDP programs, as their loader reads them.
-struct RingCaptures;
+struct RingCaptures([CaptureFilter; 2]);
 
 impl Captures<Xdp> for RingCaptures {
     fn begin(&mut self, plane: &mut Xdp) {
-        let [all, client] = &filters();
+        let [first, second] = &self.0;
         let program = plane.program();
-        program.set_captures([Some(all), Some(client)], u64::MAX).expect("maps for captures");
+        program.set_captures([Some(first), Some(second)], u64::MAX).expect("maps for captures");
         program.take_captured(|_, _| {}, |_| {});
     }
 
@@ -121,6 +150,8 @@ impl Captures<Xdp> for RingCaptures {
 struct Compared<P, C> {
     plane: P,
     captures: C,
+    /// Whether the filters are those of [`all_and_client`]; otherwise, the records are logged only.
+    are_all_captured: bool,
     /// What the records of the packets of a case have in common on both planes.
     log: Vec<String>,
 }
@@ -133,6 +164,10 @@ impl<P: Plane, C: Captures<P>> Compared<P, C> {
         sent: Vec<(Exit, Vec<u8>)>,
     ) -> Vec<(Exit, Vec<u8>)> {
         let records = self.captures.take(&mut self.plane);
+        if !self.are_all_captured {
+            self.log_records(records, frame, sent.first());
+            return sent;
+        }
         let (of_client, all): (Vec<Record>, Vec<Record>) =
             records.into_iter().partition(|(head, _)| head.capture == 1);
         let [(before, bytes), rest @ ..] = &all[..] else { panic!("no record of a packet") };
@@ -175,6 +210,23 @@ impl<P: Plane, C: Captures<P>> Compared<P, C> {
             !of_client.is_empty(),
         ));
         sent
+    }
+
+    /// Compares the records of a packet with its frames, and logs what they have in common on both
+    /// planes.
+    fn log_records(&mut self, records: Vec<Record>, frame: &[u8], sent: Option<&(Exit, Vec<u8>)>) {
+        let mut lines = Vec::new();
+        for (head, bytes) in records {
+            let left = sent.map(|(_, frame)| &frame[..]);
+            let whole = if head.stage == BEFORE { Some(frame) } else { left };
+            // The ring to the kernel may be full, which is found out later.
+            let is_same = whole.is_none_or(|whole| bytes == whole[..whole.len().min(bytes.len())]);
+            assert!(is_same, "{head:?}");
+            let head = RecordHead { time_ns: 0, packet: 0, lcore: 0, ..head };
+            lines.push(format!("{head:?}"));
+        }
+        lines.sort();
+        self.log.push(lines.join("\n"));
     }
 
     /// Compares the records of the client's capture with the address in the frames.
@@ -258,9 +310,7 @@ impl<P: Plane, C: Captures<P>> Plane for Compared<P, C> {
 #[test]
 fn every_case_passes_while_packets_are_captured_and_both_planes_record_the_same()
 -> Result<(), Box<dyn Error>> {
-    let (plane, captures) = (Memory::new(), FileCaptures::new("cases"));
-    let mut compared = Compared { plane, captures, log: Vec::new() };
-    let in_memory = run_all(&mut compared, |plane| plane.log.clone());
+    let in_memory = run_in_memory("cases", &all_and_client(), true);
     let all = in_memory.iter().flat_map(|(_, log)| log);
     let has = |text: &str| all.clone().any(|line| line.contains(text));
     for verdict in VerdictCounter::ALL {
@@ -269,22 +319,70 @@ fn every_case_passes_while_packets_are_captured_and_both_planes_record_the_same(
     let replies = format!("direction {REPLY} ");
     assert!(has(&replies) && has("of client true") && has("of client false"));
     assert_eq!((NO_REASON, AFTER), (ANY, 1));
-    let namespace = Netns::new("captures-xdp")?;
+    let namespace = namespace_for_xdp("captures-xdp")?;
+    let with_xdp = namespace.run(|| {
+        let (plane, captures) = (Xdp::new(), RingCaptures(all_and_client()));
+        let mut compared = Compared { plane, captures, are_all_captured: true, log: Vec::new() };
+        run_all(&mut compared, |plane| plane.log.clone())
+    })?;
+    assert_same(&with_xdp, &in_memory);
+    Ok(())
+}
+
+#[test]
+fn both_planes_record_the_same_packets_with_filters_that_most_packets_do_not_match()
+-> Result<(), Box<dyn Error>> {
+    let expected =
+        narrow_filters().each_ref().map(|filters| run_in_memory("narrow", filters, false));
+    let namespace = namespace_for_xdp("narrow-xdp")?;
+    let with_xdp = namespace.run(|| {
+        let mut xdp = Some(Xdp::new());
+        narrow_filters().map(|filters| {
+            let (plane, captures) = (xdp.take().expect("a plane"), RingCaptures(filters));
+            let mut compared =
+                Compared { plane, captures, are_all_captured: false, log: Vec::new() };
+            let logs = run_all(&mut compared, |plane| plane.log.clone());
+            xdp = Some(compared.plane);
+            logs
+        })
+    })?;
+    for (with_xdp, in_memory) in with_xdp.iter().zip(&expected) {
+        let packets: Vec<&String> = in_memory.iter().flat_map(|(_, log)| log).collect();
+        let captured = packets.iter().filter(|lines| !lines.is_empty()).count();
+        assert!(0 < captured && captured < packets.len(), "{captured} of {}", packets.len());
+        assert_same(with_xdp, in_memory);
+    }
+    Ok(())
+}
+
+/// Log of the packets by case.
+type Logs = Vec<(&'static str, Vec<String>)>;
+
+/// Runs all cases on the pipeline in memory.
+fn run_in_memory(name: &str, filters: &[CaptureFilter; 2], are_all_captured: bool) -> Logs {
+    let (plane, captures) = (Memory::new(), FileCaptures::new(name, filters));
+    let mut compared = Compared { plane, captures, are_all_captured, log: Vec::new() };
+    run_all(&mut compared, |plane| plane.log.clone())
+}
+
+/// Returns a namespace with the interfaces of the XDP programs.
+fn namespace_for_xdp(name: &str) -> Result<Netns, Box<dyn Error>> {
+    let namespace = Netns::new(name)?;
     let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
     namespace.ip(&lines.each_ref().map(String::as_str))?;
-    let with_xdp = namespace.run(|| {
-        let (plane, captures) = (Xdp::new(), RingCaptures);
-        run_all(&mut Compared { plane, captures, log: Vec::new() }, |plane| plane.log.clone())
-    })?;
+    Ok(namespace)
+}
+
+/// Fails with all differences between the logs of both planes.
+fn assert_same(with_xdp: &Logs, in_memory: &Logs) {
     let mut differing = Vec::new();
-    for (claim, log) in &with_xdp {
+    for (claim, log) in with_xdp {
         let (_, expected) = in_memory.iter().find(|(other, _)| other == claim).expect("the case");
         let lines = log.iter().zip(expected).filter(|(found, expected)| found != expected);
         differing.extend(lines.map(|(xdp, memory)| format!("{claim}\n  {memory}\n  {xdp}")));
         assert_eq!(log.len(), expected.len(), "{claim}");
     }
     assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
-    Ok(())
 }
 
 /// Number of packets of a capture that nobody reads: more than fit in its ring.
@@ -292,7 +390,7 @@ const UNREAD: u64 = 20_000;
 
 #[test]
 fn a_capture_that_is_not_read_loses_records_and_no_packet() {
-    let (mut plane, mut captures) = (Memory::new(), FileCaptures::new("unread"));
+    let (mut plane, mut captures) = (Memory::new(), FileCaptures::new("unread", &all_and_client()));
     let cases = cases::all();
     let is_forwarded = |case: &&cases::Case| {
         matches!(&case.steps[0].act, Act::Arrives(..)) && case.steps[0].leaves.len() == 1

@@ -1,8 +1,10 @@
 //! Captures: copies of frames with the decisions about them, as in the fastpath.
 //!
-//! While a capture is on, `weir` copies the head of each frame, and the stage `capture` takes the
-//! place of `finish`: it finishes the packet, and if the packet matches, passes both its heads to
-//! the loader through a ring buffer. A capture ends by itself if the loader does not renew it.
+//! While a capture is on, the fast paths forward only packets that it does not match. They leave
+//! all others to the stages, and copy the head of the frame before ([`crate::observe`]). The stage
+//! `capture` takes the place of `finish`: it finishes the packet, and if the packet matches, passes
+//! both its heads to the loader through a ring buffer. A capture ends by itself if the loader does
+//! not renew it.
 
 use crate::cpu_views::{cpu, flows};
 use crate::finish::finish;
@@ -75,6 +77,25 @@ fn rule(captures: u32, number: u32, now_ns: u64) -> Option<&'static Rule> {
     CAPTURE_RULES.get(number).filter(|rule| rule.until_ns >= now_ns)
 }
 
+/// Returns whether capture `number` is on and may match a packet that a fast path is about to
+/// forward, with these facts. Sets the reason in the facts.
+#[inline(always)]
+pub fn may_match(captures: u32, number: u32, facts: &mut PacketFacts) -> bool {
+    let Some(rule) = rule(captures, number, now_ns()) else { return false };
+    let reason = rule.filter.reason;
+    facts.reason = if may_drop(reason) { reason } else { NO_REASON };
+    rule.filter.matches(facts)
+}
+
+/// Returns whether a fast path may still drop a packet for this reason, when it writes and sends
+/// the packet.
+#[inline(always)]
+fn may_drop(reason: u8) -> bool {
+    reason == DropReason::TooShort as u8
+        || reason == DropReason::NoHeadroom as u8
+        || reason == DropReason::TxQueueFull as u8
+}
+
 /// Returns whether one of these captures is on.
 #[inline(always)]
 pub fn is_on(captures: u32) -> bool {
@@ -82,11 +103,10 @@ pub fn is_on(captures: u32) -> bool {
     rule(captures, 0, now).is_some() || rule(captures, 1, now).is_some()
 }
 
-/// Copies the head of the frame as it arrived. The state of the packet has been reset.
+/// Copies the head of the frame as it arrived; returns the number of bytes.
 #[inline(always)]
-pub fn copy_head(ctx: *mut xdp_md) {
-    let Some(pkt) = packet_state() else { return };
-    pkt.captured_len = copy(ctx, 0);
+pub fn copy_head(ctx: *mut xdp_md) -> u64 {
+    copy(ctx, 0)
 }
 
 /// Copies the head of the frame to a record of this CPU; returns the number of bytes.

@@ -22,8 +22,9 @@ use crate::frame::{move_start, window};
 use crate::header_cache::{self, CachedTunnel, cache_epoch};
 use crate::leg::{digest_vxlan, usual_digest};
 use crate::next::{CLASSIFY, FINISH, OUTER, SELECT, raw, run_stage};
+use crate::observe::{is_observed, run_observed};
 use crate::origin::options;
-use crate::packet_state::{Arrival, PacketState, packet_state};
+use crate::packet_state::{Arrival, PacketState, RxInfo, packet_state};
 use crate::runtime::runtime_config;
 use crate::runtime_config::RuntimeConfig;
 use aya_ebpf::bindings::xdp_action::XDP_DROP;
@@ -77,21 +78,6 @@ pub const fn ethertype(v6: bool) -> u16 {
 /// them, the packet continues with the stages.
 const LOCALS: usize = 4;
 
-/// How a frame arrived.
-#[derive(Clone, Copy)]
-pub struct RxInfo {
-    /// Arm on which it arrived.
-    pub arm: u8,
-    /// Kind of arrival; [`Arrival::Plain`] until the tunnel is known.
-    pub arrival: Arrival,
-    /// Index of the interface.
-    pub ifindex: u32,
-    /// Time of arrival, in seconds of the region's clock.
-    pub now_s: u32,
-    /// Generation of the tables that apply.
-    pub generation: u32,
-}
-
 /// How a packet leaves.
 pub struct TxInfo {
     /// Verdict under which it is counted.
@@ -118,7 +104,7 @@ macro_rules! stages {
             let rx = pkt.rx_info();
             match forward::<$vxlan, $v6>(ctx, pkt, config, &rx) {
                 Ok(action) => action,
-                Err(next) => run_stage(ctx, next),
+                Err(next) => run_observed(ctx, pkt, config, &rx, next),
             }
         }
     )*};
@@ -156,14 +142,18 @@ pub fn forward<const VXLAN: bool, const V6: bool>(
     }
     let bytes = u64::from(pkt.inner.end);
     let (exit, written) = if unmatched {
+        if is_observed(config, rx.arm, NONE, true) {
+            return Err(OUTER);
+        }
         let (arm, written) = send_back::<VXLAN>(w, pkt, set, tunnel, rx.arm)?;
         let verdict = VerdictCounter::Return;
         (TxInfo { verdict, arm, service: NONE, backend: NONE, tx_len: bytes }, written)
     } else {
-        let forwarding =
-            lookup.as_ref().and_then(|lookup| track::<VXLAN, V6>(w, pkt, set, cached, lookup));
+        let forwarding = lookup
+            .as_ref()
+            .and_then(|lookup| track::<VXLAN, V6>(w, pkt, set, cached, lookup, (config, rx.arm)));
         let Some(forwarding) = forwarding else {
-            init(pkt, rx);
+            pkt.init(rx);
             record_decap::<VXLAN, V6>(w, pkt, cached, tunnel);
             return Err(stage_without_flow(
                 pkt,
@@ -192,7 +182,7 @@ pub fn leave(
     (bytes, exit, written): (u64, TxInfo, Result<(), DropReason>),
 ) -> u32 {
     if let Err(reason) = written {
-        init(pkt, rx);
+        pkt.init(rx);
         (pkt.rx_len, pkt.service) = (bytes, exit.service);
         pkt.drop(reason);
         return finish(ctx);
@@ -200,30 +190,13 @@ pub fn leave(
     let action = send_action(config, exit.arm, rx.ifindex);
     if action == XDP_DROP {
         // `finish` tries to send again, fails as well and counts the drop.
-        init(pkt, rx);
+        pkt.init(rx);
         (pkt.rx_len, pkt.service) = (bytes, exit.service);
         pkt.transmit(exit.verdict, exit.arm);
         return finish(ctx);
     }
     count(rx.arm, &exit, bytes);
     action
-}
-
-/// Resets the record for a new packet, and stores how its frame arrived.
-#[inline(always)]
-pub fn init(pkt: &mut PacketState, rx: &RxInfo) {
-    pkt.reset();
-    (pkt.arm, pkt.arrival, pkt.ifindex) = (rx.arm, rx.arrival, rx.ifindex);
-    (pkt.now_s, pkt.generation) = (rx.now_s, rx.generation);
-}
-
-impl PacketState {
-    /// Returns what [`init`] stored.
-    #[inline(always)]
-    pub fn rx_info(&self) -> RxInfo {
-        let PacketState { arm, arrival, ifindex, now_s, generation, .. } = *self;
-        RxInfo { arm, arrival, ifindex, now_s, generation }
-    }
 }
 
 /// Counts a forwarded packet of `rx_len` bytes, as [`finish`] counts any packet.
@@ -449,7 +422,8 @@ pub fn begin_lookup<const BEGINS: bool>(scope: u32, ip: &Ip) -> Option<FlowLooku
 }
 
 /// Does the work of the stage `track` and of the checks before a packet leaves to a backend.
-/// Returns `None` unless the packet belongs to a known flow and leaves its state unchanged.
+/// Returns `None` unless the packet belongs to a known flow and leaves its state unchanged, or if a
+/// capture or a trace may match it.
 #[inline(always)]
 fn track<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
@@ -457,6 +431,7 @@ fn track<const VXLAN: bool, const V6: bool>(
     set: &TableSet<'static>,
     cached: &CachedTunnel,
     lookup: &FlowLookup,
+    (config, arm): (&RuntimeConfig, u8),
 ) -> Option<Forwarding> {
     // Computed before the lookup's results are used, to hide their latency.
     let digest = digest::<VXLAN>(w, pkt, cached);
@@ -464,6 +439,9 @@ fn track<const VXLAN: bool, const V6: bool>(
     let hit = find_flow(lookup)?;
     let path = hit.forward;
     let from_initiator = hit.initiator == lookup.side;
+    if is_observed(config, arm, path.service, from_initiator) {
+        return None;
+    }
     let backend = set.backend(path.backend)?;
     let stays = hit.keeps_state(tcp_flags(&pkt.inner), from_initiator);
     let next = set.next_hop(backend.next_hop)?;

@@ -13,14 +13,15 @@
 use crate::cpu_views::flows;
 use crate::decap::part_kind_on_port;
 use crate::fast_forward::{
-    FlowLookup, RxInfo, TxInfo, begin_lookup, ethertype, front_len, is_own_mac, leave, tcp_flags,
+    FlowLookup, TxInfo, begin_lookup, ethertype, front_len, is_own_mac, leave, tcp_flags,
 };
 use crate::flow_hints;
 use crate::frame::{cut_end, move_start, window};
 use crate::front::gateway_outer;
 use crate::header_cache::{cache_epoch, lookup_backend};
 use crate::next::{FINISH, OUTER, raw, run_stage};
-use crate::packet_state::{PacketState, packet_state};
+use crate::observe::{is_reply_observed, run_observed};
+use crate::packet_state::{PacketState, RxInfo, packet_state};
 use crate::runtime::runtime_config;
 use crate::runtime_config::RuntimeConfig;
 use aya_ebpf::bindings::xdp_md;
@@ -52,9 +53,10 @@ macro_rules! stages {
             let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else {
                 return run_stage(ctx, FINISH);
             };
-            match answer::<$tunnel, $v6>(ctx, pkt, config) {
+            let rx = pkt.rx_info();
+            match answer::<$tunnel, $v6>(ctx, pkt, config, &rx) {
                 Ok(action) => action,
-                Err(_) => run_stage(ctx, OUTER),
+                Err(next) => run_observed(ctx, pkt, config, &rx, next),
             }
         }
     )*};
@@ -91,17 +93,20 @@ fn answer<const TUNNEL: bool, const V6: bool>(
     ctx: *mut xdp_md,
     pkt: &mut PacketState,
     config: &RuntimeConfig,
+    rx: &RxInfo,
 ) -> Result<u32, u32> {
-    let rx = pkt.rx_info();
     let set = &Region.tables(rx.generation);
     let w = window(ctx);
-    let scope = parse::<TUNNEL, V6>(&w, pkt, set, config, &rx).ok_or(OUTER)?;
+    let scope = parse::<TUNNEL, V6>(&w, pkt, set, config, rx).ok_or(OUTER)?;
     let lookup = begin_lookup::<false>(scope, packet::<TUNNEL>(pkt)).ok_or(OUTER)?;
     if !is_well_formed::<TUNNEL, V6>(&w, pkt, config, rx.arm) {
         return Err(OUTER);
     }
     let hit = find_flow::<TUNNEL>(pkt, &lookup).ok_or(OUTER)?;
     let tunnel = gateway_tunnel_of::<TUNNEL, V6>(pkt, set, &hit).ok_or(OUTER)?;
+    if is_reply_observed(config, rx.arm, &hit, TUNNEL) {
+        return Err(OUTER);
+    }
     flows().touch_reply(&hit, &pkt.reply_path.forward, rx.now_s);
     let front = match tunnel {
         None => ethernet::HEADER as u16,
@@ -113,7 +118,7 @@ fn answer<const TUNNEL: bool, const V6: bool>(
     let (service, backend) = (pkt.reply_path.forward.service, pkt.reply_path.forward.backend);
     let exit = TxInfo { verdict, arm, service, backend, tx_len };
     let written = write::<TUNNEL, V6>(ctx, pkt, set, config, (&hit, tunnel));
-    Ok(leave(ctx, pkt, config, &rx, (pkt.rx_len, exit, written)))
+    Ok(leave(ctx, pkt, config, rx, (pkt.rx_len, exit, written)))
 }
 
 /// The packet that the verdict concerns.

@@ -2,11 +2,12 @@
 
 use crate::cpu_views::page;
 use crate::frame::length;
-use crate::packet_state::{Arrival, Exit, Reply, packet_state};
+use crate::packet_state::{Arrival, Exit, PacketState, Reply, packet_state};
 use crate::runtime::{redirect, runtime_config};
 use crate::runtime_config::RuntimeConfig;
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX};
 use aya_ebpf::bindings::xdp_md;
+use core::ptr::read_volatile;
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::reason::DropReason;
 use tables::record::NONE;
@@ -31,6 +32,15 @@ pub fn send_action(config: &RuntimeConfig, arm: u8, ifindex: u32) -> u32 {
     } else {
         XDP_DROP
     }
+}
+
+/// Returns the size of the frame as it leaves, in bytes.
+#[inline(always)]
+fn tx_len(pkt: &PacketState) -> u64 {
+    // Volatile, so that the number is read again instead of kept on the stack: Linux 6.1 has space
+    // for 32 bytes of it in `finish`.
+    // SAFETY: a reference is valid for reads.
+    unsafe { read_volatile(&raw const pkt.tx_len) }
 }
 
 /// Counts the packet and sends, passes or drops it, as the stages decided.
@@ -61,12 +71,12 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
         }
         return XDP_DROP;
     }
-    let bytes = length(ctx);
+    pkt.tx_len = length(ctx);
     page.verdict(pkt.verdict, 1);
     if pkt.exit == Exit::Kernel {
-        page.arm_packet(pkt.exit_arm, ArmCounter::ToKernelPackets, bytes);
+        page.arm_packet(pkt.exit_arm, ArmCounter::ToKernelPackets, tx_len(pkt));
         if pkt.service != NONE {
-            page.forwarded(pkt.service, pkt.backend, bytes);
+            page.forwarded(pkt.service, pkt.backend, tx_len(pkt));
         }
         return XDP_PASS;
     }
@@ -79,11 +89,11 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
         if pkt.service != NONE {
             page.service_drop(pkt.service);
         }
-        page.arm_packet(pkt.arm, ArmCounter::OriginatedPackets, bytes);
+        page.arm_packet(pkt.arm, ArmCounter::OriginatedPackets, tx_len(pkt));
     }
-    page.arm_packet(pkt.exit_arm, ArmCounter::TxPackets, bytes);
+    page.arm_packet(pkt.exit_arm, ArmCounter::TxPackets, tx_len(pkt));
     if pkt.service != NONE {
-        page.forwarded(pkt.service, pkt.backend, bytes);
+        page.forwarded(pkt.service, pkt.backend, tx_len(pkt));
     }
     action
 }

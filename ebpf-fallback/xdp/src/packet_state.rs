@@ -9,6 +9,7 @@ use packet::flow::{FlowKey, Side};
 use packet::ip::{Fragment, Ip};
 use packet::rewrite::Rewrite;
 use packet::translate::NewHeaders;
+use tables::capture::PacketFacts;
 use tables::counters::VerdictCounter;
 use tables::flow::{Answer, Forward, GatewayLeg, Hit, ReplyPath};
 use tables::reason::DropReason;
@@ -44,6 +45,21 @@ pub enum Exit {
     Kernel,
 }
 
+/// How a frame arrived.
+#[derive(Clone, Copy)]
+pub struct RxInfo {
+    /// Arm on which it arrived.
+    pub arm: u8,
+    /// Kind of arrival; [`Arrival::Plain`] until the tunnel is known.
+    pub arrival: Arrival,
+    /// Index of the interface.
+    pub ifindex: u32,
+    /// Time of arrival, in seconds of the region's clock.
+    pub now_s: u32,
+    /// Generation of the tables that apply.
+    pub generation: u32,
+}
+
 /// State of one packet. Offsets are relative to the current start of the frame.
 #[repr(C, align(8))]
 pub struct PacketState {
@@ -62,8 +78,12 @@ pub struct PacketState {
     pub hash: u64,
     /// Size of the received frame in bytes.
     pub rx_len: u64,
+    /// Size of the frame as it leaves in bytes, set by `finish`.
+    pub tx_len: u64,
     /// Number of bytes of the received frame that were copied for a capture; 0 without one.
     pub captured_len: u64,
+    /// What a capture's filter examines, set by a fast path while a capture or a trace is on.
+    pub facts: PacketFacts,
     /// Path of the flow: how packets reach the backend.
     pub path: Forward,
     /// Path and leg of a reply. Its `options` are also the buffer for the options of a gateway's
@@ -210,10 +230,25 @@ impl PacketState {
         if self.has_quoted { &self.quoted.dst } else { &self.inner.src }
     }
 
+    /// Resets the record for a new packet, and stores how its frame arrived.
+    #[inline(always)]
+    pub fn init(&mut self, rx: &RxInfo) {
+        self.reset();
+        (self.arm, self.arrival, self.ifindex) = (rx.arm, rx.arrival, rx.ifindex);
+        (self.now_s, self.generation) = (rx.now_s, rx.generation);
+    }
+
+    /// Returns what [`PacketState::init`] stored.
+    #[inline(always)]
+    pub fn rx_info(&self) -> RxInfo {
+        let PacketState { arm, arrival, ifindex, now_s, generation, .. } = *self;
+        RxInfo { arm, arrival, ifindex, now_s, generation }
+    }
+
     /// Resets the record for a new packet. The other fields, such as headers, key and path, are not
     /// reset, because they are written before they are read.
     #[inline(always)]
-    pub fn reset(&mut self) {
+    fn reset(&mut self) {
         self.rx_len = 0;
         self.captured_len = 0;
         self.traced = 0;

@@ -13,8 +13,8 @@
 //!  track, select, insert > remember (first fragment) > next stage
 //!  leg, track, insert > nat64 (to a backend of the other family); front > nat64 > front (reply)
 //!  any stage > reply (reply of the appliance itself) > finish
-//!  while a capture is on: weir > outer, and capture instead of finish
-//!  while a trace is on: weir > outer, and for traced packets trace between two stages
+//!  while a capture or a trace is on, packets that it may match take the stages only:
+//!  capture instead of finish, and trace between two stages
 //! ```
 //! A single program would exceed the verifier's limit. Therefore each usual packet format has one
 //! program that does all the work (`fast_forward`, `fast_reply`). For all others, each stage is
@@ -45,6 +45,7 @@ mod nat;
 mod nat64;
 mod next;
 mod object;
+mod observe;
 mod origin;
 mod packet_state;
 mod parts;
@@ -61,12 +62,13 @@ use aya_ebpf::bindings::xdp_action::XDP_PASS;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
-use fast_forward::{RxInfo, forward};
+use fast_forward::forward;
 use frame::{is_chained, length, window};
 use next::{
     CLASSIFY, CONTINUE, DECAP, ENCAP, FINISH, GENEVE6, OUTER, PLAIN4, PLAIN6, TUNNEL4, TUNNEL6,
     VXLAN4, VXLAN6, check_next, next_stage, raw, run_stage, run_untraced,
 };
+use observe::run_observed;
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::{self, Ethernet};
 use packet::geneve::{self, ATTACHMENT_MARK};
@@ -74,7 +76,7 @@ use packet::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, TCP, UDP};
 use packet::parsed::Malformed;
 use packet::tunnel::LONGEST_HEADERS;
 use packet::window::Window;
-use packet_state::{Arrival, PacketState, packet_state};
+use packet_state::{Arrival, PacketState, RxInfo, packet_state};
 use runtime::runtime_config;
 use runtime_config::RuntimeConfig;
 use tables::counters::VerdictCounter;
@@ -100,23 +102,6 @@ pub fn weir(ctx: XdpContext) -> u32 {
     let Some(pkt) = packet_state() else { return XDP_PASS };
     let (now_s, generation) = (config.now_s(), Region.generation());
     let rx = RxInfo { arm, arrival, ifindex, now_s, generation };
-    if config.captures | config.traced != 0 {
-        let is_captured = capture::is_on(config.captures);
-        let is_traced = config.traced != 0 && trace::is_on();
-        if is_captured || is_traced {
-            fast_forward::init(pkt, &rx);
-            pkt.rx_len = length(ctx);
-            // The state of a packet that is dropped early must not be that of an earlier packet.
-            pkt.inner = Ip::default();
-            if is_captured {
-                capture::copy_head(ctx);
-            }
-            if is_traced {
-                trace::begin(pkt);
-            }
-            return run_untraced(ctx, OUTER);
-        }
-    }
     let mut next = OUTER;
     if arrival == Arrival::Plain {
         next = detect_format(&window(ctx));
@@ -125,13 +110,16 @@ pub fn weir(ctx: XdpContext) -> u32 {
             match forward::<false, false>(ctx, pkt, config, &rx) {
                 Ok(action) => return action,
                 Err(OUTER) => next = OUTER,
-                Err(next) => return run_stage(ctx, next),
+                Err(next) => return run_observed(ctx, pkt, config, &rx, next),
             }
         }
     }
-    fast_forward::init(pkt, &rx);
+    if next == OUTER && config.observes() {
+        return run_observed(ctx, pkt, config, &rx, OUTER);
+    }
+    pkt.init(&rx);
     pkt.rx_len = length(ctx);
-    run_stage(ctx, next)
+    run_untraced(ctx, next)
 }
 
 /// Returns the stage for the apparent format of a frame: [`CONTINUE`] for a gateway's GENEVE with

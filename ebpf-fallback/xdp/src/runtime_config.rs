@@ -22,11 +22,18 @@ pub struct RuntimeConfig {
     pub skew_s: u32,
     /// Number of configuration changes; data cached under another number is invalid.
     pub revision: u32,
-    /// Captures that are on: a bit for each number. While one is, packets take the stages instead
-    /// of the programs for usual packets.
+    /// Captures that are on: a bit for each number.
     pub captures: u32,
-    /// Whether a trace is on, which has the same effect: 1 or 0.
+    /// Whether a trace is on: 1 or 0.
     pub traced: u32,
+}
+
+impl RuntimeConfig {
+    /// Returns whether a capture or a trace is on.
+    #[inline(always)]
+    pub fn observes(&self) -> bool {
+        self.captures | self.traced != 0
+    }
 }
 
 const _: () = assert!(size_of::<RuntimeConfig>() == 48);

@@ -1,8 +1,8 @@
 //! Traces: sampled packets are followed stage by stage, as in the fastpath.
 //!
-//! While a trace is on, packets take the stages, and `run_stage` enters the stage `trace` before
-//! each of them. It applies the filter when the inner packet is known, and reports the state of
-//! packets that match.
+//! While a trace is on, packets that match its filter take the stages instead of the fast paths, and
+//! `run_stage` enters the stage `trace` before each of them. It applies the filter again when the
+//! inner packet is known, and reports the state of packets that match.
 
 use crate::capture::{CAPTURED, NO_WAKEUP, next_packet};
 use crate::cpu_views::cpu;
@@ -14,6 +14,7 @@ use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::{btf_map, xdp};
 use aya_ebpf::programs::XdpContext;
+use packet::ip::Ip;
 use tables::atomic::{AtomicU64, Ordering::Relaxed};
 use tables::capture::{
     EXIT_KERNEL, EXIT_NONE, EXIT_PORT, TRACE_WORDS, TraceReport, TraceRule, TracedStage,
@@ -33,6 +34,15 @@ static TRACE_LEFT: Array<AtomicU64, 1> = Array::new();
 #[inline(always)]
 pub fn is_on() -> bool {
     TRACE_LEFT.get(0).is_some_and(|left| left.load(Relaxed) != 0)
+}
+
+/// Returns whether packets remain to be traced, and this one matches.
+#[inline(always)]
+pub fn matches(ip: &Ip) -> bool {
+    is_on()
+        && TRACE_RULE
+            .get(0)
+            .is_some_and(|rule| rule.matches(&ip.src, ip.sport, &ip.dst, ip.dport, ip.proto))
 }
 
 /// Begins the trace of a packet whose state was reset.
@@ -74,9 +84,8 @@ extern "C" fn part_trace(_: *mut xdp_md) -> u32 {
 /// Returns the number of the packet in the trace; 0 if it does not match, or enough were traced.
 #[inline(always)]
 fn select(pkt: &PacketState) -> u32 {
-    let (Some(rule), Some(left)) = (TRACE_RULE.get(0), TRACE_LEFT.get(0)) else { return 0 };
-    let inner = &pkt.inner;
-    if !rule.matches(&inner.src, inner.sport, &inner.dst, inner.dport, inner.proto) {
+    let Some(left) = TRACE_LEFT.get(0) else { return 0 };
+    if !matches(&pkt.inner) {
         return 0;
     }
     // Concurrent CPUs may trace a few packets more; slowpath ignores these.
