@@ -151,7 +151,7 @@ impl Values {
     /// # Errors
     /// Fails if a value cannot be written as TOML.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        let head = "# Written by `weir auto save`: values of this machine for those that are \
+        let head = "# Written by `weir auto save`: this machine's values for the keys that are \
                     \"auto\" in\n# the configuration. Do not edit: write values into the \
                     configuration instead.\n";
         Ok(format!("{head}{}", toml::to_string(self)?))

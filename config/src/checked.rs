@@ -73,9 +73,9 @@ pub struct Config {
     pub external_cluster_ip: bool,
     /// Load balancer classes to serve.
     pub load_balancer_classes: Vec<String>,
-    /// Free-form labels of the appliance.
+    /// Labels of the appliance.
     pub labels: BTreeMap<String, String>,
-    /// Free-form annotations of the appliance.
+    /// Annotations of the appliance.
     pub annotations: BTreeMap<String, String>,
     /// The data plane.
     pub plane: Plane,
@@ -314,7 +314,7 @@ pub struct Icmp {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Punt {
     /// Packets per second and lcore to the appliance's own ports, from BGP neighbors, and in reply
-    /// to health checks with a source address of their own; 0 for no limit.
+    /// to health checks from the address `probe` of a backend; 0 for no limit.
     pub local_limit_per_s: u32,
     /// ARP and neighbor discovery packets per second and lcore; 0 for no limit.
     pub neighbor_limit_per_s: u32,

@@ -43,7 +43,8 @@ pub struct File {
     /// Availability zone of the appliance. Empty: no zone. `"auto"`: from the cloud's metadata.
     #[schemars(extend("x-weir" = "machine"))]
     pub zone: String,
-    /// File with the machine's values for those that are `"auto"` here. `weir auto save` writes it.
+    /// File with this machine's values for the keys that are `"auto"` in this configuration. `weir
+    /// auto save` writes it.
     #[schemars(extend("x-weir" = "machine path"))]
     pub auto_values: String,
     /// Names of the nodes and zones whose backends count as local. Services with traffic policy
@@ -61,9 +62,10 @@ pub struct File {
     /// Load balancer classes to serve (`spec.loadBalancerClass` of Kubernetes Services). Services
     /// without a class are always served.
     pub load_balancer_classes: Vec<String>,
-    /// Free-form labels, `key = "value"`.
+    /// Labels of the appliance, `key = "value"`. The `node_selector` of BGP policies selects
+    /// appliances by them.
     pub labels: BTreeMap<String, String>,
-    /// Free-form annotations. `"weir.dev/bgp-virtual-router.ASN" =
+    /// Annotations of the appliance. `"weir.dev/bgp-virtual-router.ASN" =
     /// "router-id=192.0.2.1,local-port=179"` sets the BGP identifier, the listening port, or both,
     /// of the virtual router with that local AS number.
     #[schemars(extend("x-weir" = "machine annotations"))]
@@ -338,12 +340,12 @@ pub struct Flows {
     #[schemars(range(min = 1, max = 86400))]
     pub tcp_established_s: u32,
     /// Idle timeout in seconds of TCP connections until the client sends again after a reply
-    /// (replies bypass Weir: until its second packet).
+    /// (if replies bypass Weir: until the client's second packet).
     #[schemars(range(min = 1, max = 86400))]
     pub tcp_embryonic_s: u32,
     /// Idle timeout in seconds of flows other than TCP until the client sends again after a reply
-    /// (replies bypass Weir: until its second packet). At most `udp_s` for UDP and `other_s` for
-    /// other protocols.
+    /// (if replies bypass Weir: until the client's second packet). At most `udp_s` for UDP and
+    /// `other_s` for other protocols.
     #[schemars(range(min = 1, max = 86400))]
     pub udp_embryonic_s: u32,
     /// Timeout in seconds of TCP connections after FIN from both sides, or after RST before they
@@ -361,10 +363,11 @@ pub struct Flows {
     pub fragment_s: u32,
     /// New flows per second and lcore by NAT or to proxies; 0 for no limit. Packets above the limit
     /// are dropped as `new_flow_limited` before a flow entry or port is allocated; established
-    /// flows are not affected. Unset: four times the smaller of `region.unconfirmed_percent` of the
-    /// flow table and the NAT ports towards one backend, divided by the number of lcores, so that
-    /// in any flood unconfirmed flows keep entry and NAT port for two round trips of 100 ms (`weir
-    /// hugepages plan` shows the number).
+    /// flows are not affected. Unset: four times N, divided by the number of lcores (`weir
+    /// hugepages plan` shows the result). N is the number of unconfirmed flows that fit:
+    /// `region.unconfirmed_percent` of the flow table, or the NAT ports towards one backend if
+    /// these are fewer. Even in a flood, an unconfirmed flow thus keeps its entry and its NAT port
+    /// for two round trips of 100 ms.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub nat_new_per_s: Option<u32>,
     /// New flows per second and lcore by tunnel or direct return that get a flow entry; 0 for no
@@ -380,7 +383,7 @@ pub struct Flows {
 pub struct Punt {
     /// Packets per second and lcore to the kernel that are addressed to the ports of health,
     /// metrics, API and `local_ports`, come from BGP neighbors, or are replies to health checks
-    /// with a source address of their own; 0 for no limit.
+    /// from the address `probe` of a backend; 0 for no limit.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub local_limit_per_s: u32,
     /// ARP and IPv6 neighbor discovery packets per second and lcore to the kernel; 0 for no limit.

@@ -306,7 +306,8 @@ pub static EVENTS: &[EventKind] = &[
     recorded(
         ("bgp_secret_unusable", Warning, "BGP key is not usable"),
         &["key", "password", "cause"],
-        "A file of `bgp.secrets` cannot be used; an open session keeps its previous key.",
+        "A file of `bgp.secrets` cannot be used; a running session whose keys came from the same \
+         files keeps them.",
         "Correct the file that `password` names; the cause is in the event.",
     ),
     recorded(
@@ -340,6 +341,13 @@ pub static EVENTS: &[EventKind] = &[
         "A capture of packets ended; `lost` frames came faster than they were written.",
         "Nothing. With losses: narrow the filter of `weir capture`, or lower --snap.",
     ),
+    logged(
+        ("capture_start_failed", Warning, "capture not started"),
+        &["error"],
+        "The data plane cannot open the file of a capture, and copies no packets for it.",
+        "See the error.",
+    )
+    .with_subject(0),
     recorded(
         ("capture_started", Info, "capture started"),
         &["arms", "filter"],
@@ -483,7 +491,7 @@ pub static EVENTS: &[EventKind] = &[
         ("data_plane_warning", Warning, "data plane warning"),
         &["warning"],
         "The data plane started, with a setting or a property of the machine that reduces its \
-         performance.",
+         performance, or because of which it does not count some losses.",
         "Do what the warning says.",
     )
     .with_subject(0),

@@ -52,7 +52,8 @@ enum Request {
 pub struct Mailbox {
     pending: AtomicBool,
     requests: Mutex<[Request; ARMS]>,
-    /// Captures for the lcore; once it has taken them, those that it gave up.
+    /// True and the captures offered to the lcore, until it takes them; then false and the captures
+    /// that it gave up, which the control thread drops.
     taps: Mutex<(bool, Taps)>,
 }
 

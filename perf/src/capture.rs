@@ -35,7 +35,7 @@ impl Capture {
     }
 }
 
-/// A capture whose records a thread reads and forgets, until the process ends.
+/// A capture whose records a thread reads and discards until the process ends.
 pub struct RunningCapture(Option<Arc<CaptureFile>>);
 
 impl RunningCapture {

@@ -216,7 +216,7 @@ impl KernelFixture {
         Ok(self.program.set_captures([filter.as_ref(), None], u64::MAX)?)
     }
 
-    /// Takes the records of captured packets and forgets them.
+    /// Takes the records of captured packets and discards them.
     pub fn drop_captured(&mut self) {
         self.program.take_captured(|_, _| {}, |_| {});
     }

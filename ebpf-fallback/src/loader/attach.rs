@@ -36,9 +36,11 @@ pub enum AttachError {
         /// Each mode with the kernel's error.
         tried: String,
     },
-    /// A link could not be created, opened, replaced or removed.
-    #[error("cannot create, replace or remove link {}: {what}", path.display())]
+    /// A link could not be created, opened, updated or removed.
+    #[error("cannot {verb} the XDP link pinned at {}: {what}", path.display())]
     Link {
+        /// What failed: create, open, update or remove.
+        verb: &'static str,
         /// Path at which the link is pinned.
         path: PathBuf,
         /// Error of the system.
@@ -67,12 +69,15 @@ impl Links {
     ) -> Result<(Mode, Vec<String>), AttachError> {
         let mut notes = Vec::new();
         let path = self.folder.join(&nic.name);
-        let failed =
-            |what: &dyn Error| AttachError::Link { path: path.clone(), what: error_chain(what) };
-        std::fs::create_dir_all(&self.folder).map_err(|e| failed(&e))?;
+        let failed = |verb, what: &dyn Error| AttachError::Link {
+            verb,
+            path: path.clone(),
+            what: error_chain(what),
+        };
+        std::fs::create_dir_all(&self.folder).map_err(|e| failed("create", &e))?;
         let pinned = self.pinned(&nic.name)?;
         let own_id = match &pinned {
-            Some(link) => Some(link.info().map_err(|e| failed(&e))?.program_id()),
+            Some(link) => Some(link.info().map_err(|e| failed("open", &e))?.program_id()),
             None => None,
         };
         if let Some((mode, id)) = nic.attached {
@@ -80,8 +85,8 @@ impl Links {
                 return Err(foreign_program_error(nic, id));
             }
             if let (Some(link), Some(mode)) = (pinned, mode.filter(|m| choice.modes[0] == *m)) {
-                let link = XdpLink::try_from(link).map_err(|e| failed(&e))?;
-                program.attach_to_link(link).map_err(|e| failed(&e))?;
+                let link = XdpLink::try_from(link).map_err(|e| failed("open", &e))?;
+                program.attach_to_link(link).map_err(|e| failed("update", &e))?;
                 return Ok((mode, notes));
             }
             notes.push(format!("{}: reattached to change the mode", nic.name));
@@ -113,7 +118,10 @@ impl Links {
         let path = self.folder.join(interface);
         match std::fs::remove_file(&path) {
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(|e| AttachError::Link { path, what: e.to_string() }),
+            other => {
+                let verb = "remove";
+                other.map_err(|e| AttachError::Link { verb, path, what: e.to_string() })
+            }
         }
     }
 
@@ -130,7 +138,7 @@ impl Links {
         }
         match PinnedLink::from_pin(&path) {
             Ok(link) => Ok(Some(link.into())),
-            Err(e) => Err(AttachError::Link { path, what: error_chain(&e) }),
+            Err(e) => Err(AttachError::Link { verb: "open", path, what: error_chain(&e) }),
         }
     }
 }

@@ -30,6 +30,5 @@ impl Watch {
 }
 
 fn log_error(error: &RegionError) {
-    let warning = format!("a capture cannot begin: {error}");
-    tracing::warn!(event = "data_plane_warning", warning, "data plane warning");
+    tracing::warn!(event = "capture_start_failed", %error, "capture not started");
 }

@@ -150,8 +150,8 @@ pub enum DefectKind {
     /// path, and the cause would reveal which files exist.
     #[error(
         "neighbor {neighbor}: its key is missing or invalid; no session starts, and a running \
-         session with the same secrets keeps its previous keys: write the key, 80 bytes at most, \
-         to its file in the folder bgp.secrets; slowpath's log has the cause"
+         session whose keys came from the same secrets keeps them: write the key, 80 bytes at \
+         most, to its file in the folder bgp.secrets; slowpath's log has the cause"
     )]
     MissingAuthSecret {
         /// Address of the neighbor.

@@ -1,4 +1,4 @@
-//! `weir auto`: the values of this machine for those that are `"auto"` in the configuration.
+//! `weir auto`: this machine's values for the keys that are `"auto"` in the configuration.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ const IDLE_ATTEMPTS: u32 = 5;
 /// Subcommands of `weir auto`.
 #[derive(Subcommand)]
 pub enum AutoCommand {
-    /// Show the values that this machine has for those that are "auto" in the configuration
+    /// Show this machine's values for the keys that are "auto" in the configuration
     ///
     /// Changes nothing.
     Show,

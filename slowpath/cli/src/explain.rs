@@ -24,10 +24,12 @@ pub struct ExplainArgs {
     /// Packet is sent by this machine's kernel through the arm: a proxy's reply, a health check
     #[arg(long, conflicts_with = "gateway")]
     kernel: bool,
-    /// Gateway through which a 5-tuple arrives; without it, the packet arrives without a tunnel
+    /// Gateway through which the packet that the 5-tuple describes arrives; without it, the packet
+    /// arrives without a tunnel
     #[arg(long, default_value = "", value_name = "NAME")]
     gateway: String,
-    /// Endpoint number of a 5-tuple that arrives through a GENEVE gateway
+    /// Gateway endpoint (number in the GENEVE options) of the packet that the 5-tuple describes;
+    /// used only if `--gateway` is a GENEVE gateway
     #[arg(long, default_value_t = 0)]
     endpoint: u64,
     /// Maximum number of packets of a file

@@ -133,7 +133,7 @@ enum CliCommand {
     /// Asks on a terminal, and writes only after a question or with --yes. Values that differ
     /// between machines are written as "auto", so that one file fits every machine of a scale set.
     Setup(setup::SetupArgs),
-    /// Show and save the values of this machine for those that are "auto" in the configuration
+    /// Show and save this machine's values for the keys that are "auto" in the configuration
     #[command(subcommand)]
     Auto(auto::AutoCommand),
     /// Set CPUs, interrupts, memory and sysctls of this machine for Weir, and restore them

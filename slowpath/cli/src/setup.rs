@@ -190,7 +190,7 @@ fn yes_or_no(answer: &str) -> Option<bool> {
     }
 }
 
-/// Returns the values that this machine has for those that are "auto" in a configuration.
+/// Returns this machine's values for the keys that are "auto" in a configuration.
 fn machine_values(text: &str, machine: &Machine) -> Result<Values, String> {
     with_file(text, |file| {
         let keys = config::auto_keys(Some(file), &[]).map_err(|e| e.render())?;

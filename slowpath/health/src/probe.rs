@@ -140,12 +140,17 @@ fn connect_failure(to: SocketAddr, through: Option<&TunnelEntry>, error: &io::Er
     match (error.kind(), through) {
         // A missing route to the frontend implies nothing about the backend.
         (K::NetworkUnreachable | K::HostUnreachable, Some(tunnel_entry)) => {
-            let missing = match tunnel_entry {
-                TunnelEntry::Interface(_) => "add a route by this interface, with any next hop",
-                TunnelEntry::Mark(_) => "ebpf-fallback adds one when it starts; restart it",
+            let (by, remedy) = match tunnel_entry {
+                TunnelEntry::Interface(_) => (
+                    "through",
+                    "add a route to this address through this interface, with any next hop",
+                ),
+                TunnelEntry::Mark(_) => {
+                    ("with", "ebpf-fallback adds one when it starts; restart it")
+                }
             };
             Failure::NotRun(format!(
-                "the kernel has no route to {to} by {tunnel_entry} ({error}): {missing}"
+                "the kernel has no route to {to} {by} {tunnel_entry} ({error}): {remedy}"
             ))
         }
         (K::ConnectionRefused, _) => Failure::Bad("connection refused".to_owned()),
@@ -212,7 +217,8 @@ fn status(head: &mut Vec<u8>) -> Result<Option<u16>, Failure> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let parsed = response.parse(head);
-        let parsed = parsed.map_err(|e| Failure::Bad(format!("not an HTTP response: {e}")))?;
+        let parsed =
+            parsed.map_err(|e| Failure::Bad(format!("cannot parse the HTTP response: {e}")))?;
         let httparse::Status::Complete(len) = parsed else { return Ok(None) };
         match response.code {
             Some(100..=199) => drop(head.drain(..len)),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use config::checked::Prefix;
 use parking_lot::RwLock;
 
-/// Maximum number of evicted connections that still hold their descriptor; above it, no further
-/// connections are accepted.
+/// Maximum number of evicted connections that still hold their descriptor; once it is reached, no
+/// connection is accepted until one of them is closed.
 pub(crate) const MAX_CLOSING: usize = 32;
 
 /// Maximum numbers of concurrent connections of a listener, or of several that share slots.

@@ -84,8 +84,9 @@ const POOLS: &str = "PUT loadBalancers/backendAddressPools";
 const INTERFACES: &str = "PUT networkInterfaces";
 const EMPTY: &str =
     "the model omits an empty list; a request without it would not remove the last element";
-const UNDOCUMENTED: &str = "Azure returns it, the specification lacks it; it is written back";
-const LATER: &str = "a test's member of a later API version; it is written back";
+const UNDOCUMENTED: &str = "Azure returns it, the specification lacks it; Weir must write it back";
+const LATER: &str =
+    "a test adds this member to simulate a later API version; Weir must write it back";
 
 /// Collects the members that the model lost, changed or added, by path, for example
 /// `.properties.ipConfigurations[].name`. A lost empty list is reported with `= []`.

@@ -9,7 +9,7 @@ use fastrand::Rng;
 pub struct Traffic {
     /// Flows in the table.
     pub flows: u64,
-    /// Number of seconds in which packets were forwarded, as a packet counter of one packet each.
+    /// Packet counter; advances by one in each second in which packets were forwarded.
     pub packets: u64,
     /// The time of the last activity.
     pub active_at: Instant,
@@ -21,8 +21,9 @@ impl Traffic {
         Traffic { flows: 0, packets: 0, active_at: now }
     }
 
-    /// Advances by a second. `packets` and `new_flows` say whether the gateway may send packets and
-    /// begin flows.
+    /// Advances by a second. `new_flows`: whether the gateway may begin flows. `packets`: whether
+    /// it may send packets that belong to no flow in the table. While the table has flows, their
+    /// packets are forwarded in any case.
     pub fn advance(&mut self, now: Instant, (packets, new_flows): (bool, bool), rng: &mut Rng) {
         if new_flows && rng.u32(..4) == 0 {
             self.flows += rng.u64(..3);

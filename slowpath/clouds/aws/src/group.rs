@@ -47,7 +47,8 @@ pub enum GroupError {
     },
     /// The ingress port is not an interface of this instance.
     #[error(
-        "no interface of {instance} has the ingress port's MAC address {mac}; there are {}",
+        "no interface of {instance} has the ingress port's MAC address {mac}; AWS reports {}; set \
+         ingress.device to the port of one of them",
         interfaces.join(", ")
     )]
     NoIngressInterface {

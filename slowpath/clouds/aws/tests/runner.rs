@@ -78,7 +78,7 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
         ),
         (
             |w| w.instances[0].interfaces[1].mac = "02:00:00:00:00:77".into(),
-            &["no interface of i-", "02:00:0a:00:01:01", "02:00:00:00:00:77"],
+            &["no interface of i-", "02:00:0a:00:01:01", "02:00:00:00:00:77", "set ingress.device"],
         ),
         (
             |w| w.forbidden.push("GetResources".into()),

@@ -84,9 +84,9 @@ async fn invalid_and_truncated_responses_fail() {
         ("", "connection closed without a response"),
         ("HTTP/1.1 20", "incomplete response"),
         ("HTTP/1.1 200 OK\r\nA: b\r\n", "incomplete response"),
-        ("SSH-2.0-OpenSSH_9.6\r\n", "not an HTTP response"),
-        ("\0\0\0\0", "not an HTTP response"),
-        ("HTTP/1.1 2000 OK\r\n\r\n", "not an HTTP response"),
+        ("SSH-2.0-OpenSSH_9.6\r\n", "cannot parse the HTTP response"),
+        ("\0\0\0\0", "cannot parse the HTTP response"),
+        ("HTTP/1.1 2000 OK\r\n\r\n", "cannot parse the HTTP response"),
     ] {
         let (good, text) = run_probe(server_sending(answer).await, ProbeType::Http(http())).await;
         assert_eq!(good, Some(false), "{answer:?}");

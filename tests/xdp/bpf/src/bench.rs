@@ -39,7 +39,8 @@ pub struct Template {
     v6: u32,
     /// Sum of the inner IPv4 header without checksum and addresses.
     sum: u32,
-    /// Sum of the outer header; 0 if it is IPv6.
+    /// Sum of the outer IPv4 header without checksum and source; 0 if the outer header is IPv6, or
+    /// if its source does not differ between flows.
     outer_sum: u32,
     /// Offset of the last word of the outer source, if it differs between flows; otherwise 0.
     outer: u32,
