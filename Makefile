@@ -210,13 +210,14 @@ debian13: ## Test the bindings with Debian 13's DPDK (24.11, with net_mana) in a
 	$(AS_ROOT) dpdk-bindings/debian13.sh
 
 bench: setup ## Run the benchmarks against testpmd and a C loop in the same run (QUICK=1: fewer cases)
-	cargo build --release --package perf --package fastpath --bins
+	cargo build --release --package perf --package fastpath --package slowpath --bins
 	$(AS_ROOT) $(TARGET_DIR)/release/bench $(if $(QUICK),--quick)
 	$(AS_ROOT) $(TARGET_DIR)/release/floods $(if $(QUICK),--kind syn)
 	$(AS_ROOT) $(TARGET_DIR)/release/control
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 	$(TARGET_DIR)/release/probes
 	$(TARGET_DIR)/release/logs 2> /dev/null
+	$(AS_ROOT) $(TARGET_DIR)/release/page $(if $(QUICK),--services 1000)
 
 # Without an account, and without Rust. `weir config check` reads the rendered configuration if weir
 # is built; otherwise only the test user_data of the crate config does.
