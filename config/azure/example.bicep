@@ -1,10 +1,11 @@
 // Weir (main.bicep), and a public load balancer that is chained to it, with a web server to try it;
 // the same as example/main.tf:
 //
+//   SEED="$(head -c 12 /dev/urandom | base64)"    # keep it for later deployments
 //   az group create --name weir-example --location eastus
 //   az deployment group create --resource-group weir-example --template-file example.bicep \
 //     --parameters image=/subscriptions/... sshKey="$(cat ~/.ssh/id_ed25519.pub)" \
-//     seed="$(head -c 12 /dev/urandom | base64)"
+//     seed="$SEED"
 
 @description('Azure region.')
 param location string = resourceGroup().location
@@ -15,7 +16,7 @@ param image string
 @description('Public key for ssh.')
 param sshKey string
 
-@description('Hash seed of the tables, 12 bytes in base64.')
+@description('Hash seed of the tables, 12 bytes in base64; the same in each deployment of a group.')
 @minLength(16)
 @maxLength(16)
 @secure()

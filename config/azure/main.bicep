@@ -41,6 +41,8 @@ param appliances int = 2
 @description('Public key for ssh as the user azureuser.')
 param sshKey string
 
+// With another seed, appliances select other backends for the same flows: a later deployment of the
+// group must have the same one.
 @description('Hash seed of the tables, 12 bytes in base64 (head -c 12 /dev/urandom | base64).')
 @minLength(16)
 @maxLength(16)
@@ -49,7 +51,7 @@ param seed string
 
 @description('Services file (TOML). Without services, packets return to the gateway unchanged.')
 @maxLength(16384)
-param services string = '# No services: packets go on to their destination unchanged.\n'
+param services string = '# No services: packets return to the gateway unchanged.\n'
 
 var prefix = cidrSubnet(cidr, int(split(cidr, '/')[1]) + 2, 0)
 var role = loadJsonContent('role.json')

@@ -109,7 +109,7 @@ variable "seed" {
 variable "services" {
   description = "Services file (TOML). Without services, packets return to the gateway unchanged."
   type        = string
-  default     = "# No services: packets go on to their destination unchanged.\n"
+  default     = "# No services: packets return to the gateway unchanged.\n"
 
   validation {
     condition     = length(var.services) <= 16384

@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::checked::{
     Arm, CACHED_BUFFERS, Config, Control, DESCRIPTOR_BYTES, EAL_OWN_MIB, Events, Fastpath, Flows,
     Health, Icmp, Idle, Log, MAGLEV_SIZES, MAX_LOCAL_PORTS, MAX_UNCONFIRMED_PERCENT, Metrics, Nat,
-    NoService, Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables, Tokens,
+    Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables, Tokens,
     frame_buffer_bytes,
 };
 use crate::error::ConfigError;
@@ -71,7 +71,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let bgp = bgp::check(&mut validator, file.bgp);
     let (api, tokens) = api::check(&mut validator, file.api);
     let (health, metrics) = check_listeners(&mut validator, file.health, file.metrics, &tokens);
-    let punt = check_punt(&mut validator, file.punt);
+    let punt = convert_punt(file.punt);
     let icmp = convert_icmp(file.icmp);
     let control = check_control(&mut validator, file.control);
     if control.group.is_some() && control.group == region.group {
@@ -474,11 +474,7 @@ fn check_sockets(
     keyed
 }
 
-fn check_punt(validator: &mut Validator, file: file::Punt) -> Punt {
-    if file.plain_no_service == NoService::Return {
-        let fault = "packets without a tunnel have no gateway to return to";
-        validator.reject("punt.plain_no_service", fault, "allowed: \"drop\", \"punt\"");
-    }
+fn convert_punt(file: file::Punt) -> Punt {
     let mut local_ports = file.local_ports;
     local_ports.sort_unstable();
     local_ports.dedup();

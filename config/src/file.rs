@@ -402,6 +402,8 @@ pub struct Punt {
     pub local_ports: Vec<u16>,
     /// Action for packets without a tunnel that match no service: `drop` or `punt` (pass to the
     /// kernel).
+    // `return` needs a gateway.
+    #[schemars(with = "String", extend("enum" = ["drop", "punt"]))]
     pub plain_no_service: NoService,
 }
 
@@ -503,8 +505,8 @@ pub struct Tables {
     /// ECMP). The default is public and causes a warning: anyone who knows the seed can aim flows
     /// at one bucket of the flow table. Create your own with `head -c 12 /dev/urandom | base64`.
     /// `generate`, for a single appliance, creates one at the first start and keeps it in
-    /// `control.state`. fastpath and slowpath do not start with a region of another seed. `weir
-    /// status` shows its fingerprint.
+    /// `control.state`. The data plane and slowpath do not start with a region of another seed.
+    /// `weir status` shows its fingerprint.
     pub seed: String,
     /// Maglev slots of services without `table_size`: 251, 509, 1021, 2039, 4093, 8191, 16381,
     /// 32749, 65521 or 131071. More slots distribute more evenly and take more memory.

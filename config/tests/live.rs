@@ -77,7 +77,7 @@ fn reports_restart_with_location_values_and_process() {
     assert_eq!(
         device,
         ["weir.toml:6: ingress.device = \"net_null7\" requires a restart (in force: \
-          \"net_null0\"): restart fastpath and slowpath"]
+          \"net_null0\"): restart the data plane and slowpath"]
     );
     for (from, to, key) in [
         ("lcores = [1]", "lcores = [1, 2]", "fastpath.lcores"),
@@ -94,7 +94,8 @@ fn reports_restart_with_location_values_and_process() {
     ] {
         let all = restart_required(from, to);
         let named = all.iter().find(|text| text.contains(&format!(": {key} = ")));
-        assert!(named.is_some_and(|t| t.ends_with("restart fastpath and slowpath")), "{all:?}");
+        let remedy = "restart the data plane and slowpath";
+        assert!(named.is_some_and(|text| text.ends_with(remedy)), "{all:?}");
     }
     let name = restart_required("name = \"weir-t\"", "name = \"weir-u\"");
     assert!(name.len() == 1 && name[0].ends_with(": restart slowpath"), "{name:?}");

@@ -650,7 +650,7 @@ pub static EVENTS: &[EventKind] = &[
         ("nic_degraded", Warning, "NIC degraded"),
         &["arm", "port", "state", "detail"],
         "The NIC of an arm is being reset, or was removed.",
-        "The detail says why; see `weir nic show` and the host's or cloud's events.",
+        "The detail says why; see `weir nic counters` and the host's or cloud's events.",
     ),
     recorded(
         ("nic_incidents", Warning, "NIC incidents counted"),
@@ -735,7 +735,8 @@ pub static EVENTS: &[EventKind] = &[
     logged(
         ("peer_groups_ignored", Debug, "too many groups, ignored"),
         &["user"],
-        "A caller of the control socket is in more groups than can be read; only its user counts.",
+        "A caller of the control socket is in more groups than can be read; only its user and its \
+         effective group count.",
         "Give the user a role, if the role of a group is missing.",
     ),
     logged(

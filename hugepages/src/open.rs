@@ -33,7 +33,8 @@ pub enum OpenError {
     Region(#[from] RegionError),
     /// The seed is configured to be generated but does not exist yet.
     #[error(
-        "tables.seed = \"generate\": the seed does not exist yet; start fastpath or slowpath first"
+        "tables.seed = \"generate\": the seed does not exist yet; start the data plane or slowpath \
+         first"
     )]
     Seed,
     /// The user or group of the region cannot be used.
@@ -190,8 +191,8 @@ fn open_with(
 fn kept_flows(found: u32, wanted: u32) -> String {
     format!(
         "the existing region keeps its capacity of {found} flows; this machine's memory allows \
-         {wanted}: to change it, set {FLOWS} = {wanted}, stop fastpath and slowpath, and remove \
-         the region (flows are lost)"
+         {wanted}: to change it, set {FLOWS} = {wanted}, stop the data plane and slowpath, and \
+         remove the region (flows are lost)"
     )
 }
 

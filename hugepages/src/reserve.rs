@@ -133,9 +133,9 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
         Some(Some(bytes)) if bytes == page.bytes() => PageKind::Huge,
         Some(Some(other)) => {
             result.problems.push(format!(
-                "{path} is on pages of {}, not of {page} (fastpath.hugepage_size): type: mkdir -p \
+                "{path} is on pages of {}, not of {page} (fastpath.hugepage_size): type `mkdir -p \
                  /dev/hugepages-{size} && mount -t hugetlbfs -o pagesize={size} none \
-                 /dev/hugepages-{size}, and set region.path = \
+                 /dev/hugepages-{size}`, and set region.path = \
                  \"/dev/hugepages-{size}/weir-region\"",
                 bytes_text(other)
             ));
@@ -143,9 +143,9 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
         }
         None if plan.hugepages && is_for_hugetlbfs => {
             result.problems.push(format!(
-                "no hugetlbfs is mounted on {directory}, the region's directory: type: weir \
-                 hugepages apply, or: mkdir -p {directory} && mount -t hugetlbfs -o \
-                 pagesize={size} none {directory}"
+                "no hugetlbfs is mounted on {directory}, the region's directory: type `weir \
+                 hugepages apply`, or `mkdir -p {directory} && mount -t hugetlbfs -o \
+                 pagesize={size} none {directory}`"
             ));
             result.advice.push(format!(
                 "to mount it at every boot, type: echo 'none {directory} \
@@ -208,6 +208,12 @@ fn spread(pages: u64, plan: &Plan, machine: &Machine, nic_node: Option<u32>) -> 
     shares
 }
 
+/// Formats a number of pages for messages: `1 page of 1 GiB`.
+fn pages_text(number: u64, page: PageSize) -> String {
+    let noun = if number == 1 { "page" } else { "pages" };
+    format!("{number} {noun} of {page}")
+}
+
 /// Adds a problem for each node that lacks pages, and advice on the remedy, to `result`.
 fn pages_problem(result: &mut CheckResult, machine: &Machine) {
     if result.nodes.is_empty() {
@@ -234,10 +240,10 @@ fn pages_problem(result: &mut CheckResult, machine: &Machine) {
             let path = found.map(|found| found.pages(page).nr.display().to_string());
             let path = path.unwrap_or_default();
             result.problems.push(format!(
-                "node {}: {} pages of {page} missing ({} needed, {} of {} free): type: weir \
-                 hugepages apply, or: echo {} > {path}",
+                "node {}: {} missing ({} needed, {} of {} free): type `weir hugepages apply`, or \
+                 `echo {} > {path}`",
                 node.id,
-                node.missing(),
+                pages_text(node.missing(), page),
                 node.needed,
                 node.free,
                 node.total,
@@ -297,7 +303,7 @@ impl CheckResult {
         }
         let page = self.page;
         let each =
-            self.nodes.iter().map(|n| format!("node {}: {} pages of {page}\n", n.id, n.needed));
+            self.nodes.iter().map(|n| format!("node {}: {}\n", n.id, pages_text(n.needed, page)));
         let warnings = self.warnings.iter().map(|warning| format!("warning: {warning}\n"));
         each.chain(warnings).collect()
     }
@@ -347,8 +353,8 @@ impl Applied {
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (id, before, now) in &self.nodes {
-            let page = self.result.page;
-            out += &format!("node {id}: {before} pages of {page} before, {now} now\n");
+            let before = pages_text(*before, self.result.page);
+            out += &format!("node {id}: {before} before, {now} now\n");
         }
         if let Some(mounted) = &self.mounted {
             out += &format!("hugetlbfs mounted on {}\n", mounted.display());

@@ -443,8 +443,8 @@ fn pages_of_1_gib_are_planned_reserved_and_mounted_on_a_directory_of_their_own()
     assert_eq!((node.needed, node.total, node.free, node.missing()), (3, 1, 1, 2));
     let nr = "sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages";
     let expected = format!(
-        "2 pages of 1 GiB missing (3 needed, 1 of 1 free): type: weir hugepages \
-                            apply, or: echo 3 > {}",
+        "2 pages of 1 GiB missing (3 needed, 1 of 1 free): type `weir hugepages apply`, or \
+         `echo 3 > {}`",
         tree.root.join(nr).display()
     );
     assert!(result.render().contains(&expected), "{}", result.render());

@@ -747,7 +747,8 @@ export const GROUPS = [
         alert: 'WeirCloudCallsFailing',
         severity: 'ticket',
         summary: 'Most requests of {{ $labels.instance }} to the cloud fail',
-        description: '{{ $value | humanize }} requests/s fail: registration and drain do not work.',
+        description:
+          '{{ $value | humanize }} requests/s fail: registration and deregistration do not work.',
         ...callsFailing('weir_cloud_calls_total'),
       },
       {

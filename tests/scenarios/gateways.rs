@@ -98,7 +98,7 @@ fn other_device(lab: &Lab, weir: &mut Weir) -> Outcome {
     weir.wait_for("the rejection", TIMEOUT, |weir| {
         let error = weir.status()?.config_file.error.unwrap_or_default();
         let named = error.contains("ingress.device = \"net_af_packet0,iface=in9");
-        Ok((named && error.contains("restart fastpath and slowpath"), error))
+        Ok((named && error.contains("restart the data plane and slowpath"), error))
     })?;
     assert_eq!(weir.status()?.generation, generation);
     lab.folder.write("weir.toml", &text)?;

@@ -65,7 +65,7 @@ impl fmt::Display for Restart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Restart::Slowpath => "restart slowpath",
-            Restart::Both => "restart fastpath and slowpath",
+            Restart::Both => "restart the data plane and slowpath",
         })
     }
 }

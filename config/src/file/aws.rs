@@ -37,7 +37,7 @@ pub struct Aws {
     /// reports it.
     pub on_lost: OnLost,
     /// Maximum number of seconds from the first SIGTERM to the exit. Should be longer than the
-    /// group's deregistration delay (300) and shorter than systemd's TimeoutStopSec.
+    /// group's deregistration delay (300). slowpath extends systemd's TimeoutStopSec meanwhile.
     #[schemars(range(min = 5, max = 7200))]
     pub drain_cap_s: u32,
     /// During shutdown, the appliance counts as idle after this many seconds without a packet, once

@@ -40,7 +40,8 @@ pub struct Azure {
     pub on_lost: OnLost,
     /// Memberships to remove at shutdown: `own` (created by Weir), `always`, or `never`.
     pub remove: Remove,
-    /// Maximum number of seconds from the first SIGTERM until the membership is removed.
+    /// Maximum number of seconds from the first SIGTERM to the end of the wait for flows. Removing
+    /// the membership takes up to 20 more.
     #[schemars(range(min = 5, max = 7200))]
     pub drain_cap_s: u32,
     /// During shutdown, the appliance counts as idle after this many seconds without a packet, once

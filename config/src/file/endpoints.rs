@@ -107,9 +107,11 @@ pub struct Control {
     /// Path of the Unix socket, at most 107 bytes.
     #[schemars(extend("x-weir" = "machine path"))]
     pub socket: String,
-    /// Group whose members may use the socket, and therefore every `weir` command, without being
-    /// root. It must differ from `region.group`. The default `weir-admin` is used if the machine
-    /// has that group; any other group must exist. Empty: root and the user as which slowpath runs.
+    /// Group whose members have the role `admin` on the socket: without being root, they may use
+    /// every `weir` command that needs only the socket. Commands that change the machine or use
+    /// files in `/etc/weir` need root. It must differ from `region.group`. The default `weir-admin`
+    /// is used if the machine has that group; any other group must exist. Empty: root and the user
+    /// as which slowpath runs.
     pub group: String,
     /// Group whose members have the role `operate` on the socket: they read, and drain, trace, set
     /// the log level, confirm removals and decide on private endpoint connections, but change no

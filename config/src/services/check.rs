@@ -347,7 +347,10 @@ fn check_capacity(validator: &mut Validator, services: &[Service], config: &Conf
         if needed > u64::from(capacity) {
             let fault =
                 format!("{needed} {what} in total exceed the region's capacity of {capacity}");
-            let remedy = format!("raise region.{setting} and restart fastpath and slowpath");
+            let remedy = format!(
+                "raise region.{setting}, stop the data plane and slowpath, and remove the region \
+                 (flows are lost)"
+            );
             validator.reject("service", &fault, &remedy);
         }
     }

@@ -101,7 +101,7 @@ impl ArmCounters {
             }
             self.published.state = NicState::Removed;
             self.published.detail = format!(
-                "interface {} no longer exists; restart ebpf-fallback when it is back",
+                "interface {} no longer exists; restart weir-ebpf-fallback when it is back",
                 nic.name
             );
             return;

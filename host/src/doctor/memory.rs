@@ -70,7 +70,7 @@ fn summary(plan: &Plan) -> String {
 
 /// Returns a problem that `hugepages` found. Most texts end with a command.
 fn problem(check: &'static str, text: &str) -> Finding {
-    let (found, remedy) = text.split_once(": type: ").unwrap_or((text, ""));
+    let (found, remedy) = text.split_once(": type ").unwrap_or((text, ""));
     Finding::error(check, found, NO_START, remedy)
 }
 

@@ -93,7 +93,7 @@ enum CliCommand {
         #[arg(long)]
         all: bool,
     },
-    /// Trace the next packets that match a filter through the pipeline (only with plane dpdk)
+    /// Trace the next packets that match a filter through the pipeline
     Trace(flows::TraceArgs),
     /// Capture packets with the decisions about them, before and after the rewrite
     ///

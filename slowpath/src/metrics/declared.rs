@@ -303,7 +303,7 @@ metrics! {
          1970; of a source that has given none since slowpath started, the time of the start.";
     SOURCE_HELD Gauge "weir_source_removal_on_hold" ["source"] Always
         "1 while a list of the source waits for confirmation because it removes too much; `weir \
-         source` shows and confirms it.";
+         get source` shows it, `weir source confirm` confirms it.";
     STORE_DAMAGED Gauge "weir_store_damaged" [] Always
         "1 while the files in control.state are damaged, so that changes are rejected; `weir \
          status` says what to do.";

@@ -151,7 +151,8 @@ fn the_configuration_reloads_and_names_keys_that_need_a_restart() {
     let file_error = |s: &serde_json::Value| s["config_file"]["error"].as_str().map(str::to_owned);
     let status = folder.until(&["status"], |s| file_error(s).is_some());
     let text = file_error(&status).unwrap();
-    assert!(text.contains("ingress.device = \"net_null5\"") && text.contains("restart fastpath"));
+    let parts = ["ingress.device = \"net_null5\"", "restart the data plane and slowpath"];
+    assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     assert_eq!(generation(&status), at + 1);
     let shown = folder.weir(&["--socket", &folder.socket(), "status"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();

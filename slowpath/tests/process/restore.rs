@@ -367,7 +367,7 @@ fn values_of_another_machine_are_named_and_restored_only_on_request() {
     }
     let (text, _) = run(&b, &["restore", &backup, "--with-machine-values"], 0);
     assert!(text.contains("keys of the replaced file that change only at a restart"), "{text}");
-    assert!(text.contains("ingress.address: restart fastpath and slowpath"), "{text}");
+    assert!(text.contains("ingress.address: restart the data plane and slowpath"), "{text}");
     assert_eq!(read(&b, "weir.toml"), read(&a, "weir.toml"));
     let lacks = run(&b, &["restore", &backup, "--only", "objects"], 1).1;
     assert!(lacks.contains("the backup has no objects"), "{lacks}");

@@ -64,7 +64,9 @@ pub enum RegionError {
         found: u64,
     },
     /// The region does not exist yet, or its creator was killed before it finished.
-    #[error("{}: the region does not exist yet; start fastpath or slowpath first", path.display())]
+    #[error(
+        "{}: the region does not exist yet; start the data plane or slowpath first", path.display()
+    )]
     Unfinished {
         /// Path of the file.
         path: PathBuf,
@@ -72,7 +74,8 @@ pub enum RegionError {
     /// The region has the format of another version.
     #[error(
         "{0}: the region has format {found}, this program needs format {known}; run `weir upgrade \
-         plan` to keep the flows, or stop fastpath and slowpath and type `{1}` to discard them",
+         plan` to keep the flows, or stop the data plane and slowpath and type `{1}` to discard \
+         them",
         path.display(), removal(path)
     )]
     Version {
@@ -86,7 +89,7 @@ pub enum RegionError {
     /// The checksum of the header or of the table set does not match.
     #[error(
         "{0}: the checksum of the region's {part} is {found:#018x}, expected {wanted:#018x}; stop \
-         fastpath and slowpath, then type `{1}` (flows are lost)",
+         the data plane and slowpath, then type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
     Checksum {
@@ -101,8 +104,8 @@ pub enum RegionError {
     },
     /// The file or map is shorter than its header or layout requires.
     #[error(
-        "{0}: the region is {found} bytes long, its header says {wanted}; stop fastpath and \
-         slowpath, then type `{1}` (flows are lost)", path.display(), removal(path)
+        "{0}: the region is {found} bytes long, its header says {wanted}; stop the data plane \
+         and slowpath, then type `{1}` (flows are lost)", path.display(), removal(path)
     )]
     Size {
         /// Path of the file.
@@ -115,7 +118,7 @@ pub enum RegionError {
     /// The region exists with a size that differs from the configuration.
     #[error(
         "{0}: {setting} is {wanted}, the existing region was created with {found}; set {setting} = \
-         {found}, or stop fastpath and slowpath and type `{1}` (flows are lost)",
+         {found}, or stop the data plane and slowpath and type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
     Sizes {
@@ -132,7 +135,7 @@ pub enum RegionError {
     /// seeds are not shown: they would allow attacks on single buckets of the flow table.)
     #[error(
         "{0}: the existing region was created with another tables.seed; restore the former value, \
-         or stop fastpath and slowpath and type `{1}` (flows are lost)",
+         or stop the data plane and slowpath and type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
     Seed {
@@ -150,8 +153,8 @@ pub enum RegionError {
     /// The region contains something that the other format cannot represent.
     #[error(
         "{}: cannot convert the region to format {to}, which cannot represent {what}; the region \
-         is unchanged; to start with an empty one, stop fastpath and slowpath and type `{}` (flows \
-         are lost)",
+         is unchanged; to start with an empty one, stop the data plane and slowpath and type `{}` \
+         (flows are lost)",
         path.display(), removal(path)
     )]
     NotConvertible {

@@ -137,13 +137,13 @@ fn missing_memory_is_reported_for_now_and_for_the_next_boot() {
 
     let pages = "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
     subject.fake.file(pages, "3");
-    let parts = ["3 of 2000 free) | ", "does not start | weir hugepages apply, or: echo"];
+    let parts = ["3 of 2000 free) | ", "does not start | `weir hugepages apply`, or `echo"];
     subject.assert_found("memory", Severity::Error, &parts);
     subject.fake.file("proc/99/comm", "fastpath");
     subject.assert_found("memory", Severity::Ok, &["in use by fastpath (process 99)"]);
     subject.remove("proc/99");
     subject.fake.file("proc/self/mounts", "proc /proc proc rw 0 0");
-    let parts = ["no hugetlbfs is mounted on /dev/hugepages", "| weir hugepages apply"];
+    let parts = ["no hugetlbfs is mounted on /dev/hugepages", "| `weir hugepages apply`"];
     subject.assert_found("hugetlbfs", Severity::Error, &parts);
     subject.assert_found("memory", Severity::Error, &["pages of 2 MiB missing"]);
     subject.fake.file("proc/self/mounts", "tmpfs /dev/hugepages tmpfs rw 0 0");
@@ -178,7 +178,7 @@ fn both_sizes_of_hugepages_are_examined() {
     let parts = ["does not support pages of 1 GiB", "pdpe1gb"];
     subject.assert_among("memory", Severity::Error, &parts);
     gigabytes(&subject, "2", "1");
-    let parts = ["1 pages of 1 GiB missing (2 needed, 1 of 2 free)", "| weir hugepages apply"];
+    let parts = ["1 page of 1 GiB missing (2 needed, 1 of 2 free)", "| `weir hugepages apply`"];
     subject.assert_found("memory", Severity::Error, &parts);
     let parts = ["on /dev/hugepages-1G", "pagesize=1G"];
     subject.assert_found("hugetlbfs", Severity::Error, &parts);

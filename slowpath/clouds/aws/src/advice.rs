@@ -127,8 +127,7 @@ fn timeouts(attributes: &Attributes, local: &LocalSettings, found: &mut Vec<Find
                 "the deregistration delay is {delay:?}, but the appliance ends after {cap:?}: the \
                  gateway still sends it flows after that"
             ),
-            "raise aws.drain_cap_s and systemd's TimeoutStopSec, or lower \
-             deregistration_delay.timeout_seconds",
+            "raise aws.drain_cap_s, or lower deregistration_delay.timeout_seconds",
         ));
     }
     if delay.is_zero() {

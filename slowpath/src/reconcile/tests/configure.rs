@@ -154,7 +154,7 @@ fn a_change_that_needs_a_restart_is_rejected_with_its_key() {
     let error = shared.status_now().config_file.error.unwrap();
     assert!(
         error.contains("weir.toml:7: ingress.device = \"net_null8\"")
-            && error.contains("restart fastpath and slowpath"),
+            && error.contains("restart the data plane and slowpath"),
         "{error}"
     );
     assert_eq!(fixture.region.generation(), at, "nothing of the file is applied");

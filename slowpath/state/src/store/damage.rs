@@ -34,8 +34,8 @@ impl Damage {
             Err(error) => format!("the file cannot be copied: {error}"),
         };
         let remedy = format!(
-            "restore `{SNAPSHOT}` and `{LOG}` from a backup, or {action}, then restart slowpath \
-             ({copy})"
+            "{action}, then restart slowpath, and restore the objects from a backup with `weir \
+             restore --only objects` ({copy})"
         );
         Damage { path, offset: flaw.at as u64, fault: flaw.fault, remedy }
     }

@@ -44,7 +44,7 @@ fn assert_damaged(mut store: Store<Memory>, file: &str, at: usize, found: &[u8])
     assert_eq!(error.class, ErrorClass::Damaged);
     let text = error.to_string();
     let location = format!("{file} is damaged at byte {at}: ");
-    for part in [&location, "restore `snapshot` and `log`", "then restart slowpath"] {
+    for part in [&location, "away to ", "then restart slowpath", "`weir restore --only objects`"] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     assert_eq!(bytes(&mut store.disk, file).unwrap(), found);
