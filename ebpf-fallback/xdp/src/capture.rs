@@ -80,11 +80,12 @@ fn rule(captures: u32, number: u32, now_ns: u64) -> Option<&'static Rule> {
 /// Returns whether capture `number` is on and may match a packet that a fast path is about to
 /// forward, with these facts. Sets the reason in the facts.
 #[inline(always)]
-pub fn may_match(captures: u32, number: u32, facts: &mut PacketFacts) -> bool {
-    let Some(rule) = rule(captures, number, now_ns()) else { return false };
+pub fn may_match(number: u32, facts: &mut PacketFacts) -> bool {
+    let Some(rule) = CAPTURE_RULES.get(number) else { return false };
     let reason = rule.filter.reason;
     facts.reason = if may_drop(reason) { reason } else { NO_REASON };
-    rule.filter.matches(facts)
+    // The clock is read for packets that match only.
+    rule.filter.matches(facts) && rule.until_ns >= now_ns()
 }
 
 /// Returns whether a fast path may still drop a packet for this reason, when it writes and sends

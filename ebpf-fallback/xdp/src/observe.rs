@@ -39,7 +39,7 @@ pub fn is_observed(config: &RuntimeConfig, arm: u8, service: u32, from_initiator
     }
     let initiator = if from_initiator { FROM_INITIATOR } else { 0 };
     part_facts(service, u32::from(arm) & ARM | initiator);
-    may_match(TUNNELED)
+    may_match(config, TUNNELED)
 }
 
 /// As [`is_observed`], for a reply with its path in [`PacketState::reply_path`].
@@ -57,16 +57,16 @@ pub fn is_reply_observed(
     let high = if hit.initiator == Side::High { INITIATOR_IS_HIGH } else { 0 };
     let tunneled = if tunnel { TUNNELED } else { 0 };
     part_reply_facts(u32::from(arm) & ARM | initiator | high | tunneled);
-    may_match(tunneled)
+    may_match(config, tunneled)
 }
 
-/// Returns whether a capture or the trace may match the packet with the facts of
+/// Returns whether a capture or the trace, if it is on, may match the packet with the facts of
 /// [`PacketState::facts`].
 #[inline(always)]
-fn may_match(tunneled: u32) -> bool {
-    part_capture_matches(0) != CONTINUE
-        || part_capture_matches(1) != CONTINUE
-        || part_trace_matches(tunneled) != CONTINUE
+fn may_match(config: &RuntimeConfig, tunneled: u32) -> bool {
+    config.captures & 1 != 0 && part_capture_matches(0) != CONTINUE
+        || config.captures & 2 != 0 && part_capture_matches(1) != CONTINUE
+        || config.traced != 0 && part_trace_matches(tunneled) != CONTINUE
 }
 
 /// Sets [`PacketState::facts`] of a packet from a gateway.
@@ -108,8 +108,8 @@ extern "C" fn part_reply_facts(bits: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_capture_matches(number: u32) -> u32 {
-    let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else { return FINISH };
-    if capture::may_match(config.captures, number, &mut pkt.facts) { FINISH } else { CONTINUE }
+    let Some(pkt) = packet_state() else { return FINISH };
+    if capture::may_match(number, &mut pkt.facts) { FINISH } else { CONTINUE }
 }
 
 /// Returns [`CONTINUE`] if the trace does not match the inner packet, or the outer one without a
@@ -117,9 +117,9 @@ extern "C" fn part_capture_matches(number: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_trace_matches(tunneled: u32) -> u32 {
-    let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else { return FINISH };
+    let Some(pkt) = packet_state() else { return FINISH };
     let ip = if tunneled == 0 { &pkt.outer } else { &pkt.inner };
-    if config.traced != 0 && trace::matches(ip) { FINISH } else { CONTINUE }
+    if trace::matches(ip) { FINISH } else { CONTINUE }
 }
 
 /// Continues with stage `next` for a packet that a fast path does not forward. While a capture or a
