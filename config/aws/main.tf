@@ -160,8 +160,9 @@ resource "aws_launch_template" "weir" {
   }
 
   # Weir finds the interfaces by their descriptions. A launch template cannot switch off the
-  # source/destination check (hashicorp/terraform-provider-aws issue 29561). Packets of GENEVE and
-  # of NAT have the interface's own addresses and pass the check; services of mode dsr need it off.
+  # source/destination check (hashicorp/terraform-provider-aws issue 29561). Packets of tunnels and
+  # of NAT have the interface's own addresses and pass the check. Backends that reply without a
+  # tunnel, and ipip_sources, need it off.
   network_interfaces {
     device_index          = 0
     description           = "management"

@@ -208,7 +208,8 @@ pub struct Region {
     pub user: String,
     /// Group with read and write access to the region besides its owner. Its only members should be
     /// Weir's services. The default `weir` is used if the machine has that group; any other group
-    /// must exist. Empty: the owner alone. A region that others can write is rejected.
+    /// must exist. Empty: the owner alone. A region that a group other than this one and root's, or
+    /// all users, can read or write is rejected.
     pub group: String,
     /// Maximum number of services.
     #[schemars(range(min = 1, max = 1048576))]
@@ -241,9 +242,9 @@ pub struct Region {
     /// smaller because any two packets of the client confirm them.
     #[schemars(range(min = 1, max = 50))]
     pub unconfirmed_dsr_percent: u32,
-    /// Maximum number of flows whose gateway options are longer than 48 bytes, and of flows of
-    /// inspection chains for which the gateway uses different ports or options in the two
-    /// directions; 320 bytes each.
+    /// Maximum number of option slabs, 320 bytes each. A flow needs one if its gateway options are
+    /// longer than 48 bytes, and another one if it belongs to an inspection chain and the gateway
+    /// uses different nodes, ports or options in the two directions.
     #[schemars(range(min = 1, max = 67108864))]
     pub option_slabs: u32,
     /// Maximum number of fragmented datagrams tracked at once.
@@ -502,11 +503,11 @@ pub struct Gateway {
 pub struct Tables {
     /// Hash seed, 12 bytes in base64 (16 characters): 4 for the Maglev tables, 8 for the flow hash.
     /// It must be equal on all appliances that must select the same backends (behind one gateway or
-    /// ECMP). The default is public and causes a warning: anyone who knows the seed can aim flows
-    /// at one bucket of the flow table. Create your own with `head -c 12 /dev/urandom | base64`.
-    /// `generate`, for a single appliance, creates one at the first start and keeps it in
-    /// `control.state`. The data plane and slowpath do not start with a region of another seed.
-    /// `weir status` shows its fingerprint.
+    /// ECMP), as must `maglev_size` and `region.max_scopes`. The default is public and causes a
+    /// warning: anyone who knows the seed can aim flows at one bucket of the flow table. Create
+    /// your own with `head -c 12 /dev/urandom | base64`. `generate`, for a single appliance,
+    /// creates one at the first start and keeps it in `control.state`. The data plane and slowpath
+    /// do not start with a region of another seed. `weir status` shows its fingerprint.
     pub seed: String,
     /// Maglev slots of services without `table_size`: 251, 509, 1021, 2039, 4093, 8191, 16381,
     /// 32749, 65521 or 131071. More slots distribute more evenly and take more memory.

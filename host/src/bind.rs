@@ -6,8 +6,8 @@
 //! file.
 //!
 //! A device is never taken from the kernel while an ssh session or the default route depends on it,
-//! unless forced. Its previous driver and override are recorded, so that [`plan_unbind`] restores
-//! them.
+//! or while its interface is in another network namespace, unless forced. Its previous driver and
+//! override are recorded, so that [`plan_unbind`] restores them.
 
 mod apply;
 mod candidate;

@@ -102,7 +102,8 @@ counters! {
         KernelLost "kernel_lost_packets" "Packets lost between Weir and the kernel: counted in to_kernel_packets but dropped by the kernel's interface, or read from it without a free buffer or ring slot, and not counted in from_kernel_packets.",
     }
 
-    /// Packets by verdict; each packet has exactly one.
+    /// Packets by verdict. Counted as `Drop` as well: packets that an ICMP error answers, and with
+    /// DPDK those that the NIC or the ring to the kernel does not accept.
     VerdictCounter at most VERDICT_COUNTERS {
         Return "return" "Returned to the gateway unchanged.",
         Tunnel "tunnel" "Sent to a backend in a tunnel, including health probes.",

@@ -46,7 +46,8 @@ pub enum NicState {
     Running = 1,
     /// The driver is resetting the NIC.
     Resetting = 2,
-    /// The NIC is gone; the data plane opens it again when it returns.
+    /// The NIC is gone. With DPDK, the data plane opens it again when it returns; with XDP, the
+    /// loader must be restarted.
     Removed = 3,
 }
 

@@ -197,9 +197,10 @@ export const GROUPS = [
         severity: 'page',
         expr: 'weir_lcore_generation_lag > 0',
         for: '1m',
-        summary: 'Lcore {{ $labels.lcore }} of {{ $labels.instance }} serves outdated tables',
+        summary: 'Lcore {{ $labels.lcore }} of {{ $labels.instance }} does not acknowledge tables',
         description:
-          'It is {{ $value }} generations behind: changes of services and backends have no effect.',
+          'It is {{ $value }} generations behind. With plane dpdk, changes of services and' +
+          ' backends do not reach its packets.',
         fires: [constant('weir_lcore_generation_lag', { lcore: '0' }, 3)],
         quiet: [s('weir_lcore_generation_lag', { lcore: '0' }, '0 1 0 0 2 0 0 1 0x50')],
       },
@@ -209,7 +210,9 @@ export const GROUPS = [
         expr: 'weir_nic_state{state=~"resetting|removed"} == 1',
         for: '1m',
         summary: 'The {{ $labels.arm }} NIC of {{ $labels.instance }} is {{ $labels.state }}',
-        description: 'Packets of this arm are dropped as nic_unavailable until it is back.',
+        description:
+          'With plane dpdk, packets that should leave through this arm are dropped as' +
+          ' nic_unavailable until it is back.',
         fires: [constant('weir_nic_state', { arm: 'egress', state: 'removed' }, 1)],
         quiet: [
           constant('weir_nic_state', { arm: 'egress', state: 'removed' }, 0),
@@ -536,8 +539,10 @@ export const GROUPS = [
         severity: 'ticket',
         expr: 'weir_services_file_rejected == 1',
         for: '5m',
-        summary: '{{ $labels.instance }} rejects its services file',
-        description: 'The previous content stays in force: changes have no effect.',
+        summary: '{{ $labels.instance }} does not apply its services file',
+        description:
+          'The file is rejected or held, or the disk of control.state does not respond. The' +
+          ' previous content stays in force: changes have no effect.',
         ...flag('weir_services_file_rejected', {}, 1),
       },
       {
@@ -712,7 +717,10 @@ export const GROUPS = [
           ' weir_cloud_phase{phase=~"following|leaving|over"} == 1',
         for: '5m',
         summary: '{{ $labels.instance }} gets no traffic from its cloud',
-        description: 'It is able to serve, but not registered, or reported unhealthy by the cloud.',
+        description:
+          'It is able to serve, but not registered, or AWS does not report it as healthy. At' +
+          ' Azure, it is not in all pools, is Down in one, or its tunnels differ from those of a' +
+          ' pool.',
         fires: [
           constant('weir_ready', {}, 0),
           constant('weir_able', {}, 1),

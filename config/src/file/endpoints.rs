@@ -113,9 +113,10 @@ pub struct Control {
     /// is used if the machine has that group; any other group must exist. Empty: root and the user
     /// as which slowpath runs.
     pub group: String,
-    /// Group whose members have the role `operate` on the socket: they read, and drain, trace, set
-    /// the log level, confirm removals and decide on private endpoint connections, but change no
-    /// configuration. The file system of `socket` must support POSIX ACLs. Empty: no such group.
+    /// Group whose members have the role `operate` on the socket: they read, and drain, trace,
+    /// capture, set the log level, confirm removals and decide on private endpoint connections, but
+    /// change no configuration. The file system of `socket` must support POSIX ACLs. Empty: no such
+    /// group.
     pub operate_group: String,
     /// Group whose members have the role `read` on the socket. As for `operate_group`.
     pub read_group: String,

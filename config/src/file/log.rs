@@ -15,8 +15,8 @@ pub struct Log {
     pub format: LogFormat,
     /// Level `error`, `warn`, `info`, `debug`, `trace` or `off`, and levels of modules after it:
     /// `info,bgp=debug`; `bgp=debug` means the same. Lines of the audit log are always written.
-    /// `weir log level` changes the level of slowpath until it ends, or for a given time. The
-    /// variable `WEIR_LOG` overrides this key.
+    /// The variable `WEIR_LOG` overrides this key. `weir log level` overrides both in slowpath,
+    /// until it ends or for a given time.
     pub level: String,
     /// Maximum number of lines per event and subject (peer, service and others) in 10 seconds,
     /// above level `debug`; the others are counted. 0: no limit.

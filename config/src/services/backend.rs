@@ -52,8 +52,8 @@ pub struct BackendSpec {
     /// the tunnel, or without a tunnel from a backend that replies directly and has a route for the
     /// address to this machine. With `health`, the address is added to `lo` while a backend uses
     /// it, unless an interface has it already. With `plane = "xdp"` replies arrive on the NIC with
-    /// the frontend's source address, which the kernel must accept: set `rp_filter` to 0, or to 2
-    /// with any route to it.
+    /// the frontend's source address, which the kernel must accept: the larger `rp_filter` of `all`
+    /// and of the NIC's interface must be 0, or 2 with any route to it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional_address")]
     #[schemars(with = "Option<String>")]
     pub probe: Option<IpAddr>,

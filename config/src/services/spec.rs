@@ -102,8 +102,9 @@ pub struct ServiceSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub failed_tcp: FailedTcp,
     /// Send TCP and UDP flows to a proxy on this machine, at the address of the arm on which they
-    /// arrive, with the client's own source address. With `plane = "xdp"` set `rp_filter` of that
-    /// arm's interface to 0 or 2, and bind UDP proxies to the arm's address.
+    /// arrive, with the client's own source address. With `plane = "xdp"`, the larger `rp_filter`
+    /// of `all` and of that arm's interface must be 0 or 2, and UDP proxies must be bound to the
+    /// arm's address.
     #[serde(skip_serializing_if = "is_default")]
     pub proxy_redirect: Option<Arc<ProxyRedirect>>,
     /// Client addresses that may use the service; none for no restriction.

@@ -19,8 +19,9 @@ use crate::nic::{Inventory, Location, Nic, UsedBy};
 pub struct BindOptions {
     /// The driver; the best usable one if not given.
     pub driver: Option<UserDriver>,
-    /// Whether to bind also devices that a default route or an ssh session depends on, and devices
-    /// for which Weir knows no driver of DPDK.
+    /// Whether to bind also devices that a default route or an ssh session depends on, devices
+    /// whose interface is in another network namespace, and devices for which Weir knows no driver
+    /// of DPDK.
     pub force: bool,
     /// The version of DPDK that will use the devices, if known.
     pub dpdk: Option<Version>,

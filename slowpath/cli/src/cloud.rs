@@ -39,11 +39,13 @@ pub enum CloudCommand {
     Doctor,
     /// AWS: run a command on another instance over SSM, and exit with its exit code
     ///
-    /// Exit code 255 if it could not be run, or ended without an exit code.
+    /// Exit code 255 if AWS did not run the command, or did not report its end in time or its exit
+    /// code; 2 if the region is not known.
     Exec(remote::ExecArgs),
     /// AWS: wait for a condition
     ///
-    /// Exit code 0 when it is met, 1 after the timeout.
+    /// Exit code 0 when it is met, 1 after the timeout, 2 at once for errors such as a missing
+    /// permission.
     #[command(subcommand)]
     Wait(remote::WaitCommand),
 }

@@ -97,7 +97,8 @@ fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
     {
         if captured < len {
             return Err(format!(
-                "packet {} is truncated to {captured} of {len} bytes; capture whole packets (-s 0)",
+                "packet {} is truncated to {captured} of {len} bytes; capture whole packets with \
+                 `tcpdump -s 0` (`weir capture` records at most 256 bytes of each)",
                 frames.len() + 1
             ));
         }

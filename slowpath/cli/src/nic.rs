@@ -45,9 +45,9 @@ pub enum NicCommand {
     Plan(PlanArgs),
     /// Bind NICs for DPDK (root)
     ///
-    /// Without --force, the NIC of an ssh session or of the default route is rejected. NICs that
-    /// DPDK drives beside the kernel (MANA, mlx5) stay with the kernel. If one device is rejected,
-    /// none is bound.
+    /// Without --force, the NIC of an ssh session, of the default route or of another network
+    /// namespace is rejected. NICs that DPDK drives beside the kernel (MANA, mlx5) stay with the
+    /// kernel. If one device is rejected, none is bound.
     Bind(BindArgs),
     /// Return NICs to the kernel (root)
     Unbind(UnbindArgs),
@@ -101,8 +101,8 @@ struct DriverChoice {
     /// Driver: vfio-pci, igb_uio, uio_pci_generic or uio_hv_generic [default: the best usable one]
     #[arg(long)]
     driver: Option<UserDriver>,
-    /// Bind even a NIC that carries an ssh session or the default route, or that no known driver of
-    /// DPDK accepts
+    /// Bind even a NIC that carries an ssh session or the default route, whose interface is in
+    /// another network namespace, or that no known driver of DPDK accepts
     #[arg(long)]
     force: bool,
 }

@@ -31,6 +31,9 @@ pub enum PlsCommand {
     /// Reject a connection; its endpoint must be recreated before it can request one again
     Reject(ConnectionArgs),
     /// Pause reconciliation of a private link until `weir pls resume`, or until a time
+    ///
+    /// Changes only objects of source api (`weir apply`, HTTP API). For others, set `paused` where
+    /// they are written.
     Pause {
         /// Name of the private link
         name: String,
@@ -39,6 +42,9 @@ pub enum PlsCommand {
         until: Option<String>,
     },
     /// Resume reconciliation of a paused private link
+    ///
+    /// Changes only objects of source api (`weir apply`, HTTP API). For others, remove `paused`
+    /// where they are written.
     Resume {
         /// Name of the private link
         name: String,

@@ -46,8 +46,8 @@ pub enum TokenCommand {
     /// Create a token, print it once, and add its hash to api.tokens_file
     ///
     /// Roles: metrics reads the metrics; read reads everything but tokens and the audit log;
-    /// operate also drains, traces, sets the log level, confirms removals and decides on private
-    /// endpoint connections; admin changes configuration. Each includes those before it.
+    /// operate also drains, traces, captures, sets the log level, confirms removals and decides on
+    /// private endpoint connections; admin changes configuration. Each includes those before it.
     Create {
         /// Name of the token, as it is in the audit log
         #[arg(value_parser = parse_name)]

@@ -228,7 +228,8 @@ metrics! {
          kernel's interface, or read from it without a free buffer or ring slot, and not counted \
          as from_kernel.";
     VERDICTS Counter "weir_verdicts" ["verdict"] Always
-        "Packets by verdict; each packet has exactly one.";
+        "Packets by verdict. Counted as drop as well: packets that an ICMP error answers, and with \
+         plane dpdk those that the NIC or the queue to the kernel does not accept.";
     DROPS Counter "weir_drops" ["arm", "reason"] Always
         "Packets dropped, by arm and reason; `weir drops` explains the reasons.";
 
@@ -286,7 +287,7 @@ metrics! {
         "NAT ports in use: of all backends (total), and of the backend that uses the most \
          (highest_backend). With many backends, each scrape reads a part of them. A backend's new \
          flows are dropped as nat_ports_exhausted when all its ports are in use: add \
-         nat.addresses.";
+         nat.addresses, for which region.nat_maps must suffice.";
     NAT_PORTS_CAPACITY Gauge "weir_nat_ports_capacity" ["scope"] Always
         "NAT ports that exist, by the scopes of weir_nat_ports.";
     NEXT_HOPS Gauge "weir_next_hops" ["state"] Always
@@ -296,8 +297,8 @@ metrics! {
         "Time of changes by stage: validate, store (on disk), compile (into the region), commit, \
          acknowledged (from the commit until all lcores serve it).";
     FILE_REJECTED Gauge "weir_services_file_rejected" [] Always
-        "1 while the services file is rejected and its previous content stays in force; `weir \
-         status` shows the error.";
+        "1 while the services file is rejected or held, or the disk of control.state does not \
+         respond, and the previous content stays in force; `weir status` shows the error.";
     SOURCE_LISTED Gauge "weir_source_list_timestamp_seconds" ["source"] Always
         "Time at which a source last gave a complete list to this slowpath, in seconds since \
          1970; of a source that has given none since slowpath started, the time of the start.";

@@ -175,7 +175,7 @@ pub struct Sample<S, B> {
     pub backends: Vec<(B, Counts<3>)>,
     /// Packets dropped by arm and reason, as indexes.
     pub drops: Vec<((u8, usize), [u64; 1])>,
-    /// Share of busy iterations by lcore.
+    /// Share of time in iterations with packets, by lcore.
     pub busy: Vec<(u32, f64)>,
 }
 
@@ -216,7 +216,7 @@ pub struct History<S, B> {
     pub backends: RateTable<B, 3>,
     /// Drops per second by arm and reason.
     pub drops: RateTable<(u8, usize), 1>,
-    /// Share of busy iterations by lcore.
+    /// Share of time in iterations with packets, by lcore.
     pub busy: HashMap<u32, Ring>,
 }
 

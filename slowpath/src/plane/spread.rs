@@ -70,10 +70,10 @@ pub fn findings(lcores: &[Lcore], nics: &[NicReport]) -> Vec<String> {
         (queues > 1.0 && most * queues >= 2.0).then(|| {
             format!(
                 "lcore {lcore} receives {:.0} % of the packets of {}, at least twice its share of \
-                 {:.0} %: the NIC spreads packets by their outer addresses and ports, and most of \
-                 them come from one gateway node with one source port; more lcores do not help: \
-                 add appliances behind the gateway, let it vary the outer source port, or use a \
-                 NIC that hashes inner headers",
+                 {:.0} %: the NIC spreads packets by their outer addresses and ports, which vary \
+                 too little, for example with one gateway node and one source port, or with a few \
+                 large flows; more lcores do not help: add appliances behind the gateway, let it \
+                 vary the outer source port, or use a NIC that hashes inner headers",
                 most * 100.0,
                 nic.arm,
                 100.0 / queues

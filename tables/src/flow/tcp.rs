@@ -47,8 +47,9 @@ pub enum TcpState {
     /// Both sides sent FIN (the initiator alone if replies bypass this appliance), or the
     /// connection was reset before it was established.
     Closed,
-    /// An RST arrived, which may be spoofed: handled as established, but evicted first if space is
-    /// short. The next segment of the RST's apparent sender reverts it.
+    /// An RST arrived, which may be spoofed: handled as established, but evicted if space is short:
+    /// from the flow table only if no unconfirmed flow is found, from a NAT port like an
+    /// unconfirmed one. The next segment of the RST's apparent sender reverts it.
     Reset,
     /// A SYN of the initiator reopened a closing or closed connection, which is embryonic again.
     /// Only [`Flows::note`] returns this state, for the SYN.

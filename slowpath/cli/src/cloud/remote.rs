@@ -21,7 +21,8 @@ use super::account::{account, block_on};
 
 /// Timeout of a single request to AWS.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Exit code if the command could not be run or returned no exit code; ssh uses the same.
+/// Exit code if AWS did not run the command, or did not report its end in time or its exit code;
+/// ssh uses the same.
 const NOT_RUN: u8 = 255;
 
 /// Arguments of `weir cloud exec`.

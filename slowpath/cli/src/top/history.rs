@@ -103,7 +103,7 @@ pub struct Totals {
     pub new_flows: Series,
     /// Drops per second.
     pub drops: Series,
-    /// Mean share of poll iterations that found packets, 0 to 1.
+    /// Mean share of the lcores' time in poll iterations with packets, 0 to 1.
     pub busy: Series,
 }
 

@@ -164,7 +164,7 @@ pub fn one(data: &Data, id: u32) -> Content {
     content.line("state", state, role);
     let series = data.tracks.lcore_series(id);
     let values = series.map(|series| series.last(HISTORY)).unwrap_or_default();
-    let text = format!("{:.0} % of the poll iterations found packets", lcore.busy * 100.0);
+    let text = format!("{:.0} % of the time, the poll loop had packets", lcore.busy * 100.0);
     content.line_with_values("busy", text, Role::Plain, values);
     let committed = data.sample.status.generation;
     let text = format!("{} of {committed}", lcore.acknowledged);

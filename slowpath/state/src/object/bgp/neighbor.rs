@@ -151,7 +151,8 @@ fn default_families() -> Vec<FamilySpec> {
 }
 
 /// Location of a TCP-MD5 or TCP-AO key, which is never part of the object itself: a file below the
-/// directory `bgp.secrets` of the configuration. A neighbor whose key cannot be read has no
+/// directory `bgp.secrets` of the configuration. A neighbor whose key cannot be read keeps a
+/// session whose keys were read from the same locations, with these keys; otherwise it has no
 /// session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
