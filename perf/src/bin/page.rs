@@ -45,7 +45,14 @@ struct Args {
 fn main() -> io::Result<()> {
     println!(
         "{:>9}{:>14}{:>14}{:>7}{:>11}{:>11}{:>11}{:>11}{:>7}",
-        "services", "idle, no API", "idle, API", "ratio", "refresh", "refresh", "refresh", "scrape",
+        "services",
+        "idle, no API",
+        "idle, API",
+        "ratio",
+        "refresh",
+        "refresh",
+        "refresh",
+        "scrape",
         "ratio"
     );
     println!(
@@ -102,7 +109,7 @@ impl Slowpath {
         fs::write(&tokens, format!("page read {TOKEN_SHA256}\n"))?;
         fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600))?;
         let config = folder.join("weir.toml");
-        fs::write(&config, configuration(&folder, has_api.then_some(api), metrics))?;
+        fs::write(&config, configuration(&folder, services, has_api.then_some(api), metrics))?;
         let program = std::env::current_exe()?.with_file_name("slowpath");
         let child = Command::new(&program)
             .arg("--config")
@@ -120,7 +127,7 @@ impl Slowpath {
 
     /// Waits until the metrics report that number of available services.
     fn wait_for(&mut self, services: u32) -> io::Result<()> {
-        let expected = format!("\nweir_services{{state=\"available\"}} {services}\n");
+        let expected = format!("\nweir_services{{state=\"available\"}} {services}.0\n");
         let begun = Instant::now();
         while begun.elapsed() < START_LIMIT {
             if let Some(status) = self.child.try_wait()? {
@@ -134,7 +141,11 @@ impl Slowpath {
             }
             sleep(Duration::from_millis(100));
         }
-        Err(io::Error::other(format!("slowpath has no {services} services after {START_LIMIT:?}")))
+        let log = fs::read_to_string(self.folder.join("log"))?;
+        let end = log.len().saturating_sub(2_000);
+        let end = log.get(end..).unwrap_or(&log);
+        let text = format!("slowpath has not {services} services after {START_LIMIT:?}:\n{end}");
+        Err(io::Error::other(text))
     }
 
     /// Returns the CPU time of slowpath without requests, in milliseconds per second.
@@ -227,7 +238,7 @@ fn services_file(services: u32) -> String {
     text
 }
 
-fn configuration(folder: &Path, api: Option<u16>, metrics: u16) -> String {
+fn configuration(folder: &Path, services: u32, api: Option<u16>, metrics: u16) -> String {
     let d = folder.display();
     let api = api.map_or_else(String::new, |port| {
         format!("[api]\nlisten = \"127.0.0.1:{port}\"\ntokens_file = \"{d}/tokens\"\n")
@@ -242,6 +253,10 @@ lcores = [1]
 [region]
 path = "{d}/region/file"
 max_flows = 65536
+max_services = {services}
+max_frontends = {services}
+max_backends = {services}
+nat_maps = {services}
 [ingress]
 device = "net_null0"
 address = ["10.97.1.10/24"]
