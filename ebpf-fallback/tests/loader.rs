@@ -247,6 +247,27 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
     drop(peer);
 }
 
+#[test]
+fn a_restart_keeps_generic_mode_until_the_programs_are_detached() {
+    let fixture = Fixture::new("mode");
+    fixture.start(&[]).end("-TERM");
+    let first = attached_program("eg0").unwrap();
+    assert_eq!(first.0, "xdpgeneric");
+    // From now on native mode would be preferred.
+    let peer = attach_foreign_program("eg1");
+    fixture.start(&[]).end("-TERM");
+    let second = attached_program("eg0").unwrap();
+    assert!(second.0 == first.0 && second.1 != first.1, "{second:?} for {first:?}");
+    let log = fixture.log();
+    assert!(log.contains("eg0: stays in generic mode; to try native mode"), "{log}");
+    assert!(!log.contains("reattached"), "{log}");
+    let (succeeded, message) = fixture.run_to_end(&["--detach"]);
+    assert!(succeeded, "{message}");
+    fixture.start(&[]).end("-TERM");
+    assert_eq!(attached_program("eg0").unwrap().0, "xdp");
+    drop(peer);
+}
+
 fn mac_of(interface: &str) -> [u8; 6] {
     let output = ip(&format!("link show dev {interface}"));
     let mut fields = output.split_whitespace();
