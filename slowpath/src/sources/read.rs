@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use config::checked::Config;
 use config::yaml::{self, Documents};
+use serde_json::Value;
 use state::name::Source;
 use state::object::{ChangeError, Key, Object};
 use state::{kubernetes, services};
@@ -123,11 +124,17 @@ fn is_kubernetes(name: &str, text: &str) -> bool {
         && first().is_some_and(|document| document.value["apiVersion"].is_string())
 }
 
-/// Returns whether a file has objects in the form of the API, with `kind`, `name` and `spec`, as
-/// `weir get --output yaml` prints them: its first document has a `kind`.
+/// Returns whether a file has objects in the form of the API, with `kind`, `name` and `spec`, each
+/// in a document or all in a list, as `weir get --output yaml` prints them.
 fn is_api_objects(name: &str, text: &str) -> bool {
-    let first = || Documents::new(text).find_map(|document| document.ok());
-    !name.ends_with(".toml") && first().is_some_and(|document| document.value["kind"].is_string())
+    let values = || Documents::new(text).filter_map(|document| Some(document.ok()?.value));
+    let first = || values().find(|value| !value.is_null());
+    let is_object = |value: &Value| value["kind"].is_string();
+    !name.ends_with(".toml")
+        && first().is_some_and(|value| match &value {
+            Value::Array(list) => list.first().is_some_and(is_object),
+            value => is_object(value),
+        })
 }
 
 /// Parses a file of objects in the form of the API.
@@ -138,16 +145,23 @@ fn parse_api_objects(name: &str, text: &str) -> Result<Vec<(String, Object)>, St
             let line = yaml::line(text, error.at);
             format!("{name}:{line}: invalid YAML: {error}")
         })?;
-        if document.value.is_null() {
-            continue;
+        let values = match document.value {
+            Value::Null => Vec::new(),
+            Value::Array(list) => {
+                let path = |(at, value)| (format!("[{at}]."), value);
+                list.into_iter().enumerate().map(path).collect()
+            }
+            value => vec![(String::new(), value)],
+        };
+        for (path, value) in values {
+            let mut object =
+                Object::from_json(&value).and_then(check_writable).map_err(|error| {
+                    let line = yaml::line_of(text, number, &format!("{path}{}", error.field));
+                    format!("{name}:{line}: {error}")
+                })?;
+            object.source = file_source();
+            all.push((name.to_owned(), object));
         }
-        let mut object =
-            Object::from_json(&document.value).and_then(check_writable).map_err(|error| {
-                let line = yaml::line_of(text, number, &error.field);
-                format!("{name}:{line}: {error}")
-            })?;
-        object.source = file_source();
-        all.push((name.to_owned(), object));
     }
     Ok(all)
 }

@@ -185,6 +185,13 @@ fn api_objects_are_accepted_or_rejected_by_file_line_and_field() {
         let error = folder.read().unwrap_err();
         parts.iter().for_each(|part| assert!(error.contains(part), "{part}: {error}"));
     }
+    // A list, as `weir get` prints it.
+    let list = |text: &str| format!("- {}", text.trim_end().replace('\n', "\n  "));
+    folder.write("link.yaml", &format!("{}\n", list(link)));
+    assert_eq!(folder.read().unwrap().len(), 3);
+    folder.write("link.yaml", &list(&link.replace("westeurope", "West Europe")));
+    let error = folder.read().unwrap_err();
+    assert!(error.contains("link.yaml:6: ") && error.contains("spec.location"), "{error}");
     folder.write("link.yaml", link);
     folder.write("other.yaml", link);
     let error = folder.read().unwrap_err();
