@@ -3,7 +3,9 @@
 # if nothing is missing, so other commands call it first.
 set -euo pipefail
 
-if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
+settings=$(dirname "${BASH_SOURCE[0]}")/../.cargo/config.toml
+if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo &&
+  grep -q '^[^#]*target-cpu=x86-64-v3' "$settings"; then
   echo "setup: no AVX2: Weir is built for x86-64-v3 (2013 or later); for an older processor" >&2
   echo "  set target-cpu in .cargo/config.toml to x86-64-v2" >&2
   exit 1

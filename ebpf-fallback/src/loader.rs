@@ -155,7 +155,8 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     opened.notes.iter().for_each(|note| log(note));
     let region = opened.region;
     let cpus = online_cpus(&region)?;
-    let choices = select_modes(config, &nics, cpus.len() as u32)?;
+    let mut choices = select_modes(config, &nics, cpus.len() as u32)?;
+    keep_generic(&nics, &mut choices);
     let claim = region.claim(Role::Fastpath)?;
     let location = locate_region(config)?;
     let links = Links::new(location.links().unwrap_or_default());
@@ -304,6 +305,32 @@ fn find_nics(config: &Config, kernel: &mut Kernel) -> Result<Vec<Nic>, LoadError
         Ok(nic)
     });
     nics.collect()
+}
+
+/// While the programs run in generic mode on all arms that have one, selects it for all, unless the
+/// configuration forces native mode.
+///
+/// A change of the mode loses packets, and a driver may reject native mode each time that a loader
+/// starts. Arms in different modes are not kept, because native XDP cannot redirect frames to an
+/// interface without a native program.
+fn keep_generic(nics: &[Nic], choices: &mut [Choice]) {
+    let mut attached = nics.iter().filter_map(|nic| nic.attached).peekable();
+    let are_generic =
+        attached.peek().is_some() && attached.all(|(mode, _)| mode == Some(xdp::Mode::Generic));
+    let may_be_generic = choices.iter().all(|choice| choice.modes.contains(&xdp::Mode::Generic));
+    if !are_generic || !may_be_generic {
+        return;
+    }
+    for (nic, choice) in nics.iter().zip(choices) {
+        if choice.modes != [xdp::Mode::Generic] {
+            let note = format!(
+                "{}: stays in generic mode; for native mode, which the driver may support, set \
+                 fastpath.attach = \"native\"",
+                nic.name
+            );
+            *choice = Choice { modes: vec![xdp::Mode::Generic], notes: vec![note] };
+        }
+    }
 }
 
 /// Selects the attach modes for each arm's interface.

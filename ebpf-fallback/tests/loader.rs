@@ -250,22 +250,29 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
 #[test]
 fn a_restart_keeps_generic_mode_until_the_programs_are_detached() {
     let fixture = Fixture::new("mode");
+    let modes = || ["in0", "eg0"].map(|name| attached_program(name).unwrap().0);
     fixture.start(&[]).end("-TERM");
-    let first = attached_program("eg0").unwrap();
-    assert_eq!(first.0, "xdpgeneric");
-    // From now on native mode would be preferred.
+    assert_eq!(modes(), ["xdpgeneric"; 2]);
+    let first = attached_program("eg0").unwrap().1;
+    // From now on native mode is possible and preferred.
+    let peers = ["in1", "eg1"].map(attach_foreign_program);
+    fixture.start(&[]).end("-TERM");
+    assert_eq!(modes(), ["xdpgeneric"; 2]);
+    assert_ne!(attached_program("eg0").unwrap().1, first);
+    let log = fixture.log();
+    assert!(log.contains("eg0: stays in generic mode") && !log.contains("reattached"), "{log}");
+    // A new interface gets the mode of the other one.
+    ip("link delete eg0");
+    ip("link add eg0 mtu 9001 type veth peer name eg1 mtu 9001");
+    ip("link set eg1 up");
     let peer = attach_foreign_program("eg1");
     fixture.start(&[]).end("-TERM");
-    let second = attached_program("eg0").unwrap();
-    assert!(second.0 == first.0 && second.1 != first.1, "{second:?} for {first:?}");
-    let log = fixture.log();
-    assert!(log.contains("eg0: stays in generic mode; to try native mode"), "{log}");
-    assert!(!log.contains("reattached"), "{log}");
+    assert_eq!(modes(), ["xdpgeneric"; 2]);
     let (succeeded, message) = fixture.run_to_end(&["--detach"]);
     assert!(succeeded, "{message}");
     fixture.start(&[]).end("-TERM");
-    assert_eq!(attached_program("eg0").unwrap().0, "xdp");
-    drop(peer);
+    assert_eq!(modes(), ["xdp"; 2]);
+    drop((peers, peer));
 }
 
 fn mac_of(interface: &str) -> [u8; 6] {

@@ -11,6 +11,7 @@ mod planes {
     pub mod xdp;
 }
 
+use ebpf_fallback::program::STAGES;
 use fastpath::capture::Taps;
 use packet::addr::Addr;
 use packet::ip::TCP;
@@ -26,12 +27,18 @@ use tables::capture::{
     REPLY, REQUEST, RecordHead,
 };
 use tables::capture_file::{CaptureFile, CaptureReader, CaptureWatch};
+use tables::command::TraceFilter;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use tables::record::NONE;
 use tables::region::{RegionLocation, monotonic_ns};
-use tests::cases::addresses::{CLIENT, FRONTEND};
+use tests::cases::addresses::{
+    BACKEND, CLIENT, EGRESS, FRONTEND, INGRESS, OUR_NAT, from_backend, from_gateway, request,
+    response, syn, syn_ack,
+};
+use tests::cases::setups::aws_nat;
 use tests::cases::{self, Act, Change, Counts, Exit, Plane, Setup, Wire};
+use tests::frames::{Ip, flags, tcp};
 use tests::lab::netns::Netns;
 
 /// Number of bytes that the first capture copies of each frame.
@@ -352,6 +359,69 @@ fn both_planes_record_the_same_packets_with_filters_that_most_packets_do_not_mat
         assert!(0 < captured && captured < packets.len(), "{captured} of {}", packets.len());
         assert_same(with_xdp, in_memory);
     }
+    Ok(())
+}
+
+/// With the first stage removed, only packets on the fast paths pass: those that no capture and no
+/// trace matches.
+#[test]
+fn xdp_forwards_packets_that_neither_a_capture_nor_a_trace_matches_on_the_fast_paths()
+-> Result<(), Box<dyn Error>> {
+    let namespace = namespace_for_xdp("fast-xdp")?;
+    namespace.run(|| {
+        let mut xdp = Xdp::new();
+        xdp.load(&aws_nat());
+        let sent = xdp.send(INGRESS, &from_gateway(1, syn()).bytes());
+        // The source port is the first field after the headers of Ethernet and IPv4.
+        let nat_port = u16::from_be_bytes([sent[0].1[34], sent[0].1[35]]);
+        let to_us =
+            |ip: Ip| from_backend(11, ip.from(BACKEND).to(OUR_NAT).to_port(nat_port)).bytes();
+        let unmatched = tcp(CLIENT, "203.0.113.99:80", flags::PSH | flags::ACK);
+        let usual = [
+            (INGRESS, from_gateway(1, request()).bytes()),
+            (EGRESS, to_us(response())),
+            (INGRESS, from_gateway(1, unmatched).bytes()),
+        ];
+        xdp.send(EGRESS, &to_us(syn_ack()));
+        for (arm, frame) in &usual {
+            assert_eq!(xdp.send(*arm, frame).len(), 1, "known to the caches of headers and flows");
+        }
+        let first_stage = STAGES.iter().position(|stage| *stage == "outer").expect("a stage");
+        xdp.program().remove_stage(first_stage).expect("a stage");
+        let mut passed = |capture: Option<CaptureFilter>, trace: TraceFilter| {
+            let captures = [capture.as_ref(), None];
+            xdp.program().set_captures(captures, u64::MAX).expect("maps for captures");
+            xdp.program().set_trace(&trace).expect("maps for the trace");
+            usual.each_ref().map(|(arm, frame)| xdp.send(*arm, frame).len() == 1)
+        };
+        let (of, any) = (CaptureFilter::default(), TraceFilter::default());
+        let other = only("192.0.2.1:1");
+        for (filter, expected) in [
+            (CaptureFilter { client: other, ..of }, [true; 3]),
+            (CaptureFilter { reason: DropReason::NoBackend as u8, ..of }, [true; 3]),
+            (CaptureFilter { reason: DropReason::NoHeadroom as u8, ..of }, [false; 3]),
+            (CaptureFilter { client: only(CLIENT), ..of }, [false; 3]),
+            (CaptureFilter { frontend: only(FRONTEND), ..of }, [false, false, true]),
+            (CaptureFilter { direction: REPLY, ..of }, [true, false, true]),
+            (CaptureFilter { arm: INGRESS, ..of }, [false, true, false]),
+        ] {
+            assert_eq!(passed(Some(filter), any), expected, "{filter:?}");
+        }
+        let address = |text: &str| {
+            let parsed: SocketAddr = text.parse().expect("an address");
+            Some(Addr::from(parsed.ip()))
+        };
+        let traced = TraceFilter { count: 100, ..any };
+        for (filter, expected) in [
+            (TraceFilter { src: address("192.0.2.1:1"), ..traced }, [true; 3]),
+            (TraceFilter { src: address(CLIENT), ..traced }, [false, true, false]),
+            (TraceFilter { src: address(BACKEND), ..traced }, [true, false, true]),
+            (TraceFilter { dst: address(FRONTEND), ..traced }, [false, true, true]),
+        ] {
+            assert_eq!(passed(None, filter), expected, "{filter:?}");
+        }
+        assert_eq!(passed(None, any), [true; 3]);
+    })?;
     Ok(())
 }
 

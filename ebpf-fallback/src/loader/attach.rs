@@ -84,18 +84,7 @@ impl Links {
             if own_id != Some(id) {
                 return Err(foreign_program_error(nic, id));
             }
-            // Also in a mode that is not preferred: a change of the mode loses packets, and the kernel
-            // may reject the preferred one each time.
-            if let (Some(link), Some(mode)) = (pinned, mode.filter(|m| choice.modes.contains(m))) {
-                if choice.modes[0] != mode {
-                    notes.push(format!(
-                        "{}: stays in {} mode; to try {} mode, type `ebpf-fallback --detach` while \
-                         the loader is stopped, and start it again",
-                        nic.name,
-                        mode.as_str(),
-                        choice.modes[0].as_str()
-                    ));
-                }
+            if let (Some(link), Some(mode)) = (pinned, mode.filter(|m| choice.modes[0] == *m)) {
                 let link = XdpLink::try_from(link).map_err(|e| failed("open", &e))?;
                 program.attach_to_link(link).map_err(|e| failed("update", &e))?;
                 return Ok((mode, notes));

@@ -1,8 +1,8 @@
 //! Captures and traces of usual packets, which the fast paths would forward without the stages.
 //!
-//! While a capture or a trace is on, a fast path asks [`is_observed`] or [`is_reply_observed`] before it changes a packet,
-//! and forwards only a packet that neither matches. [`run_observed`] passes all others to the
-//! stages.
+//! While a capture or a trace is on, a fast path asks [`is_observed`] or [`is_reply_observed`]
+//! before it changes a packet, and forwards only a packet that neither matches. [`run_observed`]
+//! passes all others to the stages.
 
 use crate::capture;
 use crate::frame::length;
@@ -132,7 +132,7 @@ pub fn run_observed(
     rx: &RxInfo,
     next: u32,
 ) -> u32 {
-    if !config.observes() {
+    if !config.observes() || part_is_on() == CONTINUE {
         return run_untraced(ctx, next);
     }
     pkt.init(rx);
@@ -140,6 +140,16 @@ pub fn run_observed(
     part_begin_trace();
     part_begin_capture(ctx);
     run_untraced(ctx, OUTER)
+}
+
+/// Returns [`CONTINUE`] if the lease of the capture has ended and no packets remain to be traced:
+/// the configuration still names them if nobody has ended them.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_is_on() -> u32 {
+    let Some(config) = runtime_config() else { return CONTINUE };
+    let is_on = capture::is_on(config.captures) || config.traced != 0 && trace::is_on();
+    if is_on { FINISH } else { CONTINUE }
 }
 
 /// Begins the trace of a packet whose state was reset, and removes what a filter examines of the

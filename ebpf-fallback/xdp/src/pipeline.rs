@@ -114,12 +114,12 @@ pub fn weir(ctx: XdpContext) -> u32 {
             }
         }
     }
-    if next == OUTER && config.observes() {
-        return run_observed(ctx, pkt, config, &rx, OUTER);
-    }
     pkt.init(&rx);
     pkt.rx_len = length(ctx);
-    run_untraced(ctx, next)
+    match next {
+        OUTER => run_observed(ctx, pkt, config, &rx, OUTER),
+        usual => run_untraced(ctx, usual),
+    }
 }
 
 /// Returns the stage for the apparent format of a frame: [`CONTINUE`] for a gateway's GENEVE with

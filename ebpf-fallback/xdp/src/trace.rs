@@ -1,8 +1,8 @@
 //! Traces: sampled packets are followed stage by stage, as in the fastpath.
 //!
-//! While a trace is on, packets that match its filter take the stages instead of the fast paths, and
-//! `run_stage` enters the stage `trace` before each of them. It applies the filter again when the
-//! inner packet is known, and reports the state of packets that match.
+//! While a trace is on, packets that match its filter take the stages instead of the fast paths,
+//! and `run_stage` enters the stage `trace` before each of them. It applies the filter again when
+//! the inner packet is known, and reports the state of packets that match.
 
 use crate::capture::{CAPTURED, NO_WAKEUP, next_packet};
 use crate::cpu_views::cpu;

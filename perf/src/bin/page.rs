@@ -18,12 +18,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use patience::ports::free_port;
 
-/// Time for which an idle slowpath is observed.
-const IDLE: Duration = Duration::from_secs(20);
+/// Rounds of an idle slowpath without and with the API, in turn.
+const ROUNDS: usize = 3;
+/// Time for which an idle slowpath is observed in a round.
+const IDLE: Duration = Duration::from_secs(10);
 /// Time after the start of slowpath before the observation, for work that it does once.
-const SETTLING: Duration = Duration::from_secs(10);
+const SETTLING: Duration = Duration::from_secs(5);
 /// Time limit until slowpath serves all services.
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// Number of refreshes and of scrapes.
@@ -31,8 +35,6 @@ const REQUESTS: u32 = 60;
 /// A token with the role `read`, and its SHA-256.
 const TOKEN: &str = "token-of-the-page-benchmark";
 const TOKEN_SHA256: &str = "d510db70ff5c476738df29515d7dca4f66a544932bbee3f5f15f106ddd042ecd";
-/// Linux's USER_HZ on x86 and ARM: the unit of CPU times in `/proc`.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Measure the CPU time of slowpath's page.
 #[derive(Parser)]
@@ -60,9 +62,15 @@ fn main() -> io::Result<()> {
         "", "CPU ms/s", "CPU ms/s", "", "kB", "median ms", "CPU ms", "CPU ms", ""
     );
     for services in Args::parse().services {
-        let without = Slowpath::start(services, false)?.idle_ms_per_s()?;
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        for _ in 1..ROUNDS {
+            without.push(Slowpath::start(services, false)?.idle_ms_per_s()?);
+            with.push(Slowpath::start(services, true)?.idle_ms_per_s()?);
+        }
+        without.push(Slowpath::start(services, false)?.idle_ms_per_s()?);
         let slowpath = Slowpath::start(services, true)?;
-        let with = slowpath.idle_ms_per_s()?;
+        with.push(slowpath.idle_ms_per_s()?);
+        let (without, with) = (median(&mut without), median(&mut with));
         let cookie = slowpath.log_in()?;
         let live = format!("GET /live HTTP/1.1\r\nCookie: {cookie}\r\n");
         let refresh = slowpath.requests(slowpath.api, &live)?;
@@ -157,13 +165,8 @@ impl Slowpath {
 
     /// Returns the CPU time that slowpath has used, in milliseconds.
     fn cpu_ms(&self) -> io::Result<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
-        // The state is the third field of the line and the first of these; user and system time
-        // are fields 14 and 15.
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-        let ticks: f64 = ticks.sum::<Result<f64, _>>().map_err(io::Error::other)?;
-        Ok(ticks * 1000.0 / TICKS_PER_SECOND)
+        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(self.child.id() as i32))?;
+        Ok(Duration::from(clock.now()?).as_secs_f64() * 1000.0)
     }
 
     /// Begins a session of the page; returns its cookie.
@@ -197,9 +200,8 @@ impl Slowpath {
             }
             bytes = response.len();
         }
-        times.sort_by(f64::total_cmp);
         let cpu_ms = (self.cpu_ms()? - before) / f64::from(REQUESTS);
-        Ok(Cost { cpu_ms, median_ms: times[times.len() / 2], bytes })
+        Ok(Cost { cpu_ms, median_ms: median(&mut times), bytes })
     }
 }
 
@@ -210,6 +212,11 @@ impl Drop for Slowpath {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// Sends a request on a connection of its own, and returns the response.
