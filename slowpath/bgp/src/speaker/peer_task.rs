@@ -128,7 +128,9 @@ impl PeerTask {
             own.md5.clone_from(&transport.md5);
             own.tcp_ao.clone_from(&transport.tcp_ao);
         }
-        for connection in inner.connections.values_mut() {
+        // A connection that the state machine has closed keeps its keys for its last messages.
+        let open = |connection: &&mut Connection| connection.close_by.is_none();
+        for connection in inner.connections.values_mut().filter(open) {
             (connection.keys_due, connection.silent_since_rekey) = (true, true);
             connection.wake.notify_one();
         }
@@ -138,12 +140,11 @@ impl PeerTask {
         }
     }
 
-    /// Installs changed keys on the socket of a connection. A connection that the state machine has
-    /// closed keeps its keys for its last messages. Returns false if a key could not be installed.
+    /// Installs keys that were changed before the state machine closed the connection, on its
+    /// socket. Returns false if a key could not be installed.
     fn install_keys(&self, id: ConnectionId, stream: &TcpStream) -> bool {
         let mut inner = self.inner.lock();
-        let open = |connection: &&mut Connection| connection.close_by.is_none();
-        let Some(connection) = inner.connections.get_mut(&id).filter(open) else { return true };
+        let Some(connection) = inner.connections.get_mut(&id) else { return true };
         if !std::mem::take(&mut connection.keys_due) {
             return true;
         }
