@@ -29,13 +29,12 @@ use differential::both::{Exception, Output, PlanePair};
 use differential::mutation::{self, Mutation, Trial};
 use differential::{seeds, traffic};
 use fastrand::Rng;
-use planes::xdp::DEVICES;
+use planes::xdp::namespace;
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use tables::counters::VerdictCounter;
 use tests::cases::addresses::EGRESS;
 use tests::cases::{self, Act, Case, Exit, Setup, setups};
-use tests::lab::netns::Netns;
 
 /// The minimum number of frames.
 const FRAMES: usize = 100_000;
@@ -230,9 +229,7 @@ fn run() -> Run {
 
 #[test]
 fn both_planes_agree_on_100_000_packets() -> Result<(), Box<dyn Error>> {
-    let namespace = Netns::new("agreement")?;
-    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
-    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let namespace = namespace("agreement")?;
     let run = namespace.run(run)?;
     let Run { both, sent, failed, .. } = run;
     let increased = |start: &str| {

@@ -17,7 +17,7 @@ use packet::addr::Addr;
 use packet::ip::TCP;
 use planes::comparable_cases::run_all;
 use planes::memory::Memory;
-use planes::xdp::{DEVICES, Xdp};
+use planes::xdp::{Xdp, namespace};
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -39,7 +39,6 @@ use tests::cases::addresses::{
 use tests::cases::setups::aws_nat;
 use tests::cases::{self, Act, Change, Counts, Exit, Plane, Setup, Wire};
 use tests::frames::{Ip, flags, tcp};
-use tests::lab::netns::Netns;
 
 /// Number of bytes that the first capture copies of each frame.
 const SNAP: usize = 256;
@@ -326,7 +325,7 @@ fn every_case_passes_while_packets_are_captured_and_both_planes_record_the_same(
     let replies = format!("direction {REPLY} ");
     assert!(has(&replies) && has("of client true") && has("of client false"));
     assert_eq!((NO_REASON, AFTER), (ANY, 1));
-    let namespace = namespace_for_xdp("captures-xdp")?;
+    let namespace = namespace("captures-xdp")?;
     let with_xdp = namespace.run(|| {
         let (plane, captures) = (Xdp::new(), RingCaptures(all_and_client()));
         let mut compared = Compared { plane, captures, are_all_captured: true, log: Vec::new() };
@@ -341,7 +340,7 @@ fn both_planes_record_the_same_packets_with_filters_that_most_packets_do_not_mat
 -> Result<(), Box<dyn Error>> {
     let expected =
         narrow_filters().each_ref().map(|filters| run_in_memory("narrow", filters, false));
-    let namespace = namespace_for_xdp("narrow-xdp")?;
+    let namespace = namespace("narrow-xdp")?;
     let with_xdp = namespace.run(|| {
         let mut xdp = Some(Xdp::new());
         narrow_filters().map(|filters| {
@@ -367,7 +366,7 @@ fn both_planes_record_the_same_packets_with_filters_that_most_packets_do_not_mat
 #[test]
 fn xdp_forwards_packets_that_neither_a_capture_nor_a_trace_matches_on_the_fast_paths()
 -> Result<(), Box<dyn Error>> {
-    let namespace = namespace_for_xdp("fast-xdp")?;
+    let namespace = namespace("fast-xdp")?;
     namespace.run(|| {
         let mut xdp = Xdp::new();
         xdp.load(&aws_nat());
@@ -433,14 +432,6 @@ fn run_in_memory(name: &str, filters: &[CaptureFilter; 2], are_all_captured: boo
     let (plane, captures) = (Memory::new(), FileCaptures::new(name, filters));
     let mut compared = Compared { plane, captures, are_all_captured, log: Vec::new() };
     run_all(&mut compared, |plane| plane.log.clone())
-}
-
-/// Returns a namespace with the interfaces of the XDP programs.
-fn namespace_for_xdp(name: &str) -> Result<Netns, Box<dyn Error>> {
-    let namespace = Netns::new(name)?;
-    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
-    namespace.ip(&lines.each_ref().map(String::as_str))?;
-    Ok(namespace)
 }
 
 /// Fails with all differences between the logs of both planes.

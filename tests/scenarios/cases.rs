@@ -10,14 +10,13 @@ mod planes {
 }
 
 use planes::differences::{DIFFERENCES, find_difference};
-use planes::xdp::{DEVICES, Xdp};
+use planes::xdp::{Xdp, namespace};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 use tables::counters::{Counter, VerdictCounter};
 use tables::reason::DropReason;
 use tests::cases::{self, COVERED_ELSEWHERE};
-use tests::lab::netns::Netns;
 
 /// All failures are reported together, because the first one is rarely the most informative.
 #[test]
@@ -37,9 +36,7 @@ fn every_case_passes_in_memory() {
 /// A case that is listed in `DIFFERENCES` must fail in the kernel.
 #[test]
 fn every_case_passes_in_the_kernel() -> Result<(), Box<dyn Error>> {
-    let namespace = Netns::new("cases-xdp")?;
-    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
-    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let namespace = namespace("cases-xdp")?;
     let failed = namespace.run(|| {
         let mut plane = Xdp::new();
         let mut failed = Vec::new();

@@ -10,7 +10,7 @@ mod planes {
 }
 
 use planes::memory::Memory;
-use planes::xdp::{DEVICES, Xdp};
+use planes::xdp::{Xdp, namespace};
 use std::collections::VecDeque;
 use std::error::Error;
 use tables::flow::{DEFAULT_PERCENT, budget};
@@ -20,7 +20,6 @@ use tests::cases::addresses::{
 use tests::cases::setups::{Setup, WEB, WEB_BACKEND, aws_nat, service};
 use tests::cases::{Exit, Plane};
 use tests::frames::{Frame, Ip, flags, tcp, udp};
-use tests::lab::netns::Netns;
 
 /// The frontend of the UDP service "dns".
 const DNS: &str = "203.0.113.10:53";
@@ -287,9 +286,7 @@ fn clients_lose_no_packet_in_a_flood_in_memory() {
 
 #[test]
 fn clients_lose_no_packet_in_a_flood_in_the_kernel() -> Result<(), Box<dyn Error>> {
-    let namespace = Netns::new("floods-xdp")?;
-    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
-    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let namespace = namespace("floods-xdp")?;
     namespace.run(|| run_floods(&mut Xdp::new()))?;
     Ok(())
 }

@@ -7,12 +7,11 @@
 use super::differential::both::{Exception, PlanePair};
 use super::differential::malformed::{Fault, Malformed};
 use super::differential::traffic;
-use super::planes::xdp::DEVICES;
+use super::planes::xdp::namespace;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::error::Error;
 use tests::cases::setups;
-use tests::lab::netns::Netns;
 
 /// The number of frames, unless `WEIR_FRAMES` is set.
 const FRAMES: usize = 250_000;
@@ -96,9 +95,7 @@ fn run(seed: u64, frames: usize) -> Outcome {
 fn both_planes_agree_on_malformed_frames_and_count_each_once() -> Result<(), Box<dyn Error>> {
     let seed = env_number("WEIR_SEED", SEED);
     let frames = env_number("WEIR_FRAMES", FRAMES as u64) as usize;
-    let namespace = Netns::new("malformed")?;
-    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
-    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let namespace = namespace("malformed")?;
     let Outcome { sent, flows, sums, exceptions, failed } =
         namespace.run(move || run(seed, frames))?;
     let drops: BTreeMap<&str, u64> = sums

@@ -10,7 +10,7 @@ mod planes {
 
 use planes::loaded::Loaded;
 use planes::memory::Memory;
-use planes::xdp::{DEVICES, Xdp};
+use planes::xdp::{Xdp, namespace};
 use std::error::Error;
 use tables::flow::EVICTION_PORTS;
 use tables::nat_port::NatPorts;
@@ -19,7 +19,6 @@ use tests::cases::addresses::{BACKEND, EGRESS, FRONTEND, INGRESS, from_backend, 
 use tests::cases::setups::{Setup, aws_nat};
 use tests::cases::{Exit, Plane};
 use tests::frames::{flags, tcp};
-use tests::lab::netns::Netns;
 
 /// Ports of each NAT address.
 const RANGE: u32 = 64;
@@ -118,9 +117,7 @@ fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_memory() {
 #[test]
 fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_the_kernel()
 -> Result<(), Box<dyn Error>> {
-    let namespace = Netns::new("nat-rejections")?;
-    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
-    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let namespace = namespace("nat-rejections")?;
     namespace.run(|| {
         let mut plane = Xdp::new();
         for addresses in [ONE, SEVEN] {

@@ -9,13 +9,12 @@ mod planes {
 
 use planes::loaded::Loaded;
 use planes::memory::Memory;
-use planes::xdp::{DEVICES, Xdp};
+use planes::xdp::{Xdp, namespace};
 use std::error::Error;
 use tables::counters::{LcorePage, ServiceCounter};
 use tests::cases::Plane;
 use tests::cases::addresses::{INGRESS, from_gateway, syn};
 use tests::cases::setups::{Setup, WEB, WEB_BACKEND, aws_nat, service};
-use tests::lab::netns::Netns;
 
 /// The frontend of service "other"; that of "web" is [`WEB`].
 const OTHER: &str = r#"{address = "203.0.113.11", port = 80, protocol = "tcp"}"#;
@@ -93,9 +92,7 @@ fn objects_without_own_counters_count_as_others_in_memory() {
 
 #[test]
 fn objects_without_own_counters_count_as_others_in_the_kernel() -> Result<(), Box<dyn Error>> {
-    let namespace = Netns::new("counted-xdp")?;
-    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
-    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let namespace = namespace("counted-xdp")?;
     namespace.run(|| check_counts(&mut Xdp::new(), |plane| counted(plane.loaded())))?;
     Ok(())
 }

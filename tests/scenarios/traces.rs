@@ -12,14 +12,13 @@ mod planes {
 
 use planes::comparable_cases::run_all;
 use planes::memory::Memory;
-use planes::xdp::{DEVICES, Xdp};
+use planes::xdp::{Xdp, namespace};
 use std::collections::BTreeMap;
 use std::error::Error;
 use tables::capture::TraceReport;
 use tables::command::{Decision, Event, Stage, TraceExit, TraceFilter, TraceState};
 use tables::ring::{Consumer, SharedSlots};
 use tests::cases::{Change, Counts, Exit, Plane, Setup};
-use tests::lab::netns::Netns;
 
 /// States of a packet by the number of the stage.
 type States = BTreeMap<u8, TraceState>;
@@ -182,9 +181,7 @@ fn every_case_passes_while_it_is_traced_and_both_planes_report_the_same()
 -> Result<(), Box<dyn Error>> {
     let mut traced = Traced { plane: Memory::new(), packets: Vec::new() };
     let in_memory = run_all(&mut traced, |plane| plane.packets.clone());
-    let namespace = Netns::new("traces-xdp")?;
-    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
-    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let namespace = namespace("traces-xdp")?;
     let with_xdp = namespace.run(|| {
         let mut traced = Traced { plane: Xdp::new(), packets: Vec::new() };
         run_all(&mut traced, |plane| plane.packets.clone())

@@ -15,11 +15,20 @@ use tables::layout::Sizes;
 use tables::region::{Region, RegionLocation};
 use tests::cases::addresses::{IN_MAC, OUT_MAC};
 use tests::cases::{Change, Counts, Exit, Plane, Setup};
+use tests::lab::netns::Netns;
 
 /// The interfaces of the test's namespace: the arms, then those of the kernel's probes.
-pub const DEVICES: [&str; 4] = ["in0", "eg0", "probes0", "probes1"];
+const DEVICES: [&str; 4] = ["in0", "eg0", "probes0", "probes1"];
 /// Bytes for the output: all buffers that the kernel's test run has for a packet.
 const OUTPUT_BYTES: usize = 18 * 4_096;
+/// Returns a new network namespace with the interfaces of the programs.
+pub fn namespace(name: &str) -> tests::lab::Result<Netns> {
+    let namespace = Netns::new(name)?;
+    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
+    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    Ok(namespace)
+}
+
 /// An arbitrary seed for the region.
 pub const SEED: u64 = 0x5745_4952;
 
