@@ -18,10 +18,10 @@ use packet::flow::Side;
 use tables::capture::{REPLY, REQUEST};
 use tables::flow::ReplyHit;
 
-/// How a usual packet belongs to its flow, as bits: the functions that the verifier checks
-/// separately take integers.
-///
-/// The packet arrived on this arm, 0 or 1.
+// How a usual packet belongs to its flow, as bits: the functions that the verifier checks
+// separately take integers.
+
+/// The arm on which the packet arrived, 0 or 1.
 const ARM: u32 = 1;
 /// The flow's initiator has sent the packet, or it belongs to no flow.
 const FROM_INITIATOR: u32 = 2;
@@ -137,13 +137,13 @@ pub fn run_observed(
     }
     pkt.init(rx);
     pkt.rx_len = length(ctx);
-    part_begin_trace();
+    part_reset_inner();
     part_begin_capture(ctx);
     run_untraced(ctx, OUTER)
 }
 
-/// Returns [`CONTINUE`] if the lease of the capture has ended and no packets remain to be traced:
-/// the configuration still names them if nobody has ended them.
+/// Returns [`CONTINUE`] if the leases of all captures have ended and no packets remain to be
+/// traced. The configuration still names them if neither the loader nor slowpath has removed them.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_is_on() -> u32 {
@@ -152,11 +152,11 @@ extern "C" fn part_is_on() -> u32 {
     if is_on { FINISH } else { CONTINUE }
 }
 
-/// Begins the trace of a packet whose state was reset, and removes what a filter examines of the
-/// inner packet: the state of a packet that is dropped early must not be that of an earlier one.
+/// Resets what filters examine of the inner packet, because the state of a packet that is dropped
+/// early must not be that of an earlier one. Begins the packet's trace.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_begin_trace() -> u32 {
+extern "C" fn part_reset_inner() -> u32 {
     let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else { return FINISH };
     // `black_box` prevents a call of `memset`, for which the stack of Linux 6.1 has no space here.
     let nowhere = Addr { words: [black_box(0); 4] };

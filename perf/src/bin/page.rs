@@ -1,4 +1,4 @@
-//! Measures the page that slowpath serves: the CPU time of a slowpath that serves it to nobody, as
+//! Measures the page that slowpath serves: the CPU time of a slowpath whose page has no viewers, as
 //! a ratio to one without the API, and the CPU time, duration and size of a refresh, as ratios to a
 //! scrape of the metrics by the same process. Needs root; takes three minutes.
 //!
